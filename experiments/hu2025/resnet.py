@@ -1,0 +1,46 @@
+"""Residual networks in plain torch: ResNet-32 for 32x32 images and ResNet-50 for 224x224 [he2016]."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around an identity shortcut (option A: strided, zero-padded, no parameters)."""
+
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.stride, self.extra = stride, width - width_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.extra:
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
+        return F.relu(x + y)
+
+
+class ResNet32(nn.Module):
+    """The CIFAR variant: three stages of five basic blocks, 16, 32 and 64 channels wide."""
+
+    def __init__(self, n_classes: int = 100) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+        blocks, width_in = [], 16
+        for width in (16, 32, 64):
+            for i in range(5):
+                blocks.append(BasicBlock(width_in, width, 2 if i == 0 and width > 16 else 1))
+                width_in = width
+        self.blocks = nn.Sequential(*blocks)
+        self.fc = nn.Linear(64, n_classes)
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d):
+                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.blocks(self.stem(x)).mean((2, 3)))

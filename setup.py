@@ -1,0 +1,22 @@
+"""The one thing pyproject.toml cannot say: build the native kernel if there is a compiler, else go on without."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+native = Path("src/reprior/_kernels/native.c")
+setup(
+    ext_modules=[
+        Extension(
+            "reprior._kernels.native",
+            [str(native)],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],
+            extra_compile_args=["-O3", "-std=c11", "-fno-math-errno"],
+            py_limited_api=True,
+            optional=True,
+        )
+    ]
+    if native.exists()
+    else [],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

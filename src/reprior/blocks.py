@@ -1,0 +1,203 @@
+"""Target data as blocks of rows, and what can be added up over them.
+
+E-step statistics add, so any partition of the rows gives the same answer: work goes to the data and only K-vectors
+come back. Whatever can `map_sum` a function over its rows (memory, a mapped file, Parquet parts, a cluster) can be a
+target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from reprior._check import as_array, check_matrix, check_prior, check_rows, fail
+from reprior._kernels import reference as kernel
+from reprior._types import Matrix, Source, Vector
+
+S = TypeVar("S")
+BLOCK_BYTES = 1 << 19  # a block is read from memory once and then used from cache
+
+
+@runtime_checkable
+class Blocks(Protocol):
+    """Rows of probabilities that can be visited block by block, as often as needed."""
+
+    @property
+    def n_classes(self) -> int: ...
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        """Return the sum of `fn(block)` over float64 blocks (n, K) that cover each row once; S supports +."""
+        ...
+
+
+def add_up(parts: Iterator[S]) -> S:
+    """Sum without a zero to start from."""
+    total = next(parts)
+    for part in parts:
+        total = total + part  # type: ignore[operator]
+    return total
+
+
+def block_rows(n_classes: int) -> int:
+    """Return how many float64 rows make a block that stays in cache."""
+    return max(16, BLOCK_BYTES // (8 * n_classes))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayBlocks:
+    """An array (n, K) in memory or memory-mapped, of any float type and order; never copied as a whole."""
+
+    array: Matrix
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.array.shape[1])
+
+    def __iter__(self) -> Iterator[Matrix]:
+        rows = block_rows(self.n_classes)
+        for start in range(0, len(self.array), rows):
+            # float32 and float16 become float64 here, in cache, so that storage never limits the accuracy
+            yield np.asarray(self.array[start : start + rows], dtype=np.float64)
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return add_up(map(fn, self))
+
+
+@dataclass(frozen=True, slots=True)
+class TopKBlocks:
+    """The k best classes of each row: `indices` (n, k), `values` (n, k), and the source `prior` (K,).
+
+    What a row leaves unlisted, 1 − Σ values, goes to its unlisted classes in proportion to the source prior: it says
+    "none of the listed" and nothing about which of the others. Rows become dense one block at a time.
+    """
+
+    indices: np.ndarray[Any, np.dtype[np.integer[Any]]]
+    values: Matrix
+    prior: Vector
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.prior)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        rows = block_rows(self.n_classes)
+        for start in range(0, len(self.values), rows):
+            listed, p = self.indices[start : start + rows], np.asarray(self.values[start : start + rows], np.float64)
+            unlisted = 1.0 - p.sum(axis=1)
+            share = np.clip(unlisted, 0.0, None) / np.maximum(1.0 - self.prior[listed].sum(axis=1), 1e-300)
+            dense = share[:, None] * self.prior
+            np.put_along_axis(dense, listed.astype(np.intp), p, axis=1)
+            yield dense
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return add_up(map(fn, self))
+
+
+def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBlocks:
+    """Refuse top-k rows whose indices repeat or leave the range, or whose values are no sub-probabilities."""
+    index, p = as_array(indices, caller, "indices"), as_array(values, caller, "values")
+    if index.shape != p.shape or index.ndim != 2 or index.shape[0] == 0 or not 0 < index.shape[1] < len(prior):
+        fail(caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", f"{index.shape}, {p.shape}")
+    if index.dtype.kind not in "iu":
+        fail(caller, "indices", "hold whole numbers", f"dtype {index.dtype}")
+    if index.min() < 0 or index.max() >= len(prior):
+        bad = ((index < 0) | (index >= len(prior))).any(axis=1)
+        fail(caller, "indices", f"lie between 0 and {len(prior) - 1}", int(index[bad][0].max()),
+             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    ordered = np.sort(index, axis=1)
+    bad = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if bad.any():
+        fail(caller, "indices", "name each class once in a row", "a repeated class",
+             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    sums = p.sum(axis=1, dtype=np.float64)
+    bad = ~(np.isfinite(p).all(axis=1) & (p >= 0).all(axis=1) & (sums > 0) & (sums <= 1 + 1e-3))
+    if bad.any():
+        fail(caller, "values", "be finite, not negative, with a row sum in (0, 1]", p[bad][0].tolist(),
+             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    return TopKBlocks(index, p, prior)
+
+
+def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
+    """Return checked `Blocks` of an (n, K) array, of top-k rows (indices, values), or of Blocks (checked by maker)."""
+    n_classes = len(source.prior)
+    if isinstance(target, Blocks):
+        if target.n_classes != n_classes:
+            fail(caller, "proba", f"have {n_classes} columns, one for each class of the source", target.n_classes)
+        return target
+    if isinstance(target, tuple) and len(target) == 2:
+        return check_top_k(*target, caller, source.prior)
+    blocks = ArrayBlocks(check_matrix(target, caller, "proba", n_classes))
+    check_rows(numbered(blocks), caller, "proba")
+    return blocks
+
+
+def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:
+    """Yield each block with the number of its first row."""
+    first = 0
+    for block in blocks:
+        yield first, block
+        first += len(block)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one E-step returns: Σ r and, if asked for, Σ r² (K,), the log-likelihood, and the number of rows."""
+
+    counts: Vector
+    log_likelihood: float
+    n: int
+    squares: Vector | None = None
+
+    def __add__(self, other: Counts) -> Counts:
+        squares = None if self.squares is None or other.squares is None else self.squares + other.squares
+        return Counts(self.counts + other.counts, self.log_likelihood + other.log_likelihood, self.n + other.n, squares)
+
+
+def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares: bool = False) -> Counts:
+    """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
+
+    def of_block(block: Matrix) -> Counts:
+        if squares:
+            counts, second, scale = kernel.e_step_squares(block, weights)
+        else:
+            (counts, scale), second = kernel.e_step(block, weights), None
+        return Counts(counts, float(np.log(scale).sum()) if likelihood else 0.0, len(block), second)
+
+    return target.map_sum(of_block)
+
+
+def information(target: Blocks, prior: Vector, source_prior: Vector) -> Matrix:
+    """Return Σ_i g_i g_iᵀ (K, K), g_ij = P_ij/(ε_j s_i): the observed information about π, a sum over rows."""
+    weights = prior / source_prior
+
+    def of_block(block: Matrix) -> Matrix:
+        scaled = block * (1.0 / source_prior)
+        scaled /= (block @ weights)[:, None]
+        return np.asarray(scaled.T @ scaled)
+
+    return target.map_sum(of_block)
+
+
+def correct(proba: Any, weights: Any) -> Matrix:
+    """Return `proba` (n, K) reweighted to another prior, rows summing to one, in the type it came in (eq. 8).
+
+    `weights` (K,) is target prior / source prior, as in `PriorEstimate.weights`; its scale does not matter.
+
+    >>> correct([[0.5, 0.5]], [1.0, 3.0])
+    array([[0.25, 0.75]])
+    """
+    factors = check_prior(weights, "correct", "weights", allow_zero=True)
+    array = check_matrix(proba, "correct", "proba", len(factors))
+    blocks = ArrayBlocks(array)
+    check_rows(numbered(blocks), "correct", "proba")
+    out = np.empty(array.shape, array.dtype)
+    for first, block in numbered(blocks):
+        scale = block @ factors
+        if not scale.all():
+            row = first + int(np.argmin(scale))
+            fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=f"row {row}")
+        out[first : first + len(block)] = block * factors / scale[:, None]
+    return out

@@ -1,0 +1,53 @@
+"""How far an estimate is from the truth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reprior._check import as_array, check_labels, check_matrix, check_prior, fail
+
+
+def _pair(true: Any, estimate: Any, caller: str) -> tuple[Any, Any]:
+    p, q = (check_prior(v, caller, n, allow_zero=True) for v, n in ((true, "true"), (estimate, "estimate")))
+    if p.shape != q.shape:
+        fail(caller, "estimate", f"have {len(p)} classes like `true`", len(q))
+    return p, q
+
+
+def kl(true: Any, estimate: Any) -> float:
+    """Return KL(true ‖ estimate) of two priors in nats (eq. 39); infinite where `estimate` rules out what occurs."""
+    p, q = _pair(true, estimate, "kl")
+    seen = p > 0
+    if (q[seen] == 0).any():
+        return float("inf")
+    return float(max(0.0, np.sum(p[seen] * np.log(p[seen] / q[seen]))))
+
+
+def weight_mse(true: Any, estimate: Any, source: Any) -> float:
+    """Return the mean squared error of the importance weights π/ε."""
+    p, q = _pair(true, estimate, "weight_mse")
+    return float(np.mean(((p - q) / check_prior(source, "weight_mse", "source")) ** 2))
+
+
+def absolute_error(true: Any, estimate: Any) -> float:
+    """Return the mean absolute error over the classes (AE in quantification)."""
+    p, q = _pair(true, estimate, "absolute_error")
+    return float(np.mean(np.abs(p - q)))
+
+
+def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
+    """Return the mean relative absolute error over the classes (RAE), both priors smoothed by 1/(2n), n target rows."""
+    p, q = _pair(true, estimate, "relative_absolute_error")
+    eps = 1.0 / (2.0 * n)
+    p, q = (p + eps) / (1 + eps * len(p)), (q + eps) / (1 + eps * len(q))
+    return float(np.mean(np.abs(p - q) / p))
+
+
+def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
+    """Return the share of rows whose most probable class, after reweighting by `weights` (K,), is `y` (n,)."""
+    rows = check_matrix(proba, "accuracy", "proba")
+    labels = check_labels(y, "accuracy", "y", *rows.shape)
+    scaled = rows if weights is None else rows * as_array(weights, "accuracy", "weights")
+    return float(np.mean(scaled.argmax(axis=1) == labels))

@@ -1,0 +1,106 @@
+"""Simulated shifts: class priors, and rows drawn from a labelled pool to match them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import as_rng, check_labels, check_matrix, check_number, check_prior, fail
+from reprior._types import Labels, Matrix, Vector
+
+Rng = int | np.random.Generator | None
+
+
+def long_tail(n_classes: int, ratio: float) -> Vector:
+    """Return the long-tailed prior (K,) whose last class is `ratio` times as frequent as its first.
+
+    >>> long_tail(3, 0.25).round(3)
+    array([0.571, 0.286, 0.143])
+    """
+    k = int(check_number(n_classes, "long_tail", "n_classes", low=2, whole=True))
+    rho = check_number(ratio, "long_tail", "ratio", low=0, high=1, open_low=True)
+    # eq. 2. Differs from hu2025: exponent k/(K−1), as in the code that defined these data sets, not the printed k/K.
+    sizes = rho ** (np.arange(k) / (k - 1))
+    return np.asarray(sizes / sizes.sum())
+
+
+def long_tail_counts(n_classes: int, ratio: float, *, n_max: int) -> Labels:
+    """Return the long-tailed class sizes ⌊n_max·ρ^(k/(K−1))⌋ (K,) of eq. 2, at least one each."""
+    prior = long_tail(n_classes, ratio)
+    return np.maximum(1, np.floor(n_max * prior / prior[0] + 1e-9)).astype(np.intp)
+
+
+def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None) -> Vector:
+    """Return a long-tailed prior (K,) in random class order (eq. 3, "shuffle")."""
+    return np.asarray(as_rng(rng).permutation(long_tail(n_classes, ratio)))
+
+
+def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
+    """Return a prior (K,) drawn from a symmetric Dirichlet distribution (eq. 3, "Dirichlet")."""
+    k = int(check_number(n_classes, "dirichlet", "n_classes", low=2, whole=True))
+    a = check_number(alpha, "dirichlet", "alpha", low=0, open_low=True)
+    return np.asarray(as_rng(rng).dirichlet(np.full(k, a)))
+
+
+def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None) -> Vector:
+    """Return a prior (K,) where one random class has `share` and the others keep the proportions of `base`."""
+    value = check_number(share, "tweak_one", "share", low=0, high=1)
+    prior = np.full(n_classes, 1.0 / n_classes) if base is None else check_prior(base, "tweak_one", "base")
+    one = as_rng(rng).integers(n_classes)
+    rest = np.where(np.arange(n_classes) == one, 0.0, prior)
+    rest *= (1 - value) / rest.sum()
+    rest[one] = value
+    return rest
+
+
+def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = None) -> Vector:
+    """Return a prior (K,) where a random share `absent` of the classes does not occur at all."""
+    value = check_number(absent, "knock_out", "absent", low=0, high=1)
+    prior = np.full(n_classes, 1.0 / n_classes) if base is None else check_prior(base, "knock_out", "base").copy()
+    gone = min(n_classes - 1, round(value * n_classes))
+    prior[as_rng(rng).choice(n_classes, gone, replace=False)] = 0.0
+    return prior / prior.sum()
+
+
+class Sample(NamedTuple):
+    """Rows drawn from a pool: `proba` (n, K), `y` (n,), the prior (K,) they have, and which rows occur twice."""
+
+    proba: Matrix
+    y: Labels
+    prior: Vector
+    rows: Labels
+    reused: tuple[int, ...]
+
+
+def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Sample:
+    """Draw `n` rows of a labelled pool so that their classes follow `prior` (K,), in random order.
+
+    Class sizes are n·prior, rounded to sum to n. A class's rows are drawn without replacement while they last and with
+    replacement after that; `reused` lists the classes where that happened.
+    """
+    pool = check_matrix(proba, "resample", "proba")
+    labels = check_labels(y, "resample", "y", *pool.shape)
+    target = check_prior(prior, "resample", "prior", allow_zero=True)
+    if len(target) != pool.shape[1]:
+        fail("resample", "prior", f"have {pool.shape[1]} classes like `proba`", len(target))
+    total = int(check_number(n, "resample", "n", low=1, whole=True))
+    rng = as_rng(rng)
+    sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
+    # Differs from hu2025: the rows that ⌊·⌋ loses go to the classes with the largest remainders, so that n is n.
+    sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+    chosen, reused = [], []
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels[order], np.arange(pool.shape[1] + 1))
+    for k, size in enumerate(sizes):
+        rows = order[ends[k] : ends[k + 1]]
+        if size and not len(rows):
+            fail("resample", "y", f"have rows of class {k}, which `prior` asks for", "none")
+        if size > len(rows):
+            reused.append(k)
+        whole, extra = divmod(int(size), max(1, len(rows)))
+        chosen.append(np.tile(rows, whole))
+        chosen.append(rng.choice(rows, extra, replace=False) if extra else rows[:0])
+    picked = rng.permutation(np.concatenate(chosen)).astype(np.intp)
+    return Sample(pool[picked], labels[picked], sizes / sizes.sum(), picked, tuple(reused))
+

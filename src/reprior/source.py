@@ -1,0 +1,48 @@
+"""What held-out labelled rows say about the training side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_labels, check_matrix, check_prior, check_rows, fail
+from reprior._types import Source
+from reprior.blocks import ArrayBlocks, numbered
+
+
+def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str] | None = None) -> Source:
+    """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
+
+    `proba` (n, K) are its outputs, `y` (n,) the column index of each row's class. `prior` is the source prior to use:
+    "mean", the mean output, which is what the outputs themselves imply; "labels", the label frequencies; or class
+    counts (K,) of the training data.
+
+    >>> summarize([[0.9, 0.1], [0.3, 0.7]], [0, 1]).prior
+    array([0.6, 0.4])
+    """
+    rows = check_matrix(proba, "summarize", "proba")
+    blocks = ArrayBlocks(rows)
+    check_rows(numbered(blocks), "summarize", "proba")
+    n, k = rows.shape
+    labels = check_labels(y, "summarize", "y", n, k)
+    if classes is not None and len(classes) != k:
+        fail("summarize", "classes", f"name all {k} classes", len(classes))
+    soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
+    for first, block in numbered(blocks):
+        true = labels[first : first + len(block)]
+        np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
+        np.add.at(hard, (block.argmax(axis=1), true), 1.0)
+        total += block.sum(axis=0)
+    counts = np.bincount(labels, minlength=k).astype(np.float64)
+    if isinstance(prior, str):
+        if prior not in ("mean", "labels"):
+            fail("summarize", "prior", "be 'mean', 'labels' or class counts", repr(prior))
+        chosen, made = (total, "mean held-out output") if prior == "mean" else (counts, "held-out label counts")
+    else:
+        chosen, made = prior, "given by the user"
+    return Source(
+        prior=check_prior(chosen, "summarize", "prior"), confusion=soft / n, hard_confusion=hard / n, counts=counts,
+        classes=None if classes is None else tuple(map(str, classes)), heldout=(rows, labels), made=made,
+    )  # fmt: skip
