@@ -100,7 +100,9 @@ def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBl
     """Refuse top-k rows whose indices repeat or leave the range, or whose values are no sub-probabilities."""
     index, p = as_array(indices, caller, "indices"), as_array(values, caller, "values")
     if index.shape != p.shape or index.ndim != 2 or index.shape[0] == 0 or not 0 < index.shape[1] < len(prior):
-        fail(caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", f"{index.shape}, {p.shape}")
+        fail(
+            caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", f"{index.shape}, {p.shape}"
+        )
     if index.dtype.kind not in "iu":
         fail(caller, "indices", "hold whole numbers", f"dtype {index.dtype}")
     if index.min() < 0 or index.max() >= len(prior):
@@ -198,6 +200,12 @@ def correct(proba: Any, weights: Any) -> Matrix:
         scale = block @ factors
         if not scale.all():
             row = first + int(np.argmin(scale))
-            fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=f"row {row}")
+            fail(
+                "correct",
+                "weights",
+                "leave every row at least one possible class",
+                "a row of zeros",
+                place=f"row {row}",
+            )
         out[first : first + len(block)] = block * factors / scale[:, None]
     return out

@@ -103,4 +103,3 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Samp
         chosen.append(rng.choice(rows, extra, replace=False) if extra else rows[:0])
     picked = rng.permutation(np.concatenate(chosen)).astype(np.intp)
     return Sample(pool[picked], labels[picked], sizes / sizes.sum(), picked, tuple(reused))
-
