@@ -4,9 +4,14 @@ from reprior import metrics, simulate
 from reprior._check import InputError
 from reprior._types import Interval, PriorEstimate, Source, Status
 from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
+from reprior.em import ebls, fmapls, mapls, mlls
+from reprior.methods import ALIASES, METHODS, estimate
+from reprior.moments import bbse, rlls
 from reprior.source import summarize
 
 __all__ = [
+    "ALIASES",
+    "METHODS",
     "ArrayBlocks",
     "Blocks",
     "InputError",
@@ -15,8 +20,15 @@ __all__ = [
     "Source",
     "Status",
     "TopKBlocks",
+    "bbse",
     "correct",
+    "ebls",
+    "estimate",
+    "fmapls",
+    "mapls",
     "metrics",
+    "mlls",
+    "rlls",
     "simulate",
     "summarize",
 ]

@@ -109,8 +109,8 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
     row = np.ascontiguousarray(array, dtype=np.float64)
     fault = row_fault(row[None, :])
     if fault:
-        fail(caller, name, fault[1].replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero"),
-             fault[2], remedy=fault[4])  # fmt: skip
+        rule = fault[1].replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
+        fail(caller, name, rule, fault[2], remedy=fault[4])
     return row
 
 

@@ -16,10 +16,14 @@ def _pair(true: Any, estimate: Any, caller: str) -> tuple[Any, Any]:
     return p, q
 
 
-def kl(true: Any, estimate: Any) -> float:
-    """Return KL(true ‖ estimate) of two priors in nats (eq. 39); infinite where `estimate` rules out what occurs."""
+def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
+    """Return KL(true ‖ estimate) of two priors in nats (eq. 39).
+
+    It is infinite where `estimate` rules out what occurs, as maximum likelihood does with rare classes; a positive
+    `floor` counts shares below it as it, so that means over trials stay finite.
+    """
     p, q = _pair(true, estimate, "kl")
-    seen = p > 0
+    seen, q = p > 0, np.maximum(q, floor)
     if (q[seen] == 0).any():
         return float("inf")
     return float(max(0.0, np.sum(p[seen] * np.log(p[seen] / q[seen]))))

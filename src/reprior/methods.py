@@ -1,0 +1,39 @@
+"""The registry of batch methods, under their own names and the ones users know them by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from reprior._check import fail
+from reprior._types import PriorEstimate
+from reprior.em import ebls, fmapls, mapls, mlls
+from reprior.moments import bbse, rlls
+
+
+class Method(Protocol):
+    """A batch method: from a source and target outputs to an estimate."""
+
+    def __call__(self, source: Any, proba: Any, /, **options: Any) -> PriorEstimate: ...
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {"bbse": bbse, "ebls": ebls, "fmapls": fmapls, "mapls": mapls, "mlls": mlls, "rlls": rlls}
+)
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {"acc": "bbse", "pacc": "bbse", "em": "mlls", "emq": "mlls", "sld": "mlls"}
+)
+
+
+def estimate(source: Any, proba: Any, method: str = "ebls", **options: Any) -> PriorEstimate:
+    """Estimate the target prior by a method given by name; `METHODS` lists them, `ALIASES` their other names.
+
+    >>> estimate([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], method="SLD").status.ok
+    True
+    """
+    name = str(method).lower()
+    function = METHODS.get(ALIASES.get(name, name))
+    if function is None:
+        fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method))
+    return function(source, proba, **options)
