@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import as_rng, check_labels, check_matrix, check_number, check_prior, fail
+from reprior._check import (
+    as_rng,
+    check_choice,
+    check_labels,
+    check_matrix,
+    check_number,
+    check_prior,
+    check_rows,
+    fail,
+)
 from reprior._types import Labels, Matrix, Vector
 
 Rng = int | np.random.Generator | None
@@ -28,7 +38,8 @@ def long_tail(n_classes: int, ratio: float) -> Vector:
 def long_tail_counts(n_classes: int, ratio: float, *, n_max: int) -> Labels:
     """Return the long-tailed class sizes ⌊n_max·ρ^(k/(K−1))⌋ (K,) of eq. 2, at least one each."""
     prior = long_tail(n_classes, ratio)
-    return np.maximum(1, np.floor(n_max * prior / prior[0] + 1e-9)).astype(np.intp)
+    sizes: Labels = np.maximum(1, np.floor(n_max * prior / prior[0] + 1e-9)).astype(np.intp)
+    return sizes
 
 
 def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None) -> Vector:
@@ -60,7 +71,7 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
     prior = np.full(n_classes, 1.0 / n_classes) if base is None else check_prior(base, "knock_out", "base").copy()
     gone = min(n_classes - 1, round(value * n_classes))
     prior[as_rng(rng).choice(n_classes, gone, replace=False)] = 0.0
-    return prior / prior.sum()
+    return np.asarray(prior / prior.sum())
 
 
 class Sample(NamedTuple):
@@ -103,3 +114,70 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Samp
         chosen.append(rng.choice(rows, extra, replace=False) if extra else rows[:0])
     picked = rng.permutation(np.concatenate(chosen)).astype(np.intp)
     return Sample(pool[picked], labels[picked], sizes / sizes.sum(), picked, tuple(reused))
+
+
+DRIFTS = ("lin", "squ", "sin", "ber", "swap")
+
+
+def drift(start: Any, end: Any, *, n: int, kind: str = "lin", period: int | None = None, rng: Rng = None) -> Matrix:
+    """Return the prior (n, K) at each of `n` steps of a drift between two priors (K,).
+
+    `kind` is "lin" (a straight line), "squ" (back and forth every `period` steps), "sin" (half a sine every `period`
+    steps), "ber" (back or forth with chance 1/`period` at each step) or "swap" (once, after `period` steps). `period`
+    is √n as published [bai2022], for "swap" n/2. Only "ber" is random.
+
+    >>> drift([1, 0], [0, 1], n=4, kind="swap")[:, 0]
+    array([1., 1., 0., 0.])
+    """
+    first, last = (check_prior(x, "drift", name, allow_zero=True) for x, name in ((start, "start"), (end, "end")))
+    if len(first) != len(last):
+        fail("drift", "end", f"have {len(first)} classes like `start`", len(last))
+    steps = int(check_number(n, "drift", "n", low=2, whole=True))
+    check_choice(kind, "drift", "kind", DRIFTS)
+    width = (steps // 2 if kind == "swap" else math.isqrt(steps)) if period is None else period
+    width = int(check_number(width, "drift", "period", low=1, whole=True))
+    t = np.arange(steps)
+    if kind == "lin":
+        moved = t / (steps - 1)
+    elif kind == "squ":
+        moved = (t // width % 2).astype(np.float64)
+    elif kind == "sin":
+        moved = np.sin(np.pi * (t % width) / width)
+    elif kind == "ber":
+        moved = (np.cumsum(as_rng(rng).random(steps) < 1 / width) % 2).astype(np.float64)
+    else:
+        moved = (t >= width).astype(np.float64)
+    return np.asarray((1 - moved)[:, None] * first + moved[:, None] * last)
+
+
+class StreamSample(NamedTuple):
+    """A stream drawn from a pool: `proba` (n, K), `y` (n,), the prior (n, K) each row was drawn under, its `rows`."""
+
+    proba: Matrix
+    y: Labels
+    priors: Matrix
+    rows: Labels
+
+
+def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = None) -> StreamSample:
+    """Draw one row of a labelled pool for each prior in `priors` (n, K), or `repeat` rows for each, in order.
+
+    A class's rows come in random order, each once before any comes again.
+    """
+    pool = check_matrix(proba, "draw_stream", "proba")
+    labels = check_labels(y, "draw_stream", "y", *pool.shape)
+    steps = check_matrix(priors, "draw_stream", "priors", pool.shape[1])
+    check_rows([(0, steps)], "draw_stream", "priors")
+    times = int(check_number(repeat, "draw_stream", "repeat", low=1, whole=True))
+    rng = as_rng(rng)
+    steps = np.repeat(steps, times, axis=0)
+    ends = np.cumsum(steps, axis=1)
+    drawn = (rng.random(len(steps))[:, None] * ends[:, -1:] >= ends).sum(axis=1)
+    rows = np.empty(len(steps), np.intp)
+    for k in np.unique(drawn):
+        mine, members = np.flatnonzero(drawn == k), np.flatnonzero(labels == k)
+        if not len(members):
+            fail("draw_stream", "y", f"have rows of class {k}, which `priors` asks for", "none")
+        decks = -(-len(mine) // len(members))
+        rows[mine] = np.concatenate([rng.permutation(members) for _ in range(decks)])[: len(mine)]
+    return StreamSample(pool[rows], labels[rows], steps, rows)
