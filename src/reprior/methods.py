@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from reprior._check import fail
 from reprior._types import PriorEstimate
 from reprior.em import ebls, fmapls, mapls, mlls
 from reprior.moments import bbse, rlls
 
-
-class Method(Protocol):
-    """A batch method: from a source and target outputs to an estimate."""
-
-    def __call__(self, source: Any, proba: Any, /, **options: Any) -> PriorEstimate: ...
-
+# from a source and target outputs, with options by keyword, to an estimate
+Method = Callable[..., PriorEstimate]
 
 METHODS: Mapping[str, Method] = MappingProxyType(
     {"bbse": bbse, "ebls": ebls, "fmapls": fmapls, "mapls": mapls, "mlls": mlls, "rlls": rlls}

@@ -43,9 +43,9 @@ def evaluate(target: Blocks, prior: Vector, source_prior: Vector) -> Point:
 
 
 def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int = 500) -> tuple[Point, int]:
-    """Return the maximum-likelihood prior, to a duality gap of at most `tol` if `max_pass` passes allow, and their number.
+    """Return the maximum-likelihood prior and the number of passes it took.
 
-    Compare `Point.gap` with `tol` to see whether it got there.
+    It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
     """
     point, passes = evaluate(target, source_prior, source_prior), 1
     point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=min(WARM_UP, max_pass))
@@ -59,7 +59,7 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
 def accelerated_em(
     target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
 ) -> tuple[Point, int]:
-    """Return the best point of EM with Anderson acceleration in log π; a step that lowers the likelihood is retaken plain."""
+    """Return where EM with Anderson acceleration in log π gets; a step that lowers the likelihood is retaken plain."""
     tiny = 1e-12
     positions: list[Vector] = []
     residuals: list[Vector] = []
@@ -89,7 +89,7 @@ def accelerated_em(
 def newton(
     target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
 ) -> tuple[Point, int]:
-    """Return the point that Newton steps on the simplex reach: one Hessian, then BFGS updates from the passes' gradients."""
+    """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
     hessian = np.asarray(information(target, point.prior, source_prior)) / point.n
     passes += 1
     while point.gap > tol and passes < max_pass:
