@@ -1,0 +1,1 @@
+"""Readers and bridges to other libraries; each behind an extra."""

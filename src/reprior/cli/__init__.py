@@ -1,0 +1,57 @@
+"""The `reprior` command: short bodies over the library, each in its own module, imported when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+COMMANDS = {  # name: one line; the module of that name holds `command`
+    "demo": "See it work on the outputs of a real classifier.",
+    "estimate": "Estimate the class mix of new data.",
+    "correct": "Rewrite predictions for the estimated class mix.",
+    "stream": "Follow a stream of predictions and correct it row by row.",
+    "report": "Write one HTML file to send to a colleague.",
+    "compare": "Run every method on one file.",
+    "diagnose": "Is it label shift, and can it be measured?",
+    "simulate": "Draw a shifted data set from labelled rows.",
+    "doctor": "Show versions, compiled kernels and extras.",
+    "completion": "Print the lines that switch on shell completion.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-liners without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"reprior.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="reprior")
+def cli() -> None:
+    """Re-estimate a deployed classifier's class prior from its unlabelled outputs, and correct its predictions.
+
+    \b
+    Example:  reprior demo
+
+    Exit codes: 0 done, 1 bad input, 2 done but not converged.
+    """
+
+
+def main() -> None:
+    """Run the command line; every failure ends as one sentence on stderr and an exit code."""
+    from reprior.cli._shell import run
+
+    sys.exit(run(cli))

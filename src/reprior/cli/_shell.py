@@ -1,0 +1,76 @@
+"""How a command ends: exit codes, one sentence for each failure, and the `--json` switch all commands share."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
+
+
+def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the `--json` switch."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(command)
+
+
+def emit(value: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print a result, for people or for programs."""
+    click.echo(json.dumps(plain(value), allow_nan=False) if as_json else text)
+
+
+def plain(value: Any) -> Any:
+    """Return arrays as lists and what JSON cannot say (∞, NaN) as null, all the way down."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; click's own usage errors count as bad input."""
+    argv = list(sys.argv[1:] if args is None else args)
+    try:
+        result = cli.main(argv, prog_name="reprior", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _say("Interrupted; no half-written file was left behind.", argv, INTERRUPTED)
+    except click.ClickException as error:
+        hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
+        return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does: nothing to report
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except (ValueError, OSError, MemoryError, ImportError) as error:
+        if not _expected(error):
+            raise
+        return _say(_sentence(error), argv, BAD_INPUT)
+    return result if isinstance(result, int) else DONE
+
+
+def _expected(error: Exception) -> bool:
+    from reprior._check import InputError
+
+    return isinstance(error, (InputError, OSError, MemoryError)) or getattr(error, "extra", None) is not None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'output'}: {error.strerror}."
+    if isinstance(error, MemoryError):
+        return "Out of memory: give a smaller `--memory`."
+    return str(error)
+
+
+def _say(message: str, argv: Sequence[str], code: int) -> int:
+    click.echo(json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}", err=True)
+    return code

@@ -1,0 +1,72 @@
+"""`reprior doctor`: what is installed, and whether the fast paths are in use."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata, util
+from typing import Any
+
+import click
+
+from reprior.cli._shell import as_json, emit
+
+EXTRAS = {  # extra: (module, what it is for)
+    "plot": ("matplotlib", "the picture of `demo`"),
+    "progress": ("rich", "progress bars"),
+    "files": ("pyarrow", "Parquet, Arrow, CSV and NDJSON files"),
+    "stream": ("msgpack", "msgpack streams"),
+    "sklearn": ("sklearn", "scikit-learn estimators"),
+}
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@click.command("doctor")
+@as_json
+def command(as_json: bool) -> None:
+    """Show versions, whether the compiled kernels are in use, and which extras are there.
+
+    \b
+    Example:  reprior doctor
+    """
+    import numpy as np
+
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    limits = [f"{os.environ[name]} ({name})" for name in THREADS if name in os.environ]
+    value: dict[str, Any] = {
+        "versions": {name: _version(name) for name in ("reprior", "numpy", "scipy", "click")}
+        | {"python": platform.python_version(), "platform": platform.platform()},
+        "kernels": kernels(),
+        "blas": {
+            "name": blas["name"],
+            "version": blas["version"],
+            "threads": limits[0] if limits else f"{os.cpu_count()} (all cores)",
+        },
+        "extras": {extra: _version(module) for extra, (module, _) in EXTRAS.items()},
+    }
+    emit(value, "\n".join(_lines(value)), as_json)
+
+
+def kernels() -> str:
+    """Return "native" or "reference", whichever the library has loaded."""
+    return "native" if util.find_spec("reprior._kernels.native") else "reference"
+
+
+def _version(module: str) -> str | None:
+    try:
+        return metadata.version(DISTRIBUTIONS.get(module, module))
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _lines(value: dict[str, Any]) -> list[str]:
+    lines = [f"{name:<10} {version}" for name, version in value["versions"].items()]
+    slow = "reference (NumPy): same results, slower streams; a C compiler at install time gives the native ones"
+    lines.append(f"kernels    {'native (compiled)' if value['kernels'] == 'native' else slow}")
+    lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
+    for extra, (module, purpose) in EXTRAS.items():
+        found = value["extras"][extra]
+        state = f"{module} {found}" if found else f"missing: pip install 'reprior[{extra}]' for {purpose}"
+        lines.append(f"  {extra:<8} {state}")
+    return lines

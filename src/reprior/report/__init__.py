@@ -1,0 +1,1 @@
+"""What to show people: one picture, one self-contained HTML page, the same as JSON."""
