@@ -1,0 +1,192 @@
+"""Calibrators against their definitions, their optimality conditions and hard input."""
+
+import numpy as np
+import pytest
+from scipy.optimize import check_grad
+
+from reprior import InputError, calibrate, summarize
+from reprior.simulate import long_tail
+
+KINDS = [k for k in calibrate.KINDS if k != "none"]
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def outputs(n=2000, k=6, *, scale=1.0, bias=0.0, prior=None, seed=0):
+    """Rows of a Gaussian classifier whose true posterior is softmax(scale·logits + bias); returns logits and labels."""
+    rng = np.random.default_rng(seed)
+    prior = np.full(k, 1 / k) if prior is None else prior
+    y = rng.choice(k, n, p=prior)
+    centres = np.random.default_rng(99).normal(size=(k, 8))
+    x = centres[y] + 1.3 * rng.normal(size=(n, 8))
+    truth = (x @ centres.T - 0.5 * (centres**2).sum(axis=1)) / 1.3**2 + np.log(prior)
+    return (truth - bias) / scale, y
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recovers_what_was_distorted(kind):
+    bias = np.linspace(-1, 1, 6) if kind in ("bias-corrected", "vector") else 0.0
+    z, y = outputs(40000, scale=0.5, bias=bias)
+    cal = calibrate.fit(softmax(z), y, kind=kind, ridge=0)
+    np.testing.assert_allclose(cal.scale, 0.5, rtol=0.06)
+    np.testing.assert_allclose(cal.bias, bias, atol=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_vanishes_at_the_fit_and_no_neighbour_is_better(kind):
+    z, y = outputs(3000, bias=np.linspace(-1, 1, 6), scale=0.6)
+    cal = calibrate.fit(softmax(z), y, kind=kind, ridge=0)
+    x = np.log(softmax(z))
+    x -= x.mean(axis=1, keepdims=True)
+
+    def loss(theta):
+        return -calibrate._log_likelihood(x, y, theta[:6], theta[6:]).mean()
+
+    best = loss(np.concatenate([cal.scale, cal.bias]))
+    assert best == pytest.approx(-cal.log_likelihood, abs=1e-12)
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        step = 1e-3 * rng.normal(size=12)
+        if kind in ("temperature", "bias-corrected"):
+            step[:6] = step[0]
+        if kind in ("temperature", "no-bias-vector"):
+            step[6:] = 0
+        assert loss(np.concatenate([cal.scale, cal.bias]) + step) >= best - 1e-10
+
+
+def test_the_analytic_gradient_is_the_numerical_one(monkeypatch):
+    import scipy.optimize
+
+    z, y = outputs(200)
+    seen = []
+
+    def spy(fun, start, **options):
+        point = start + 0.3 * np.random.default_rng(0).normal(size=len(start))
+        seen.append(check_grad(lambda u: fun(u)[0], lambda u: fun(u)[1], point))
+        return minimize(fun, start, **options)
+
+    minimize = scipy.optimize.minimize
+    monkeypatch.setattr(scipy.optimize, "minimize", spy)
+    for kind in KINDS:
+        calibrate.fit(softmax(z), y, kind=kind, ridge=3.0)
+    calibrate.likelihood_temperature(softmax(z), y, prior=np.arange(1.0, 7))
+    assert len(seen) == 8
+    assert max(seen) < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_probabilities_say_the_same(kind):
+    z, y = outputs(500)
+    a, b = calibrate.fit(softmax(z), y, kind=kind), calibrate.fit(y=y, logits=z + 7.0, kind=kind)
+    np.testing.assert_allclose(a(softmax(z)), b(logits=z - 3.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", calibrate.KINDS)
+def test_zeros_and_ones_are_safe(kind):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    hard = np.eye(3)[np.where(rng.random(60) < 0.8, y, (y + 1) % 3)]
+    cal = calibrate.fit(hard, y, kind=kind)
+    out = cal(hard)
+    assert np.isfinite(out).all()
+    np.testing.assert_allclose(out.sum(axis=1), 1)
+    if kind == "temperature":  # right in 80 % of the rows, and now it says so
+        assert out.max(axis=1).mean() == pytest.approx(np.mean(hard.argmax(axis=1) == y), abs=0.01)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_all_right_keep_the_scale_finite(kind):
+    y = np.arange(40) % 4
+    cal = calibrate.fit(0.9 * np.eye(4)[y] + 0.025, y, kind=kind)
+    assert cal.scale.max() <= calibrate.SCALE_BOUNDS[1]
+    assert np.isfinite(cal(np.eye(4))).all()
+
+
+def test_a_ridge_keeps_the_bias_of_unseen_classes_at_the_others_mean():
+    z, y = outputs(300, bias=np.linspace(-1, 1, 6))
+    few = y != 5
+    free = calibrate.bias_corrected(softmax(z)[few], y[few], ridge=0)
+    held = calibrate.bias_corrected(softmax(z)[few], y[few], ridge=10)
+    assert abs(held.bias[5]) < 0.2 * abs(free.bias[5])
+    strong = calibrate.bias_corrected(softmax(z), y, ridge=1e6)
+    np.testing.assert_allclose(strong.bias, 0, atol=1e-3)
+
+
+def test_biases_make_the_mean_output_the_label_frequencies():
+    z, y = outputs(1000, bias=np.linspace(-2, 2, 6))
+    cal = calibrate.bias_corrected(softmax(z), y, ridge=0)
+    source = summarize(cal(softmax(z)), y)
+    np.testing.assert_allclose(source.prior, np.bincount(y) / len(y), atol=1e-4)
+    assert source.made == "mean held-out output"
+
+
+def test_likelihood_temperature_leaves_the_prior_alone():
+    prior = long_tail(6, 0.01)
+    z, y = outputs(40000, prior=prior)
+    blurred = (z - np.log(prior)) / 0.5 + np.log(prior)
+    cal = calibrate.likelihood_temperature(softmax(blurred), y, prior=prior)
+    np.testing.assert_allclose(cal.scale, 0.5, rtol=0.03)
+    np.testing.assert_allclose(cal(softmax(blurred)), softmax(z), atol=0.02)
+    plain = calibrate.temperature(softmax(blurred), y)
+    assert plain.log_likelihood < cal.log_likelihood
+
+
+def test_from_accuracy_matches_confidence_to_accuracy():
+    z, _ = outputs()
+    cal = calibrate.from_accuracy(softmax(3 * z), accuracy=0.7)
+    assert cal(softmax(3 * z)).max(axis=1).mean() == pytest.approx(0.7, abs=1e-6)
+    assert calibrate.Calibrator.from_bytes(cal.to_bytes()).log_likelihood is None
+
+
+def test_auto_takes_the_stiffest_that_is_good_enough():
+    z, y = outputs(600)
+    assert calibrate.fit(softmax(z), y).kind == "none"
+    assert calibrate.fit(softmax(2 * z), y).kind == "temperature"
+    z, y = outputs(600, bias=np.linspace(-2, 2, 6))
+    assert calibrate.fit(softmax(z), y).kind == "bias-corrected"
+    score = calibrate.cross_validate(softmax(z), y, kinds=("ts", "bcts"))
+    assert score["bias-corrected"] > score["temperature"]
+
+
+@pytest.mark.parametrize("kind", calibrate.KINDS)
+def test_bytes_bring_the_same_calibrator_back(kind):
+    z, y = outputs(300)
+    cal = calibrate.fit(softmax(z), y, kind=kind)
+    again = calibrate.Calibrator.from_bytes(cal.to_bytes())
+    np.testing.assert_array_equal(cal(softmax(z)), again(softmax(z)))
+    assert (again.kind, again.n, again.log_likelihood) == (cal.kind, cal.n, cal.log_likelihood)
+    assert len(cal.to_bytes()) < 500
+
+
+def test_the_float_type_that_comes_in_goes_out_and_large_input_is_done_in_blocks():
+    z, y = outputs(300)
+    cal = calibrate.temperature(softmax(z), y)
+    many = np.tile(softmax(z), (60, 1)).astype(np.float32)
+    out = cal(many)
+    assert out.dtype == np.float32
+    np.testing.assert_allclose(out[-300:], cal(softmax(z)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: calibrate.temperature([[2.0, -1.0]], [0]), "negative"),
+        (lambda: calibrate.temperature([[0.5, 0.5]], [2]), "between 0 and 1"),
+        (lambda: calibrate.temperature([[0.5, 0.5]]), "`y` must"),
+        (lambda: calibrate.temperature(y=[0]), "neither"),
+        (lambda: calibrate.temperature([[0.5, 0.5]], [0], logits=[[0.0, 0.0]]), "both"),
+        (lambda: calibrate.temperature(y=[0], logits=[[np.nan, 0.0]]), "finite"),
+        (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="platt"), "be one of"),
+        (lambda: calibrate.fit([[0.5, 0.5]], [0]), "cross-validate"),
+        (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="ts", ridge=-1), "`ridge`"),
+        (lambda: calibrate.likelihood_temperature([[0.5, 0.5]], [0], prior=[1, 1, 1]), "2 classes"),
+        (lambda: calibrate.from_accuracy([[0.5, 0.5]], accuracy=1.5), "`accuracy`"),
+        (lambda: calibrate.temperature([[0.6, 0.4]] * 2, [0, 1])([[0.2, 0.3, 0.5]]), "2 columns"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
