@@ -1,0 +1,283 @@
+"""Online methods: frozen options, and pure functions on a state that is one flat vector of numbers.
+
+A method is defined sample by sample: learning a block is learning its rows in order, so chunks never change an answer.
+Its state always starts with `n`, the samples learned. `init` and `step` are the pure face; `Stream` owns a state and
+lets `learn` change it in place.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from reprior._check import check_choice, check_number, fail
+from reprior._kernels import reference
+from reprior._types import Matrix, Source, Vector
+
+Layout = dict[str, tuple[int, ...]]
+
+
+class StreamMethod(Protocol):
+    """Every online method: a frozen dataclass whose first field is `source`, the others its options.
+
+    Its functions trust their input; `rows` (n, K) are float64 probability vectors. `layout` names the parts of the
+    state in order and starts with ``"n": ()``. `learn` and `observe` change the state in place.
+    """
+
+    name: ClassVar[str]
+    predicts_first: ClassVar[bool]  # whether prior(state) leaves the sample to be corrected out
+    needs: ClassVar[tuple[str, ...]]  # the fields of `source` that it uses, and that its bytes carry
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def layout(self) -> Layout: ...
+    def init(self) -> Vector: ...
+    def learn(self, state: Vector, rows: Matrix) -> object: ...
+    def observe(self, state: Vector, row: Vector, y: int) -> None: ...
+    def prior(self, state: Vector) -> Vector: ...
+    def variance(self, state: Vector) -> tuple[Vector, str]:
+        """Return the variance of each class's share (K,), and a sentence on how far to trust it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A method, its options and source, and all it has learned: the whole of a stream as a value."""
+
+    method: StreamMethod
+    values: Vector
+
+    @property
+    def n(self) -> int:
+        return int(self.values[0])
+
+    @property
+    def prior(self) -> Vector:
+        return self.method.prior(self.values)
+
+
+def init(method: StreamMethod) -> StreamState:
+    """Return the state before the first sample."""
+    return StreamState(method, method.init())
+
+
+def step(state: StreamState, rows: Matrix) -> StreamState:
+    """Return the state after learning `rows` (n, K); the one passed in stays as it is."""
+    values = state.values.copy()
+    state.method.learn(values, rows)
+    return StreamState(state.method, values)
+
+
+def state_size(layout: Layout) -> int:
+    """Return how many numbers a state with this layout holds."""
+    return sum(math.prod(shape) for shape in layout.values())
+
+
+def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
+    """Return the named parts of a state as views: writing to them changes the state."""
+    parts, at = {}, 0
+    for name, shape in layout.items():
+        size = math.prod(shape)
+        parts[name] = state[at : at + size].reshape(shape)
+        at += size
+    return parts
+
+
+@dataclass(frozen=True)
+class OnlineFmapls:
+    """online-FMAPLS [hu2025]: the prior as the mean of a Dirichlet that each sample moves by about 1/ĉ.
+
+    `variant` "stable" (posterior mean) or "paper" (Algorithm 2 as printed, which needs a number for `c` and is
+    unstable); `c` a number for ĉ = c / max π (eq. 33), or "auto": ĉ starts at K/2 and grows by one a sample up to
+    `memory` (a number of samples, or "auto" = 100 K, at least 1000). `gamma` and `delta` are γ and the reading of the
+    unobserved label in eq. 24: "running" (the last statistic), "predicted" (the last sample's likeliest class) or
+    "observed" (labels that arrived since). `update` of α: "lsf" (eq. 33) or "ga" (`n_grad` steps of size `mu`, eq. 10).
+    """
+
+    name: ClassVar[str] = "online-fmapls"
+    predicts_first: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
+    INFLOW: ClassVar[float] = 1e-4  # counts a sample shared by all classes, so that no class is lost for good
+
+    source: Source = field(repr=False)
+    variant: str = "stable"
+    c: float | str = "auto"
+    gamma: float = 1.0
+    delta: str = "running"
+    update: str = "lsf"
+    memory: float | str = "auto"
+    mu: float = 0.01
+    n_grad: int = 10
+
+    def __post_init__(self) -> None:
+        caller = self.name
+        check_choice(self.variant, caller, "variant", ("stable", "paper"))
+        check_choice(self.delta, caller, "delta", ("running", "predicted", "observed"))
+        check_choice(self.update, caller, "update", ("lsf", "ga"))
+        check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
+        check_number(self.mu, caller, "mu", low=0, open_low=True)
+        check_number(self.n_grad, caller, "n_grad", low=1, whole=True)
+        for option, value in (("c", self.c), ("memory", self.memory)):
+            if value != "auto":
+                check_number(value, caller, option, low=0, open_low=True)
+        if self.variant == "paper" and self.c == "auto" and self.update == "lsf":
+            fail(caller, "c", "be a number when `variant` is 'paper'", "'auto'",
+                 remedy="The paper calls it a sufficiently large constant and prints none")  # fmt: skip
+
+    @cached_property
+    def inverse(self) -> Vector:
+        return 1.0 / self.source.prior
+
+    @cached_property
+    def options(self) -> Vector:
+        k = len(self.source.prior)
+        memory = max(1000.0, 100.0 * k) if self.memory == "auto" else float(self.memory)
+        delta = {"running": reference.RUNNING, "predicted": reference.PREDICTED, "observed": reference.OBSERVED}
+        c = 0.0 if self.c == "auto" else float(self.c)
+        return np.array([self.variant == "paper", c, self.gamma, delta[self.delta], memory, self.INFLOW])
+
+    @cached_property
+    def layout(self) -> Layout:
+        k = len(self.source.prior)
+        keeps_d = self.gamma < 1.0 and self.delta != "predicted"
+        return {"n": (), "strength": (), "a": (), "b": (), "last": (), "u": (k,), "d": (k if keeps_d else 0,),
+                "alpha": (k if self.update == "ga" else 0,)}  # fmt: skip
+
+    def init(self) -> Vector:
+        k = len(self.source.prior)
+        state = np.zeros(state_size(self.layout))
+        part = unpack(self.layout, state)
+        part["u"][:], part["a"][...], part["last"][...] = 1.0 / k, 1.0, -1.0 if self.delta == "predicted" else 0.0
+        part["alpha"][:] = 1.0
+        if self.delta == "running":
+            part["d"][:] = 1.0 / k
+        if self.variant == "paper":
+            part["strength"][...] = k  # α = 1, as printed
+        else:  # Differs from hu2025: α⁰ follows from π⁰, else one sample's posterior becomes the estimate
+            part["strength"][...] = k / 2.0 if self.c == "auto" else float(self.c) * k
+        return state
+
+    def learn(self, state: Vector, rows: Matrix) -> int:
+        if self.update == "ga":
+            return self.learn_by_gradient(state, rows)
+        return reference.fmapls(state, None, self.inverse, self.options, rows)
+
+    def learn_by_gradient(self, state: Vector, rows: Matrix) -> int:
+        from scipy.special import digamma
+
+        part = unpack(self.layout, state)
+        pi, alpha, less = part["u"], part["alpha"], 1.0 if self.variant == "paper" else 0.0
+        for p in rows:
+            s = reference.posterior(p, self.inverse, pi)
+            if self.gamma < 1.0:
+                s = reference.statistic(state, part["d"], self.gamma, self.options[3], s)
+            pi[:] = np.maximum(alpha - less + s, reference.LEAST_NUMERATOR)  # eq. 31
+            pi /= pi.sum()
+            for _ in range(self.n_grad):  # eq. 10
+                alpha += self.mu * (digamma(alpha.sum()) - digamma(alpha) + np.log(pi))
+                np.maximum(alpha, 1e-3, out=alpha)  # Differs from hu2025: a step must leave α positive
+            state[0] += 1.0
+            state[1] = alpha.sum()
+        return reference.DONE
+
+    def observe(self, state: Vector, row: Vector, y: int) -> None:
+        part = unpack(self.layout, state)
+        if self.delta == "observed":
+            if self.gamma < 1.0:
+                part["d"][y] += 1.0
+                part["last"] += 1.0
+            return
+        pi = self.prior(state)
+        change = -reference.posterior(row, self.inverse, pi)  # what the sample had brought, less what it should have
+        change[y] += 1.0
+        pi = np.maximum(pi + change / (state[1] + 1.0), reference.LEAST_NUMERATOR)
+        part["u"][:], part["a"][...], part["b"][...] = pi / pi.sum(), 1.0, 0.0
+
+    def prior(self, state: Vector) -> Vector:
+        part = unpack(self.layout, state)
+        return np.asarray(part["a"] * part["u"] + part["b"])
+
+    def variance(self, state: Vector) -> tuple[Vector, str]:
+        pi = self.prior(state)
+        note = "As if the labels of the last ĉ samples had been seen: too narrow where classes are confused."
+        return pi * (1.0 - pi) / (state[1] + 1.0), note
+
+
+@dataclass(frozen=True)
+class OnlineEbls:
+    """Streaming empirical Bayes: averaged moment-matched filters; with `drift`, a bank of memories that share weight.
+
+    Nothing needs to be set. With `drift=False` it tends to the batch answer; with `drift=True` it also follows a
+    moving prior, at any speed.
+    """
+
+    name: ClassVar[str] = "online-ebls"
+    predicts_first: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
+    STRENGTHS: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0)
+    MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
+    SHARE: ClassVar[float] = 0.003
+
+    source: Source = field(repr=False)
+    drift: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drift, bool):
+            fail(self.name, "drift", "be True or False", repr(self.drift))
+
+    @cached_property
+    def inverse(self) -> Vector:
+        return 1.0 / self.source.prior
+
+    @cached_property
+    def bank(self) -> Matrix:
+        """One row a filter: prior strength, memory (0 = endless), whether it competes with the row above, weight."""
+        memories = [*((x, float(i > 0)) for i, x in enumerate(self.MEMORIES)), (0.0, 1.0)] if self.drift else []
+        ladder = [*memories, (0.0, 0.0)]
+        weight = 0.9 / (len(self.STRENGTHS) * len(ladder))
+        return np.array([(a, memory, competes, weight) for a in self.STRENGTHS for memory, competes in ladder])
+
+    @cached_property
+    def layout(self) -> Layout:
+        f, k = len(self.bank), len(self.source.prior)
+        return {"n": (), "weights": (f + 1,), "behind": (f,), "mean": (f, k), "precision": (f, k)}
+
+    def init(self) -> Vector:
+        state, k = np.zeros(state_size(self.layout)), len(self.source.prior)
+        part = unpack(self.layout, state)
+        part["weights"][:] = np.append(self.bank[:, 3], 0.1)
+        part["mean"][:], part["precision"][:] = 1.0 / k, k * self.bank[:, :1]
+        return state
+
+    def learn(self, state: Vector, rows: Matrix) -> int:
+        share = self.SHARE if self.drift else 0.0
+        return reference.ebls(state, None, self.inverse, self.bank, share, rows)
+
+    def observe(self, state: Vector, row: Vector, y: int) -> None:
+        part = unpack(self.layout, state)
+        mean, precision = part["mean"], part["precision"]
+        r = row * self.inverse * mean
+        r /= r.sum(axis=1)[:, None]
+        r[:, y] -= 1.0
+        mean[:] = np.maximum(precision * mean - r, 1e-9) / precision
+        mean /= mean.sum(axis=1)[:, None]
+
+    def prior(self, state: Vector) -> Vector:
+        part = unpack(self.layout, state)
+        return np.asarray(part["weights"][:-1] @ part["mean"] + part["weights"][-1] * self.source.prior)
+
+    def variance(self, state: Vector) -> tuple[Vector, str]:
+        part = unpack(self.layout, state)
+        weights, m, mean = part["weights"], part["mean"], self.prior(state)
+        within = weights[:-1] @ (m * (1.0 - m) / (part["precision"] + 1.0) + (m - mean) ** 2)
+        note = "From the mixture of filters, which counts an uncertain sample as less than one."
+        return np.asarray(within + weights[-1] * (self.source.prior - mean) ** 2), note
+
+
+# `stream` joins these with `peers.PEERS`, a dict of the same kind, into the names that `Stream` knows.
+ONLINE: dict[str, type[StreamMethod]] = {OnlineFmapls.name: OnlineFmapls, OnlineEbls.name: OnlineEbls}
