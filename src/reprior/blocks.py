@@ -37,13 +37,13 @@ def add_up(parts: Iterator[S]) -> S:
     """Sum without a zero to start from."""
     total = next(parts)
     for part in parts:
-        total = total + part  # type: ignore[operator]
+        total += part  # type: ignore[operator]  # in place where S can: a K×K sum would be allocated for every block
     return total
 
 
 def block_rows(n_classes: int) -> int:
-    """Return how many float64 rows make a block that stays in cache."""
-    return max(16, BLOCK_BYTES // (8 * n_classes))
+    """Return how many float64 rows make a block that stays in cache, but is not thin against a K×K result."""
+    return max(16, BLOCK_BYTES // (8 * n_classes), n_classes // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +171,16 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
     return target.map_sum(of_block)
 
 
-def information(target: Blocks, prior: Vector, source_prior: Vector) -> Matrix:
-    """Return Σ_i g_i g_iᵀ (K, K), g_ij = P_ij/(ε_j s_i): the observed information about π, a sum over rows."""
-    weights = prior / source_prior
+def information(target: Blocks, prior: Vector, source_prior: Vector, *, dtype: Any = np.float64) -> Matrix:
+    """Return Σ_i g_i g_iᵀ (K, K), g_ij = P_ij/(ε_j s_i): the observed information about π, a sum over rows.
+
+    `dtype` float32 halves the cost, for uses where six digits do.
+    """
+    weights, inverse = prior / source_prior, 1.0 / source_prior
 
     def of_block(block: Matrix) -> Matrix:
-        scaled = block * (1.0 / source_prior)
-        scaled /= (block @ weights)[:, None]
+        scaled = np.multiply(block, inverse, dtype=dtype, casting="same_kind")
+        scaled *= (1.0 / (block @ weights)).astype(dtype)[:, None]
         return np.asarray(scaled.T @ scaled)
 
     return target.map_sum(of_block)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reprior._types import Matrix, Vector
 from reprior.blocks import Blocks, e_step, information
@@ -90,7 +91,7 @@ def newton(
     target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
 ) -> tuple[Point, int]:
     """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
-    hessian = np.asarray(information(target, point.prior, source_prior)) / point.n
+    hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
     passes += 1
     while point.gap > tol and passes < max_pass:
         # φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser, which then sums to one: no equality constraint is needed
@@ -115,25 +116,33 @@ def newton(
 
 
 def nonnegative_quadratic(h: Matrix, b: Vector, *, start: Vector, rounds: int = 60) -> Vector:
-    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994]."""
+    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994].
+
+    A singular H (fewer rows than classes) gets a small pull towards `start`, which does not move the final optimum.
+    """
+    for pull in (1e-12, 1e-9, 1e-6, 1e-3):
+        ridge = pull * np.trace(h) / len(b)
+        try:
+            return pivot(h + ridge * np.eye(len(b)), b + ridge * start, start > 0, rounds)
+        except np.linalg.LinAlgError:
+            continue
+    return start
+
+
+def pivot(h: Matrix, b: Vector, free: NDArray[np.bool_], rounds: int) -> Vector:
+    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0, H positive definite, from a guess of its support."""
     from scipy.linalg import cho_factor, cho_solve
 
-    k = len(b)
-    ridge = 1e-12 * np.trace(h) / k
-    h = h + ridge * np.eye(k)
-    b = b + ridge * start
-    free = start > 0
-    best, patience = k + 1, 3
-    x = np.zeros(k)
+    best, patience = len(b) + 1, 3
+    x = np.zeros(len(b))
     for _ in range(rounds):
-        x = np.zeros(k)
+        x = np.zeros(len(b))
         if free.any():
             x[free] = cho_solve(cho_factor(h[np.ix_(free, free)], check_finite=False), b[free], check_finite=False)
-        slack = h @ x - b
-        wrong = np.where(free, x < 0, slack < -1e-12)
+        wrong = np.where(free, x < 0, h @ x - b < -1e-12)
         bad = int(wrong.sum())
         if bad == 0:
-            return x
+            break
         if bad < best:
             best, patience = bad, 3
         elif patience:
