@@ -93,52 +93,44 @@ def newton(
     """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
     hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
     passes += 1
-    while point.gap > tol and passes < max_pass:
-        # φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser, which then sums to one: no equality constraint is needed
-        goal = nonnegative_quadratic(hessian, hessian @ point.prior + point.gradient - 1, start=point.prior)
-        step, size = goal - point.prior, 1.0
-        trial = point
-        while passes < max_pass:
-            candidate = point.prior + size * step
-            trial = evaluate(target, candidate / candidate.sum(), source_prior)
-            passes += 1
-            if trial.value > point.value or trial.gap < point.gap or size < 1e-3:
-                break
-            size *= 0.3
-        if trial.value < point.value and trial.gap >= point.gap:
-            break  # no progress left in float64
+    scale, damping = np.trace(hessian) / len(hessian), 1e-12
+    while point.gap > tol and passes < max_pass and damping < 1e3:
+        # φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser, which then sums to one: no equality constraint is needed.
+        # Damping pulls to where we are, as much as a singular Hessian (fewer rows than classes) or a bad step demands.
+        pull = damping * scale
+        slope = hessian @ point.prior + point.gradient - 1 + pull * point.prior
+        goal = nonnegative_quadratic(hessian + pull * np.eye(len(hessian)), slope, point.prior > 0)
+        if goal is None or not 0.5 < goal.sum() < 2:
+            damping *= 100
+            continue
+        trial = evaluate(target, goal / goal.sum(), source_prior)
+        passes += 1
+        if trial.value < point.value and (trial.value < point.value - 1e-12 or trial.gap >= point.gap):
+            damping = max(100 * damping, 1e-8)
+            continue
         moved, bent = trial.prior - point.prior, point.gradient - trial.gradient
         if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
             image = hessian @ moved
             hessian += np.outer(bent, bent) / (moved @ bent) - np.outer(image, image) / (moved @ image)
-        point = trial
+        point, damping = trial, max(damping / 10, 1e-12)
     return point, passes
 
 
-def nonnegative_quadratic(h: Matrix, b: Vector, *, start: Vector, rounds: int = 60) -> Vector:
-    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994].
+def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, rounds: int = 60) -> Vector | None:
+    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994], None if H is singular.
 
-    A singular H (fewer rows than classes) gets a small pull towards `start`, which does not move the final optimum.
+    `free` (K,) guesses which classes are positive.
     """
-    for pull in (1e-12, 1e-9, 1e-6, 1e-3):
-        ridge = pull * np.trace(h) / len(b)
-        try:
-            return pivot(h + ridge * np.eye(len(b)), b + ridge * start, start > 0, rounds)
-        except np.linalg.LinAlgError:
-            continue
-    return start
-
-
-def pivot(h: Matrix, b: Vector, free: NDArray[np.bool_], rounds: int) -> Vector:
-    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0, H positive definite, from a guess of its support."""
-    from scipy.linalg import cho_factor, cho_solve
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
     best, patience = len(b) + 1, 3
     x = np.zeros(len(b))
     for _ in range(rounds):
         x = np.zeros(len(b))
-        if free.any():
+        try:
             x[free] = cho_solve(cho_factor(h[np.ix_(free, free)], check_finite=False), b[free], check_finite=False)
+        except LinAlgError:
+            return None
         wrong = np.where(free, x < 0, h @ x - b < -1e-12)
         bad = int(wrong.sum())
         if bad == 0:
