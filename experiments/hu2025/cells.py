@@ -1,0 +1,56 @@
+"""The paper's settings: which classifier, which shift, and the target rows of one Monte-Carlo trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import reprior as rp
+from outputs import Outputs
+from reprior.simulate import Sample
+
+SEED = 2025
+CIFAR_RATIOS = (0.2, 0.1, 0.05, 0.02)
+SHUFFLED = (0.02, 0.025, 0.04, 0.05, 0.1)
+DIRICHLET = (1.0, 1.5, 2.0, 2.5, 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One column of a table: a classifier's name, the kind of shift, and its strength."""
+
+    model: str
+    shift: str
+    value: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/{self.shift}-{self.value:g}"
+
+
+def cells(models: list[str], shuffled: tuple[float, ...], dirichlet: tuple[float, ...]) -> list[Cell]:
+    return [Cell(m, s, v) for m in models for s, values in (("shuffled", shuffled), ("dirichlet", dirichlet))
+            for v in values]
+
+
+CIFAR = cells([f"cifar100-lt-{r}" for r in CIFAR_RATIOS], SHUFFLED, DIRICHLET)
+TEXT = cells(["banking77", "clinc150"], SHUFFLED, DIRICHLET)
+IMAGENET = cells(["imagenet-lt-simulated"], SHUFFLED[:4], DIRICHLET[:4])
+
+
+def draw(cell: Cell, outputs: Outputs, trial: int, *, n_dirichlet: int = 3000) -> Sample:
+    """Return the target rows of a trial; the same cell and trial give the same rows on any machine.
+
+    A shuffled long tail takes all test rows of its largest class, as eq. 3 does with the test set's class size; a
+    Dirichlet target has `n_dirichlet` rows. Classes that run out of test rows are filled up with replacement.
+    """
+    k = len(outputs.counts)
+    kind = ("shuffled", "dirichlet").index(cell.shift)
+    rng = np.random.default_rng([SEED, kind, round(1000 * cell.value), trial])
+    if cell.shift == "shuffled":
+        prior = rp.simulate.shuffled_long_tail(k, cell.value, rng=rng)
+        largest = int(np.bincount(outputs.y_test, minlength=k).min())
+        n = int(rp.simulate.long_tail_counts(k, cell.value, n_max=largest).sum())
+    else:
+        prior, n = rp.simulate.dirichlet(k, cell.value, rng=rng), n_dirichlet
+    return rp.simulate.resample(outputs.test, outputs.y_test, prior, n=n, rng=rng)

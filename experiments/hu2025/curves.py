@@ -1,0 +1,144 @@
+"""Measure what the figures show: online curves, the path of the printed methods, and the accuracy of intervals.
+
+    python curves.py [NAME ...]        # all of them without names; each writes results/NAME.json
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import reprior as rp
+from cells import CIFAR, CIFAR_RATIOS, IMAGENET, Cell, draw
+from contenders import know
+from models import load
+
+HERE = Path(__file__).parent
+FLOOR = 1e-12
+
+
+def grid(n: int, points: int = 40) -> list[int]:
+    """Return sample numbers up to n, evenly spaced on a log scale."""
+    return sorted({int(x) for x in np.geomspace(10, n, points)})
+
+
+def follow(stream: rp.Stream, rows: np.ndarray, true: np.ndarray, at: Sequence[int]) -> list[float]:
+    """Return KL after each number of samples in `at`."""
+    out, done = [], 0
+    for stop in at:
+        stream.learn_many(rows[done:stop])
+        out.append(rp.metrics.kl(true, stream.prior, floor=FLOOR))
+        done = stop
+    return out
+
+
+def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int) -> dict:
+    """KL against samples seen, mean over trials, for each cell and stream."""
+    streams: dict[str, Callable[[rp.Source], rp.Stream]] = {
+        "online-FMAPLS": lambda s: rp.Stream("online-fmapls", s),
+        "online-EBLS": lambda s: rp.Stream("online-ebls", s, drift=False),
+    }
+    out: dict[str, dict] = {}
+    for model in dict.fromkeys(c.model for c in cells):
+        outputs = load(model)
+        source = know(outputs).raw
+        for cell in (c for c in cells if c.model == model):
+            samples = [draw(cell, outputs, t, n_dirichlet=n_dirichlet) for t in range(trials)]
+            at = grid(len(samples[0].y))
+            out[cell.name] = {"samples": at}
+            for name, make in streams.items():
+                kl = [follow(make(source), s.proba, s.prior, at) for s in samples]
+                out[cell.name][name] = np.round(np.mean(kl, 0), 5).tolist()
+    return out
+
+
+def cifar_online() -> dict:
+    return online_curves(CIFAR, trials=20, n_dirichlet=3000)
+
+
+def imagenet_online() -> dict:
+    return online_curves(IMAGENET, trials=3, n_dirichlet=12000)
+
+
+def why(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
+    """KL of printed FMAPLS against iterations for several c, and against c for several numbers of iterations."""
+    outputs = load(model)
+    source = know(outputs).raw
+    cell = Cell(model, "dirichlet", 1.0)
+    samples = [draw(cell, outputs, t) for t in range(trials)]
+    c_of_n, steps = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16], [1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024]
+
+    def mean_kl(estimate: Callable[[np.ndarray], np.ndarray]) -> float:
+        return round(float(np.mean([rp.metrics.kl(s.prior, estimate(s.proba), floor=FLOOR) for s in samples])), 5)
+
+    table = {f"{c:g}": [mean_kl(lambda p, c=c, t=t: rp.fmapls(
+        source, p, variant="paper", c=c * len(p), n_iter=t).prior) for t in steps] for c in c_of_n}
+    return {"cell": cell.name, "c_of_n": c_of_n, "steps": steps, "kl": table,
+            "FMAPLS stable": mean_kl(lambda p: rp.fmapls(source, p).prior),
+            "MAPLS": mean_kl(lambda p: rp.mapls(source, p).prior),
+            "MLLS": mean_kl(lambda p: rp.mlls(source, p, n_iter=100).prior)}
+
+
+def collapse(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
+    """KL of the printed online recursion against samples for several c, beside the stable form."""
+    outputs = load(model)
+    source = know(outputs).raw
+    cell = Cell(model, "dirichlet", 1.0)
+    samples = [draw(cell, outputs, t) for t in range(trials)]
+    at = grid(len(samples[0].y))
+
+    def mean_curve(**options: object) -> list[float]:
+        curves = [follow(rp.Stream("online-fmapls", source, **options), s.proba, s.prior, at) for s in samples]
+        return np.round(np.mean(curves, 0), 5).tolist()
+
+    printed = {f"{c:g}": mean_curve(variant="paper", c=c) for c in (100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)}
+    constant = {f"{c:g}": mean_curve(variant="stable", c=c) for c in (3.0, 30.0, 300.0)}
+    uniform = np.full(len(source.prior), 1 / len(source.prior))
+    return {"cell": cell.name, "samples": at, "printed": printed, "stable, constant c": constant, "stable": mean_curve(),
+            "uniform": round(float(np.mean([rp.metrics.kl(s.prior, uniform) for s in samples])), 5)}
+
+
+def intervals(trials: int = 20) -> dict:
+    """Share of classes whose true share lies in the 95 % interval, by kind of interval, and their mean width."""
+    out: dict[str, dict[str, list[float]]] = {}
+    for ratio in CIFAR_RATIOS:
+        model = f"cifar100-lt-{ratio}"
+        outputs = load(model)
+        known = know(outputs)
+        for cell in (Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)):
+            hits: dict[str, list[tuple[float, float]]] = {}
+            for t in range(trials):
+                s = draw(cell, outputs, t)
+                for name, (low, high) in all_intervals(known, s.proba).items():
+                    hits.setdefault(name, []).append(
+                        (float(np.mean((low <= s.prior) & (s.prior <= high))), float(np.mean(high - low))))
+            out[cell.name] = {name: np.round(np.mean(v, 0), 4).tolist() for name, v in hits.items()}
+    return {"level": 0.95, "columns": ["coverage", "width"], "cells": out}
+
+
+def all_intervals(known, proba: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    estimate = rp.ebls(known.raw, proba)
+    without = rp.ebls(known.raw.prior, proba)
+    counts = estimate.correct(proba).sum(0)
+    half = 1.96 * np.sqrt(rp.bounds.cramer_rao(estimate.prior, counts).diagonal())
+    printed = (np.maximum(estimate.prior - half, 0), np.minimum(estimate.prior + half, 1))
+    return {"as printed (eq. 14)": printed, "observed information": without.interval(0.95),
+            "observed information, misfit from held-out rows": estimate.interval(0.95)}
+
+
+CURVES: dict[str, Callable[[], dict]] = {
+    "online-cifar": cifar_online, "online-imagenet": imagenet_online, "why": why, "collapse": collapse,
+    "intervals": intervals,
+}
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or CURVES:
+        (HERE / "results" / f"{name}.json").write_text(json.dumps(CURVES[name]()) + "\n")
