@@ -92,7 +92,7 @@ CONTENDERS: dict[str, Contender] = {
     "MLLS": batch("mlls", n_iter=100),
     "MLLS, converged": batch("mlls"),
     "BBSE": batch("bbse"),
-    "BBSE, published": batch("bbse", hard=True, solver="clip"),
+    "BBSE, solve and clip": batch("bbse", solver="clip"),
     "RLLS": batch("rlls"),
     "RLLS, C undivided": rlls_undivided,
     "MAPLS": batch("mapls"),

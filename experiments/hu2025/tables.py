@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PRINTED, PRINTED_ONLINE = "FMAPLS printed, c=", "online-FMAPLS printed, c="
 CEILINGS = ("true prior", "true prior + TS")
-PAPER_ROW = {"MLLS": "MLLS", "BBSE, published": "BBSE", "RLLS, C undivided": "RLLS", "MAPLS": "MAPLS"}
+PAPER_ROW = {"MLLS": "MLLS", "BBSE, solve and clip": "BBSE", "RLLS, C undivided": "RLLS", "MAPLS": "MAPLS"}
 TITLES = {
     "cifar": "Long-tailed CIFAR-100, ResNet-32 trained here",
     "text": "Banking77 and CLINC150, long-tailed training (not in the paper)",

@@ -6,13 +6,14 @@ DATA is the .npz file or the folder of the original pickled files; RUNS keeps on
 after every epoch. Started again, the script goes on where it stopped, with the same random numbers.
 
 The training sets of the four ratios are nested (one seed orders each class's images), so each model but the first
-starts from the weights of the one before it, which saw only images of its own training set.
+starts from the last finished one with a smaller ratio, which saw only images of its own training set.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import outputs
 from resnet import ResNet32
 
 MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)
-BATCH, MAX_LR, MOMENTUM, DECAY = 64, 0.1, 0.9, 5e-4
+BATCH, MAX_LR, WARM_LR, MOMENTUM, DECAY = 64, 0.1, 0.05, 0.9, 5e-4
 EARLY = 0.65  # of the epochs see 24x24 crops at 0.56 of the cost, the rest the whole padded-and-cropped image
 
 
@@ -47,6 +48,13 @@ def augment(x: Tensor, rng: torch.Generator, *, size: int) -> Tensor:
     rows = top[:, None] + step
     out = padded.permute(0, 2, 3, 1)[torch.arange(n)[:, None, None], rows[:, :, None], cols[:, None, :]]
     return out.permute(0, 3, 1, 2)
+
+
+def one_cycle(progress: float) -> float:
+    """Return the learning rate as a share of its peak: a cosine up over the first quarter, a cosine down after it."""
+    if progress < 0.25:
+        return 0.04 + 0.48 * (1 - math.cos(4 * math.pi * progress))
+    return 0.5 * (1 + math.cos(math.pi * (progress - 0.25) / 0.75))
 
 
 @torch.inference_mode()
@@ -70,33 +78,31 @@ def train(data: cifar.Cifar, ratio: float, *, epochs: int, seed: int, folder: Pa
         model.load_state_dict(torch.load(start)["model"])
     sgd = torch.optim.SGD(model.parameters(), MAX_LR, MOMENTUM, weight_decay=DECAY, nesterov=True)
     steps = -(-len(x) // BATCH)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(
-        sgd, MAX_LR, epochs=epochs, steps_per_epoch=steps, pct_start=0.25, cycle_momentum=False)
+    peak = MAX_LR if start is None else WARM_LR
     first = 0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         sgd.load_state_dict(saved["sgd"])
-        cycle.load_state_dict(saved["cycle"])
         rng.set_state(saved["rng"])
         first = saved["epoch"]
     for epoch in range(first, epochs):
         wall, cpu, total = time.time(), time.process_time(), 0.0
         model.train()
         size = 24 if epoch < EARLY * epochs else 32
-        for batch in torch.randperm(len(x), generator=rng).split(BATCH):
+        for i, batch in enumerate(torch.randperm(len(x), generator=rng).split(BATCH)):
+            sgd.param_groups[0]["lr"] = peak * one_cycle((epoch + i / steps) / epochs)
             loss = F.cross_entropy(model(augment(x[batch], rng, size=size)), y[batch])
             sgd.zero_grad()
             loss.backward()
             sgd.step()
-            cycle.step()
             total += loss.item() * len(batch)
         hits = log_proba(model, x_held).argmax(1) == y_held
         line = {"ratio": ratio, "seed": seed, "epoch": epoch + 1, "of": epochs, "crop": size, "n_train": len(x),
                 "loss": round(total / len(x), 4), "held_out_accuracy": round(float(hits.mean()), 4),
                 "seconds": round(time.time() - wall, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         part = checkpoint.with_suffix(".part")
-        torch.save({"model": model.state_dict(), "sgd": sgd.state_dict(), "cycle": cycle.state_dict(),
+        torch.save({"model": model.state_dict(), "sgd": sgd.state_dict(), 
                     "rng": rng.get_state(), "epoch": epoch + 1}, part)
         part.replace(checkpoint)
         with log.open("a") as f:
@@ -108,8 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--ratios", type=float, nargs="+", default=[0.02, 0.05, 0.1, 0.2])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[28, 12, 12, 10], help="one number, or one per ratio")
+    parser.add_argument("--ratios", type=float, nargs="+", default=[0.02, 0.1, 0.2, 0.05])
+    parser.add_argument("--epochs", type=int, nargs="+", default=[18, 6, 5, 5], help="one number, or one per ratio")
     parser.add_argument("--seed", type=int, default=2025)
     parser.add_argument("--export", type=Path, help="folder for the float16 outputs")
     args = parser.parse_args()
@@ -117,11 +123,13 @@ def main() -> None:
     torch.set_num_threads(1)  # two threads on a busy machine are slower than one
     data = cifar.load(args.data)
     epochs = args.epochs * len(args.ratios) if len(args.epochs) == 1 else args.epochs
-    start = None
+    finished: list[float] = []
     for ratio, n_epochs in zip(args.ratios, epochs, strict=True):
         folder = args.runs / f"ratio-{ratio}"
+        smaller = [r for r in finished if r < ratio]
+        start = args.runs / f"ratio-{max(smaller)}" / "checkpoint.pt" if smaller else None
         model = train(data, ratio, epochs=n_epochs, seed=args.seed, folder=folder, start=start)
-        start = folder / "checkpoint.pt"
+        finished.append(ratio)
         if args.export:
             rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(args.seed))
             outputs.save(
