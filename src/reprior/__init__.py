@@ -8,10 +8,12 @@ from reprior.em import ebls, fmapls, mapls, mlls
 from reprior.methods import ALIASES, METHODS, estimate
 from reprior.moments import bbse, rlls
 from reprior.source import summarize
+from reprior.stream import ONLINE, Stream, StreamTable
 
 __all__ = [
     "ALIASES",
     "METHODS",
+    "ONLINE",
     "ArrayBlocks",
     "Blocks",
     "InputError",
@@ -19,6 +21,8 @@ __all__ = [
     "PriorEstimate",
     "Source",
     "Status",
+    "Stream",
+    "StreamTable",
     "TopKBlocks",
     "bbse",
     "correct",

@@ -37,7 +37,7 @@ def encode(kind: str, fields: Mapping[str, Any]) -> bytes:
         "fields": {name: value for name, value in fields.items() if name not in arrays},
         "arrays": [[name, x.dtype.str, list(x.shape)] for name, x in arrays.items()],
     }
-    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=np.generic.item).encode()
     body = HEAD.pack(MAGIC, PROTOCOL, len(text)) + text + b"".join(x.tobytes() for x in arrays.values())
     return body + blake2b(body, digest_size=DIGEST).digest()
 

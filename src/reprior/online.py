@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar, Protocol
+from functools import cached_property, partial
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from reprior._check import check_choice, check_number, fail
-from reprior._kernels import reference
+from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 
 Layout = dict[str, tuple[int, ...]]
@@ -37,7 +37,7 @@ class StreamMethod(Protocol):
     @property
     def layout(self) -> Layout: ...
     def init(self) -> Vector: ...
-    def learn(self, state: Vector, rows: Matrix) -> object: ...
+    def learn(self, state: Vector, rows: Matrix) -> None: ...
     def observe(self, state: Vector, row: Vector, y: int) -> None: ...
     def prior(self, state: Vector) -> Vector: ...
     def variance(self, state: Vector) -> tuple[Vector, str]:
@@ -88,6 +88,17 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
     return parts
 
 
+def views(*arrays: Matrix) -> tuple[Any, ...]:
+    """Return memoryviews, which a native kernel opens three times as fast as arrays; the reference needs arrays."""
+    return tuple(x.data for x in arrays) if NATIVE else arrays
+
+
+def learned(code: int) -> None:
+    """Raise if a kernel did not learn: checked rows never come to that."""
+    if code != reference.DONE:
+        raise AssertionError(f"rows reached a kernel unchecked (code {code})")
+
+
 @dataclass(frozen=True)
 class OnlineFmapls:
     """online-FMAPLS [hu2025]: the prior as the mean of a Dirichlet that each sample moves by about 1/ĉ.
@@ -130,8 +141,8 @@ class OnlineFmapls:
                  remedy="The paper calls it a sufficiently large constant and prints none")  # fmt: skip
 
     @cached_property
-    def inverse(self) -> Vector:
-        return 1.0 / self.source.prior
+    def known(self) -> Matrix:
+        return reference.padded(1.0 / self.source.prior)
 
     @cached_property
     def options(self) -> Vector:
@@ -139,19 +150,23 @@ class OnlineFmapls:
         memory = max(1000.0, 100.0 * k) if self.memory == "auto" else float(self.memory)
         delta = {"running": reference.RUNNING, "predicted": reference.PREDICTED, "observed": reference.OBSERVED}
         c = 0.0 if self.c == "auto" else float(self.c)
-        return np.array([self.variant == "paper", c, self.gamma, delta[self.delta], memory, self.INFLOW])
+        return np.array([k, self.variant == "paper", c, self.gamma, delta[self.delta], memory, self.INFLOW])
 
     @cached_property
     def layout(self) -> Layout:
-        k = len(self.source.prior)
+        width = reference.width(len(self.source.prior))
         keeps_d = self.gamma < 1.0 and self.delta != "predicted"
-        return {"n": (), "strength": (), "a": (), "b": (), "last": (), "u": (k,), "d": (k if keeps_d else 0,),
-                "alpha": (k if self.update == "ga" else 0,)}  # fmt: skip
+        return {"n": (), "strength": (), "a": (), "b": (), "last": (), "spare": (3,), "u": (width,),
+                "d": (width if keeps_d else 0,), "alpha": (width if self.update == "ga" else 0,)}  # fmt: skip
+
+    def parts(self, state: Vector) -> dict[str, Vector]:
+        k = len(self.source.prior)
+        return {name: part[:k] if part.ndim else part for name, part in unpack(self.layout, state).items()}
 
     def init(self) -> Vector:
         k = len(self.source.prior)
         state = np.zeros(state_size(self.layout))
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         part["u"][:], part["a"][...], part["last"][...] = 1.0 / k, 1.0, -1.0 if self.delta == "predicted" else 0.0
         part["alpha"][:] = 1.0
         if self.delta == "running":
@@ -162,20 +177,31 @@ class OnlineFmapls:
             part["strength"][...] = k / 2.0 if self.c == "auto" else float(self.c) * k
         return state
 
-    def learn(self, state: Vector, rows: Matrix) -> int:
+    def learn(self, state: Vector, rows: Matrix) -> None:
         if self.update == "ga":
-            return self.learn_by_gradient(state, rows)
-        return reference.fmapls(state, None, self.inverse, self.options, rows)
+            self.learn_by_gradient(state, rows)
+        else:
+            learned(loops.fmapls(state, self.known, self.options, None, np.ascontiguousarray(rows), 2))
 
-    def learn_by_gradient(self, state: Vector, rows: Matrix) -> int:
+    def bind(self, table: Matrix) -> Any:
+        """Return the kernel as a function of (slots, rows, axes of rows), or None where only `learn` will do."""
+        return None if self.update == "ga" else partial(loops.fmapls, *views(table, self.known, self.options))
+
+    def bind_top(self, table: Matrix) -> Any:
+        """Return the kernel as a function of (slots, indices, values, axes), or None where rows must become dense."""
+        lazy = self.update == "lsf" and self.variant == "stable" and self.c == "auto" and self.gamma == 1.0
+        return partial(loops.fmapls_top, *views(table, self.known, self.options)) if lazy else None
+
+    def learn_by_gradient(self, state: Vector, rows: Matrix) -> None:
         from scipy.special import digamma
 
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         pi, alpha, less = part["u"], part["alpha"], 1.0 if self.variant == "paper" else 0.0
+        inverse = 1.0 / self.source.prior
         for p in rows:
-            s = reference.posterior(p, self.inverse, pi)
+            s = reference.posterior(p, inverse, pi)
             if self.gamma < 1.0:
-                s = reference.statistic(state, part["d"], self.gamma, self.options[3], s)
+                s = reference.statistic(state, part["d"], self.gamma, self.options[4], s)
             pi[:] = np.maximum(alpha - less + s, reference.LEAST_NUMERATOR)  # eq. 31
             pi /= pi.sum()
             for _ in range(self.n_grad):  # eq. 10
@@ -183,23 +209,24 @@ class OnlineFmapls:
                 np.maximum(alpha, 1e-3, out=alpha)  # Differs from hu2025: a step must leave α positive
             state[0] += 1.0
             state[1] = alpha.sum()
-        return reference.DONE
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         if self.delta == "observed":
             if self.gamma < 1.0:
                 part["d"][y] += 1.0
                 part["last"] += 1.0
             return
         pi = self.prior(state)
-        change = -reference.posterior(row, self.inverse, pi)  # what the sample had brought, less what it should have
+        change = -reference.posterior(
+            row, 1.0 / self.source.prior, pi
+        )  # what the sample had brought, less what it should have
         change[y] += 1.0
         pi = np.maximum(pi + change / (state[1] + 1.0), reference.LEAST_NUMERATOR)
         part["u"][:], part["a"][...], part["b"][...] = pi / pi.sum(), 1.0, 0.0
 
     def prior(self, state: Vector) -> Vector:
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         return np.asarray(part["a"] * part["u"] + part["b"])
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
@@ -231,8 +258,12 @@ class OnlineEbls:
             fail(self.name, "drift", "be True or False", repr(self.drift))
 
     @cached_property
-    def inverse(self) -> Vector:
-        return 1.0 / self.source.prior
+    def known(self) -> Matrix:
+        return reference.padded(1.0 / self.source.prior)
+
+    @cached_property
+    def options(self) -> Vector:
+        return np.array([len(self.source.prior), self.SHARE if self.drift else 0.0])
 
     @cached_property
     def bank(self) -> Matrix:
@@ -244,35 +275,44 @@ class OnlineEbls:
 
     @cached_property
     def layout(self) -> Layout:
-        f, k = len(self.bank), len(self.source.prior)
-        return {"n": (), "weights": (f + 1,), "behind": (f,), "mean": (f, k), "precision": (f, k)}
+        f, width = len(self.bank), reference.width(len(self.source.prior))
+        spare = reference.width(2 + 2 * f) - (2 + 2 * f)
+        return {"n": (), "weights": (f + 1,), "behind": (f,), "spare": (spare,), "mean": (f, width),
+                "precision": (f, width)}  # fmt: skip
+
+    def parts(self, state: Vector) -> dict[str, Vector]:
+        k = len(self.source.prior)
+        return {name: part[:, :k] if part.ndim == 2 else part for name, part in unpack(self.layout, state).items()}
 
     def init(self) -> Vector:
         state, k = np.zeros(state_size(self.layout)), len(self.source.prior)
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         part["weights"][:] = np.append(self.bank[:, 3], 0.1)
         part["mean"][:], part["precision"][:] = 1.0 / k, k * self.bank[:, :1]
         return state
 
-    def learn(self, state: Vector, rows: Matrix) -> int:
-        share = self.SHARE if self.drift else 0.0
-        return reference.ebls(state, None, self.inverse, self.bank, share, rows)
+    def learn(self, state: Vector, rows: Matrix) -> None:
+        learned(loops.ebls(state, self.known, self.options, self.bank, None, np.ascontiguousarray(rows), 2))
+
+    def bind(self, table: Matrix) -> Any:
+        """Return the kernel as a function of (slots, rows, axes of rows)."""
+        return partial(loops.ebls, *views(table, self.known, self.options, self.bank))
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         mean, precision = part["mean"], part["precision"]
-        r = row * self.inverse * mean
+        r = row / self.source.prior * mean
         r /= r.sum(axis=1)[:, None]
         r[:, y] -= 1.0
         mean[:] = np.maximum(precision * mean - r, 1e-9) / precision
         mean /= mean.sum(axis=1)[:, None]
 
     def prior(self, state: Vector) -> Vector:
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         return np.asarray(part["weights"][:-1] @ part["mean"] + part["weights"][-1] * self.source.prior)
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
-        part = unpack(self.layout, state)
+        part = self.parts(state)
         weights, m, mean = part["weights"], part["mean"], self.prior(state)
         within = weights[:-1] @ (m * (1.0 - m) / (part["precision"] + 1.0) + (m - mean) ** 2)
         note = "From the mixture of filters, which counts an uncertain sample as less than one."

@@ -1,5 +1,24 @@
-"""The inner loops. `reference` is the specification; `native` (C, optional) holds the per-sample loops."""
+"""The inner loops. `reference` (NumPy) is the specification; `native` (C, optional) holds the per-sample loops.
+
+`loops` is the one in use: native if it was built, unless the environment says REPRIOR_NATIVE=0.
+"""
+
+import os
+from contextlib import suppress
+from typing import Any
 
 from reprior._kernels import reference
 
-__all__ = ["reference"]
+loops: Any = reference
+if os.environ.get("REPRIOR_NATIVE") != "0":
+    with suppress(ImportError):  # there was no compiler when it was installed
+        from reprior._kernels import native as loops
+
+NATIVE: bool = loops is not reference
+SENTENCE: str = (
+    "native (C): the per-sample loops are compiled"
+    if NATIVE
+    else "reference (NumPy): same results, slower streams; a C compiler at install time gives the native ones"
+)
+
+__all__ = ["NATIVE", "SENTENCE", "loops", "reference"]

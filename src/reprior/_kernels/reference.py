@@ -29,11 +29,23 @@ def e_step_squares(block: Array, weights: Array) -> tuple[Array, Array, Array]:
 # (slots, size) with the slot of each row in `slots`; rows (n, K) or (K,). They return DONE; or the number of the
 # first row that is no probability vector, with nothing changed; or REFUSED, where only `native` can be that picky.
 DONE, REFUSED = -1, -2
-SUM_TOLERANCE = 1e-3
+SUM_TOLERANCE = 1e-3 + 1e-9  # a hair above the tolerance of the check, so that a row which passed it passes here
 RUNNING, PREDICTED, OBSERVED = 0.0, 1.0, 2.0
-FMAPLS_HEAD = 5  # n, ĉ, a, b, last: π = a·u + b; `last` is the last predicted class, or the count of labels in d
+FMAPLS_HEAD = 8  # n, ĉ, a, b, last: π = a·u + b; `last` is the last predicted class, or the count of labels in d
 LEAST_NUMERATOR = 1e-12
 TINY = 1e-300
+
+
+def width(k: int) -> int:
+    """Return how many numbers a vector of k takes in a state: the next multiple of eight, with zeros behind."""
+    return -(-k // 8) * 8
+
+
+def padded(vector: Array) -> Array:
+    """Return (2, width): the vector and ones, each with zeros behind."""
+    out = np.zeros((2, width(len(vector))))
+    out[:, : len(vector)] = vector, np.ones(len(vector))
+    return out
 
 
 def first_bad_row(rows: Array) -> int:
@@ -83,19 +95,19 @@ def statistic(state: Array, d: Array, gamma: float, delta: float, r: Array) -> A
     return np.asarray(mixed)
 
 
-def fmapls(table: Array, slots: Any, inverse: Array, options: Array, rows: Array) -> int:
-    """Learn `rows` by online-fmapls with the linear surrogate; `inverse` is 1/ε (K,)."""
+def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
+    """Learn `rows` by online-fmapls with the linear surrogate; `known` is 1/ε, padded."""
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
-    k = len(inverse)
-    paper, c, gamma, delta, memory, inflow = options
+    k, (paper, c, gamma, delta, memory, inflow) = int(options[0]), options[1:]
+    inverse, w = known[0, :k], width(k)
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         if state[2] != 1.0 or state[3] != 0.0:
             rebase(state, k)
         n, strength = state[0], state[1]
-        pi, d = state[FMAPLS_HEAD : FMAPLS_HEAD + k], state[FMAPLS_HEAD + k : FMAPLS_HEAD + 2 * k]
+        pi, d = state[FMAPLS_HEAD : FMAPLS_HEAD + k], state[FMAPLS_HEAD + w : FMAPLS_HEAD + w + k]
         s = posterior(p, inverse, pi)
         if gamma < 1.0:
             s = statistic(state, d, gamma, delta, s)
@@ -112,20 +124,21 @@ def fmapls(table: Array, slots: Any, inverse: Array, options: Array, rows: Array
     return DONE
 
 
-def ebls(table: Array, slots: Any, inverse: Array, bank: Array, share: float, rows: Array) -> int:
+def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
     """Learn `rows` by the bank of moment-matched filters; bank (F, 4): a, memory (0 = endless), competes, w0."""
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
-    k, filters = len(inverse), len(bank)
+    k, share, filters = int(options[0]), options[1], len(bank)
+    inverse, w, head = known[0, :k], width(k), width(2 + 2 * len(bank))
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
     fades = memory > 0.0
     keep = 1.0 - 1.0 / memory[fades, None]
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
         weights, behind = state[1 : filters + 2], state[filters + 2 : 2 * filters + 2]
-        m, s = state[2 * filters + 2 :].reshape(2, filters, k)
+        m, s = state[head:].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m
         z = r.sum(axis=1)
         r /= z[:, None]
@@ -148,3 +161,51 @@ def ebls(table: Array, slots: Any, inverse: Array, bank: Array, share: float, ro
             mean = (keep * s[fades] * m[fades] + (1.0 - keep) * a[fades]) / total
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
     return DONE
+
+
+def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:
+    """Return the number of the first top-k row that repeats or misses a class or is no sub-probability, or DONE."""
+    ordered = np.sort(indices, axis=1)
+    sums = values.sum(axis=1)
+    bad = ~((values >= 0.0).all(axis=1) & (sums > 0.0) & (sums <= 1.0 + SUM_TOLERANCE))
+    bad |= (ordered[:, 1:] == ordered[:, :-1]).any(axis=1) | (ordered[:, 0] < 0) | (ordered[:, -1] >= k)
+    return int(np.argmax(bad)) if bad.any() else DONE
+
+
+def fmapls_top(
+    table: Array, known: Array, options: Array, slots: Any, indices: NDArray[Any], values: Array, ndim: int = 2
+) -> int:
+    """Learn top-k rows in O(k) a sample, where ĉ does not depend on max π and γ = 1.
+
+    What is not listed goes to the other classes in proportion to ε; they are then only scaled and raised alike, so
+    π = a·u + b needs new u for listed classes alone. It is written out once every K samples, which costs O(1) each.
+    """
+    indices, values = np.atleast_2d(indices), np.atleast_2d(values)
+    k, memory, inflow = int(options[0]), options[5], options[6]
+    bad = bad_listing(indices, values, k)
+    if bad >= 0:
+        return bad
+    inverse, period = known[0], max(k, 1024)
+    for index, p, state in zip(indices, values, each_state(table, slots, len(values)), strict=True):
+        u, strength, a, b = state[FMAPLS_HEAD:], state[1], state[2], state[3]
+        pi, lift = a * u[index] + b, inverse[index]
+        share = max(0.0, 1.0 - p.sum()) / max(1.0 - (1.0 / lift).sum(), TINY)
+        z = (p * lift * pi).sum() + share * max(0.0, 1.0 - pi.sum())
+        whole = 1.0 / (strength + 1.0 + inflow)
+        factor, add = (strength + share / z) * whole, inflow / k * whole
+        state[2], state[3] = a * factor, b * factor + add
+        u[index] = ((strength * pi + p * lift * pi / z) * whole + add - state[3]) / state[2]
+        state[0] += 1.0
+        state[1] = min(strength + 1.0, memory)
+        if state[0] % period == 0:
+            rebase(state, k, normalise=True)
+    return DONE
+
+
+def correct(known: Array, k: float, rows: Array, out: Array, ndim: int = 2) -> int:
+    """Write `rows` (n, K) reweighted by `known` and normalised to `out` (eq. 8)."""
+    bad = first_bad_row(np.atleast_2d(np.asarray(rows, np.float64)))
+    if bad < 0:
+        joint = np.asarray(rows, np.float64) * known[0, : int(k)]
+        out[...] = joint / joint.sum(axis=-1, keepdims=True)
+    return bad

@@ -1,0 +1,475 @@
+/* The per-sample loops; reference.py says what each computes. Arrays in, arrays changed in place, no other state.
+ *
+ * Vectors of K classes lie in WIDTH(K) numbers, a multiple of eight, with zeros behind. Sums run over eight fixed lanes
+ * and products are not contracted, so results depend neither on the machine's vectors nor on how rows are cut. */
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define WIDTH(k) (((k) + 7) / 8 * 8)
+
+typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t v8i __attribute__((vector_size(64), aligned(8), may_alias));
+#define LOAD(p) (*(const v8 *)(p))
+#define STORE(p, x) (*(v8 *)(p) = (x))
+#define SPLAT(x) ((v8){0} + (x))
+#define SELECT(mask, x, y) ((v8)(((v8i)(x) & (mask)) | ((v8i)(y) & ~(mask))))
+
+enum { DONE = -1, REFUSED = -2 };
+enum { N, STRENGTH, A, B, LAST, HEAD = 8 }; /* of the online-fmapls state */
+enum { RUNNING, PREDICTED, OBSERVED };
+static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01;
+
+typedef struct {
+    double *table; /* one state, or many in rows of `size` */
+    Py_ssize_t size;
+    const int64_t *slots; /* the state of each row, or NULL */
+    Py_ssize_t k, width, n;
+    const double *inverse, *valid; /* 1/ε; ones, and zeros behind */
+    const char *rows;
+    int single; /* rows are float32 */
+    const double *options, *bank;
+    Py_ssize_t filters;
+    double *scratch; /* first `width` numbers for a row, then the kernel's */
+} Job;
+
+INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+
+INLINE double largest(const double *x, Py_ssize_t width) {
+    v8 best = LOAD(x);
+    for (Py_ssize_t i = 8; i < width; i += 8) {
+        v8 y = LOAD(x + i);
+        best = SELECT(y > best, y, best);
+    }
+    double most = best[0];
+    for (int lane = 1; lane < 8; lane++)
+        if (best[lane] > most) most = best[lane];
+    return most;
+}
+
+/* Write p/ε, times `prior` unless NULL, to `out`, its sum to `z`; return Σp, or NaN if p is no probability vector. */
+INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, double *out, double *z) {
+    const Py_ssize_t k = job->k, whole = k / 8 * 8;
+    const double *p = (const double *)job->rows + row * k;
+    if (job->single) {
+        const float *from = (const float *)job->rows + row * k;
+        p = job->scratch;
+        for (Py_ssize_t i = 0; i < k; i++) job->scratch[i] = from[i];
+    } else if (row * k + job->width > job->n * k) { /* the last block would reach behind the array */
+        p = memcpy(job->scratch, p, (size_t)k * sizeof(double));
+    }
+    v8 sum = {0}, joint = {0};
+    v8i negative = {0};
+    for (Py_ssize_t i = 0; i < job->width; i += 8) {
+        v8 x = LOAD(p + i);
+        if (i == whole) x = (v8)((v8i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
+        sum += x;
+        negative |= x < 0.0;
+        x *= LOAD(job->inverse + i);
+        if (prior) x *= LOAD(prior + i);
+        joint += x;
+        STORE(out + i, x);
+    }
+    *z = total(joint);
+    int64_t bad = 0;
+    for (int lane = 0; lane < 8; lane++) bad |= negative[lane];
+    const double mass = total(sum);
+    return !bad && fabs(mass - 1.0) <= TOLERANCE ? mass : NAN;
+}
+
+WIDEST static Py_ssize_t first_bad(const Job *job) {
+    double z;
+    for (Py_ssize_t row = 0; row < job->n; row++)
+        if (isnan(likelihood(job, row, NULL, job->scratch + job->width, &z))) return row;
+    return DONE;
+}
+
+INLINE double *state_of(const Job *job, Py_ssize_t row) {
+    if (!job->slots) return job->table;
+    if (row + 1 < job->n) {
+        const char *next = (const char *)(job->table + job->slots[row + 1] * job->size);
+        for (Py_ssize_t i = 0; i < job->size * 8 && i < 4096; i += 64) __builtin_prefetch(next + i, 1);
+    }
+    return job->table + job->slots[row] * job->size;
+}
+
+static void rebase(double *state, Py_ssize_t k, int normalise) {
+    double *u = state + HEAD, sum = 0.0;
+    for (Py_ssize_t i = 0; i < k; i++) sum += u[i] = state[A] * u[i] + state[B];
+    if (normalise)
+        for (Py_ssize_t i = 0; i < k; i++) u[i] /= sum;
+    state[A] = 1.0, state[B] = 0.0;
+}
+
+/* r (K,) becomes S of eq. 24. */
+static void statistic(double *state, Py_ssize_t k, double gamma, int delta, double *r) {
+    double *d = state + HEAD + WIDTH(k);
+    if (delta == RUNNING) {
+        for (Py_ssize_t i = 0; i < k; i++) r[i] = d[i] = (1.0 - gamma) * d[i] + gamma * r[i];
+    } else if (delta == PREDICTED) {
+        Py_ssize_t last = (Py_ssize_t)state[LAST], likeliest = 0;
+        for (Py_ssize_t i = 1; i < k; i++)
+            if (r[i] > r[likeliest]) likeliest = i;
+        state[LAST] = (double)likeliest;
+        if (last >= 0) {
+            for (Py_ssize_t i = 0; i < k; i++) r[i] *= gamma;
+            r[last] += 1.0 - gamma;
+        }
+    } else if (state[LAST] > 0.0) {
+        double scale = (1.0 - gamma) / state[LAST];
+        for (Py_ssize_t i = 0; i < k; i++) r[i] = scale * d[i] + gamma * r[i], d[i] = 0.0;
+        state[LAST] = 0.0;
+    }
+}
+
+WIDEST static Py_ssize_t fmapls_rows(const Job *job) {
+    const Py_ssize_t k = job->k, width = job->width;
+    const int paper = job->options[1] != 0.0, delta = (int)job->options[4];
+    const double c = job->options[2], gamma = job->options[3], memory = job->options[5], inflow = job->options[6];
+    double *joint = job->scratch + width, z;
+    for (Py_ssize_t row = 0; row < job->n; row++) {
+        double *state = state_of(job, row), *u = state + HEAD;
+        if (state[A] != 1.0 || state[B] != 0.0) {
+            if (isnan(likelihood(job, row, NULL, joint, &z))) return row;
+            rebase(state, k, 0);
+        }
+        if (isnan(likelihood(job, row, u, joint, &z))) return row; /* eq. 8, up to 1/z */
+        double scale = 1.0 / z, strength = state[STRENGTH];
+        if (gamma < 1.0) {
+            for (Py_ssize_t i = 0; i < k; i++) joint[i] *= scale;
+            statistic(state, k, gamma, delta, joint);
+            scale = 1.0;
+        }
+        if (paper) { /* eq. 31, with the floor it needs */
+            v8 sum = {0};
+            for (Py_ssize_t i = 0; i < width; i += 8) {
+                v8 x = strength * LOAD(u + i) - 1.0 + scale * LOAD(joint + i);
+                x = SELECT(x > LEAST_NUMERATOR, x, SPLAT(LEAST_NUMERATOR)) * LOAD(job->valid + i);
+                STORE(u + i, x);
+                sum += x;
+            }
+            const double whole = 1.0 / total(sum);
+            for (Py_ssize_t i = 0; i < width; i += 8) STORE(u + i, LOAD(u + i) * whole);
+        } else { /* the posterior's mean */
+            const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole, add = inflow / (double)k * whole;
+            scale *= whole;
+            for (Py_ssize_t i = 0; i < width; i += 8)
+                STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add * LOAD(job->valid + i));
+        }
+        state[N] += 1.0;
+        strength += 1.0;
+        state[STRENGTH] = c > 0.0 ? c / largest(u, width) : strength < memory ? strength : memory; /* eq. 33 */
+    }
+    return DONE;
+}
+
+WIDEST static Py_ssize_t ebls_rows(const Job *job) {
+    const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
+    const double share = job->options[1];
+    double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters, unused;
+    for (Py_ssize_t f = 0; f < filters; f++)
+        limit[f] = job->bank[4 * f + 1] > 0.0 ? log(10.0 * job->bank[4 * f + 1]) : INFINITY;
+    for (Py_ssize_t row = 0; row < job->n; row++) {
+        double *state = state_of(job, row), *weights = state + 1, *behind = weights + filters + 1;
+        double *mean = state + WIDTH(2 + 2 * filters), *precision = mean + filters * width;
+        const double mass = likelihood(job, row, NULL, l, &unused);
+        if (isnan(mass)) return row;
+        state[N] += 1.0;
+        double evidence = weights[filters] * mass;
+        for (Py_ssize_t f = 0; f < filters; f++) {
+            double *m = mean + f * width, *s = precision + f * width;
+            v8 sum = {0};
+            for (Py_ssize_t i = 0; i < width; i += 8) sum += LOAD(l + i) * LOAD(m + i);
+            z[f] = total(sum);
+            evidence += weights[f] * z[f];
+            const double scale = 1.0 / z[f];
+            sum = SPLAT(0.0);
+            for (Py_ssize_t i = 0; i < width; i += 8) {
+                v8 x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
+                v8 inside = y * x, outside = y * (1.0 - x), more = y + 1.0;
+                v8 spread = r * (inside + 1.0) * outside + (1.0 - r) * inside * (outside + 1.0) + TINY;
+                v8 whole = spread + r * (1.0 - r) * (y + 2.0);
+                /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
+                v8 inverse = 1.0 / (more * whole);
+                x = (inside + r) * whole * inverse;
+                y = more * spread * more * inverse;
+                STORE(m + i, x);
+                STORE(s + i, SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y) * LOAD(job->valid + i));
+                sum += x;
+            }
+            norm[f] = 1.0 / total(sum);
+        }
+        const double part = (1.0 - share) / evidence;
+        double rest = 1.0; /* the weight that the source prior starts with */
+        for (Py_ssize_t f = 0; f < filters; f++) {
+            weights[f] = part * weights[f] * z[f] + share * job->bank[4 * f + 3];
+            rest -= job->bank[4 * f + 3];
+        }
+        weights[filters] = part * weights[filters] * mass + share * rest;
+        const double time_limit = log(10.0 * state[N]);
+        for (Py_ssize_t f = 1; f < filters; f++) { /* a slower filter against the next faster one */
+            if (job->bank[4 * f + 2] == 0.0) continue;
+            behind[f] += log(z[f - 1] / z[f]);
+            if (behind[f] < 0.0) behind[f] = 0.0;
+            if (behind[f] <= (limit[f] < time_limit ? limit[f] : time_limit)) continue;
+            memcpy(mean + f * width, mean + (f - 1) * width, (size_t)width * sizeof(double));
+            memcpy(precision + f * width, precision + (f - 1) * width, (size_t)width * sizeof(double));
+            norm[f] = norm[f - 1], behind[f] = 0.0;
+            weights[f] = weights[f - 1] = (weights[f - 1] + weights[f]) / 2.0;
+        }
+        for (Py_ssize_t f = 0; f < filters; f++) {
+            double *m = mean + f * width, *s = precision + f * width, scale = norm[f];
+            const double memory = job->bank[4 * f + 1], a = job->bank[4 * f];
+            if (memory > 0.0) { /* forget */
+                const double keep = 1.0 - 1.0 / memory, inflow = (1.0 - keep) * a, whole = (1.0 - keep) * (double)k * a;
+                v8 sum = {0};
+                for (Py_ssize_t i = 0; i < width; i += 8) {
+                    v8 valid = LOAD(job->valid + i), kept = keep * LOAD(s + i), y = kept + whole;
+                    v8 x = (kept * (LOAD(m + i) * scale) + inflow * valid) / y;
+                    STORE(s + i, y * valid);
+                    STORE(m + i, x);
+                    sum += x;
+                }
+                scale = 1.0 / total(sum);
+            }
+            for (Py_ssize_t i = 0; i < width; i += 8) STORE(m + i, LOAD(m + i) * scale);
+        }
+    }
+    return DONE;
+}
+
+/* Rows of k listed classes each; what is not listed goes to the others in proportion to ε. The caller has made sure
+ * that ĉ does not depend on max π and that γ = 1: then an unlisted class is only scaled and raised, π = a·u + b. */
+static Py_ssize_t bad_listing(const int64_t *index, const double *p, Py_ssize_t n, Py_ssize_t listed, Py_ssize_t k) {
+    for (Py_ssize_t row = 0; row < n; row++, index += listed, p += listed) {
+        double sum = 0.0;
+        int bad = 0;
+        for (Py_ssize_t i = 0; i < listed; i++) {
+            sum += p[i];
+            bad |= !(p[i] >= 0.0) || index[i] < 0 || index[i] >= k;
+            for (Py_ssize_t j = 0; j < i; j++) bad |= index[i] == index[j];
+        }
+        if (bad || !(sum > 0.0 && sum <= 1.0 + TOLERANCE)) return row;
+    }
+    return DONE;
+}
+
+static Py_ssize_t fmapls_top_rows(const Job *job, const int64_t *index, const double *p, Py_ssize_t listed) {
+    const Py_ssize_t k = job->k, period = k > 1024 ? k : 1024;
+    const double memory = job->options[5], inflow = job->options[6];
+    for (Py_ssize_t row = 0; row < job->n; row++, index += listed, p += listed) {
+        double *state = state_of(job, row), *u = state + HEAD;
+        double mass = 0.0, source = 0.0, prior = 0.0, z = 0.0, strength = state[STRENGTH], a = state[A], b = state[B];
+        for (Py_ssize_t i = 0; i < listed; i++) {
+            double pi = a * u[index[i]] + b, inverse = job->inverse[index[i]];
+            mass += p[i], source += 1.0 / inverse, prior += pi, z += p[i] * inverse * pi;
+        }
+        double share = mass < 1.0 ? (1.0 - mass) / (source < 1.0 ? 1.0 - source : TINY) : 0.0;
+        z += share * (prior < 1.0 ? 1.0 - prior : 0.0);
+        double whole = 1.0 / (strength + 1.0 + inflow), add = inflow / (double)k * whole;
+        double factor = (strength + share / z) * whole;
+        state[A] = a * factor, state[B] = b * factor + add;
+        for (Py_ssize_t i = 0; i < listed; i++) {
+            double pi = a * u[index[i]] + b, r = p[i] * job->inverse[index[i]] * pi / z;
+            u[index[i]] = ((strength * pi + r) * whole + add - state[B]) / state[A];
+        }
+        state[N] += 1.0;
+        state[STRENGTH] = strength + 1.0 < memory ? strength + 1.0 : memory;
+        if (fmod(state[N], (double)period) == 0.0) rebase(state, k, 1); /* O(K) every K samples or fewer: O(1) */
+    }
+    return DONE;
+}
+
+/* out = P w / Σ P w, in the type of the rows (eq. 8); `inverse` holds w. */
+WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
+    const Py_ssize_t k = job->k;
+    double *joint = job->scratch + job->width, z;
+    for (Py_ssize_t row = 0; row < job->n; row++) {
+        if (isnan(likelihood(job, row, NULL, joint, &z))) return row;
+        if (!(z > 0.0)) return REFUSED;
+        const double scale = 1.0 / z;
+        if (job->single)
+            for (Py_ssize_t i = 0; i < k; i++) ((float *)out)[row * k + i] = (float)(joint[i] * scale);
+        else
+            for (Py_ssize_t i = 0; i < k; i++) ((double *)out)[row * k + i] = joint[i] * scale;
+    }
+    return DONE;
+}
+
+/* ---- Python's side ---- */
+
+enum { MOST = 6, STACK = 1024, FREE_FROM = 8192 };
+
+typedef struct {
+    Py_buffer held[MOST];
+    int count;
+} Buffers;
+
+/* Take a C-contiguous buffer of one of the given element types; NULL, with no error set, if it is anything else. */
+static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int writable) {
+    Py_buffer *view = &buffers->held[buffers->count];
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    buffers->count++;
+    return view->format && !view->format[1] && strchr(formats, view->format[0]) ? view : NULL;
+}
+
+static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
+    while (buffers->count) PyBuffer_Release(&buffers->held[--buffers->count]);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(code);
+}
+
+/* Fill in the classes from `known` (2, width): 1/ε or weights, and which of them are classes. */
+static int take_known(Buffers *buffers, Job *job, PyObject *known, double k) {
+    Py_buffer *view = take(buffers, known, "d", 0);
+    if (!view || view->ndim != 2 || view->shape[0] != 2) return 0;
+    job->k = (Py_ssize_t)k, job->width = view->shape[1];
+    job->inverse = view->buf, job->valid = job->inverse + job->width;
+    return job->width == WIDTH(job->k);
+}
+
+/* Fill in the rows from an object with `ndim` axes, the last of length k. */
+static int take_rows(Buffers *buffers, Job *job, PyObject *object, PyObject *ndim) {
+    Py_buffer *rows = take(buffers, object, "df", 0);
+    const long axes = PyLong_AsLong(ndim);
+    if (!rows || rows->ndim != axes || rows->shape[axes - 1] != job->k) return 0;
+    const Py_ssize_t n = axes == 2 ? rows->shape[0] : 1;
+    if (n < 1 || (job->slots && n != job->n)) return 0;
+    job->rows = rows->buf, job->single = rows->format[0] == 'f', job->n = n;
+    return 1;
+}
+
+static int take_table(Buffers *buffers, Job *job, PyObject *table, PyObject *slots, Py_ssize_t least) {
+    Py_buffer *states = take(buffers, table, "d", 1);
+    if (!states) return 0;
+    job->table = states->buf, job->size = states->shape[states->ndim - 1];
+    if (job->size < least) return 0;
+    if (slots == Py_None) return states->ndim == 1;
+    Py_buffer *which = take(buffers, slots, "lq", 0);
+    if (!which || which->itemsize != 8 || which->ndim != 1 || states->ndim != 2) return 0;
+    job->slots = which->buf, job->n = which->shape[0];
+    for (Py_ssize_t i = 0; i < job->n; i++)
+        if (job->slots[i] < 0 || job->slots[i] >= states->shape[0]) return 0;
+    return 1;
+}
+
+/* Learn every row, or none: a bad row late in a block puts the state back. */
+static Py_ssize_t learn(Job *job, Py_ssize_t (*kernel)(const Job *), Py_ssize_t extra) {
+    double stack[STACK], *heap = NULL;
+    const int undo = job->n > 1 && !job->slots;
+    const Py_ssize_t scratch = 2 * job->width + extra, room = scratch + (undo ? job->size : 0);
+    if (room > STACK && !(heap = PyMem_Malloc((size_t)room * sizeof(double)))) {
+        PyErr_NoMemory();
+        return REFUSED;
+    }
+    job->scratch = heap ? heap : stack;
+    PyThreadState *thread = job->n * job->size >= FREE_FROM ? PyEval_SaveThread() : NULL;
+    Py_ssize_t code = DONE;
+    if (undo) memcpy(job->scratch + scratch, job->table, (size_t)job->size * sizeof(double));
+    if (job->slots) code = first_bad(job);
+    if (code == DONE) code = kernel(job);
+    if (undo && code != DONE) memcpy(job->table, job->scratch + scratch, (size_t)job->size * sizeof(double));
+    if (thread) PyEval_RestoreThread(thread);
+    PyMem_Free(heap);
+    return code;
+}
+
+static PyObject *fmapls(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 6) return PyErr_Format(PyExc_TypeError, "fmapls takes 6 arguments");
+    Py_buffer *options = take(&buffers, args[2], "d", 0);
+    if (!options || options->shape[0] != 7) return answer(&buffers, REFUSED);
+    job.options = options->buf;
+    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
+        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width) || !take_rows(&buffers, &job, args[4], args[5]))
+        return answer(&buffers, REFUSED);
+    return answer(&buffers, learn(&job, fmapls_rows, 0));
+}
+
+static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
+    Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
+    if (!bank || options->shape[0] != 2 || bank->ndim != 2 || bank->shape[1] != 4) return answer(&buffers, REFUSED);
+    job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
+    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
+        !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + 2 * job.filters) + 2 * job.filters * job.width) ||
+        !take_rows(&buffers, &job, args[5], args[6]))
+        return answer(&buffers, REFUSED);
+    return answer(&buffers, learn(&job, ebls_rows, 3 * job.filters));
+}
+
+static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 7) return PyErr_Format(PyExc_TypeError, "fmapls_top takes 7 arguments");
+    Py_buffer *options = take(&buffers, args[2], "d", 0), *index = options ? take(&buffers, args[4], "lq", 0) : NULL;
+    const long ndim = PyLong_AsLong(args[6]);
+    if (!index || options->shape[0] != 7 || index->itemsize != 8 || index->ndim != ndim) return answer(&buffers, REFUSED);
+    job.options = options->buf;
+    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
+        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width))
+        return answer(&buffers, REFUSED);
+    Py_buffer *p = take(&buffers, args[5], "d", 0);
+    const Py_ssize_t listed = index->shape[ndim - 1], n = ndim == 2 ? index->shape[0] : 1;
+    if (!p || p->ndim != ndim || memcmp(index->shape, p->shape, (size_t)ndim * sizeof(Py_ssize_t)) || n < 1 ||
+        listed < 1 || listed >= job.k || (job.slots && n != job.n))
+        return answer(&buffers, REFUSED);
+    job.n = n;
+    PyThreadState *thread = n * listed >= FREE_FROM / 4 ? PyEval_SaveThread() : NULL;
+    Py_ssize_t code = bad_listing(index->buf, p->buf, n, listed, job.k);
+    if (code == DONE) code = fmapls_top_rows(&job, index->buf, p->buf, listed);
+    if (thread) PyEval_RestoreThread(thread);
+    return answer(&buffers, code);
+}
+
+static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "correct takes 5 arguments");
+    const double k = PyFloat_AsDouble(args[1]);
+    Py_buffer *out = take(&buffers, args[3], "df", 1);
+    if (!out || !take_known(&buffers, &job, args[0], k) || !take_rows(&buffers, &job, args[2], args[4]) ||
+        out->len != job.n * job.k * (Py_ssize_t)(job.single ? sizeof(float) : sizeof(double)))
+        return answer(&buffers, REFUSED);
+    double stack[STACK], *heap = NULL;
+    if (2 * job.width > STACK && !(heap = PyMem_Malloc((size_t)(2 * job.width) * sizeof(double)))) {
+        PyErr_NoMemory();
+        return answer(&buffers, REFUSED);
+    }
+    job.scratch = heap ? heap : stack;
+    PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
+    Py_ssize_t code = correct_rows(&job, out->buf);
+    if (thread) PyEval_RestoreThread(thread);
+    PyMem_Free(heap);
+    return answer(&buffers, code);
+}
+
+static PyMethodDef functions[] = {
+    {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
+    {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},
+    {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
+    {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "native", "The per-sample loops of reprior in C.", 0, functions, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit_native(void) { return PyModuleDef_Init(&definition); }

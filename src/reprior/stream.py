@@ -1,0 +1,432 @@
+"""Streams: friendly objects that own a state and let an online method change it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import fields
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reprior._check import (
+    as_array,
+    check_choice,
+    check_labels,
+    check_matrix,
+    check_number,
+    check_row,
+    check_rows,
+    check_source,
+    fail,
+)
+from reprior._kernels import NATIVE, loops
+from reprior._kernels.reference import DONE, REFUSED, padded
+from reprior._types import Interval, Labels, Matrix, Source, Vector
+from reprior.blocks import ArrayBlocks, TopKBlocks, check_top_k, correct, numbered
+from reprior.codec import decode, encode, write_atomically
+from reprior.online import ONLINE as OURS
+from reprior.online import StreamMethod, StreamState, learned, state_size
+from reprior.peers import PEERS
+
+ONLINE: dict[str, type[StreamMethod]] = OURS | PEERS
+
+
+def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) -> StreamMethod:
+    """Return the online method of that name with its options, or say which there are."""
+    made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
+    known = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
+    for option in options:
+        check_choice(option, caller, "options", known)
+    return made(check_source(source, caller), **options)  # type: ignore[call-arg]
+
+
+def aligned(shape: tuple[int, ...]) -> Vector:
+    """Return zeros that start at a cache line."""
+    size = int(np.prod(shape))
+    memory = np.zeros(size + 8)
+    first = -memory.ctypes.data % 64 // 8
+    return memory[first : first + size].reshape(shape)
+
+
+def refuse(*_: Any) -> int:
+    """Stand in for a kernel where there is none."""
+    return REFUSED
+
+
+def kernels(method: StreamMethod, table: Matrix) -> tuple[Callable[..., int], Callable[..., int]]:
+    """Return the native kernels for rows and for top-k rows on a table of states; they refuse where there is none."""
+    bind, bind_top = (getattr(method, name, None) if NATIVE else None for name in ("bind", "bind_top"))
+    return (bind and bind(table)) or refuse, (bind_top and bind_top(table)) or refuse
+
+
+def checked(proba: Any, source: Source, caller: str) -> ArrayBlocks | TopKBlocks:
+    """Return rows or top-k rows (indices, values) as blocks, all of them checked."""
+    if isinstance(proba, tuple) and len(proba) == 2:
+        return check_top_k(*proba, caller, source.prior)
+    blocks = ArrayBlocks(check_matrix(proba, caller, "proba", len(source.prior)))
+    check_rows(numbered(blocks), caller, "proba")
+    return blocks
+
+
+def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
+    """Return top-k rows in the types that kernels take."""
+    return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
+
+
+def correct_listed(method: StreamMethod, prior: Vector, blocks: TopKBlocks) -> Matrix:
+    """Return the corrected values (n, k) of top-k rows; what they leave is the corrected mass of all other classes."""
+    listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
+    source = method.source.prior
+    joint = p * (prior / source)[listed]
+    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(1.0 - source[listed].sum(axis=1), 1e-300)
+    rest = share * np.maximum(1.0 - prior[listed].sum(axis=1), 0.0)
+    return np.asarray(joint / (joint.sum(axis=1) + rest)[:, None])
+
+
+def described(method: StreamMethod) -> dict[str, Any]:
+    """Return what bytes must say of a method: its name, options, layout, and what it needs of the source."""
+    options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
+    about: dict[str, Any] = {"method": method.name, "options": options, "made": method.source.made,
+                             "layout": [[name, list(shape)] for name, shape in method.layout.items()]}  # fmt: skip
+    for need in ("prior", *method.needs):
+        value = getattr(method.source, need)
+        if need == "heldout" and value is not None:
+            about["source_proba"], about["source_y"] = value
+        elif value is not None:
+            about[f"source_{need}"] = value
+    return about
+
+
+def recovered(about: dict[str, Any], caller: str) -> StreamMethod:
+    """Return the method that `described` put into bytes."""
+    held = (about["source_proba"], about["source_y"]) if "source_proba" in about else None
+    classes = about.get("source_classes")
+    source = Source(
+        prior=about["source_prior"], confusion=about.get("source_confusion"), counts=about.get("source_counts"),
+        classes=None if classes is None else tuple(classes), hard_confusion=about.get("source_hard_confusion"),
+        heldout=held, made=about["made"],
+    )  # fmt: skip
+    method = online_method(about["method"], source, about["options"], caller)
+    layout = {name: tuple(shape) for name, shape in about["layout"]}
+    if method.layout != layout:
+        fail(caller, "data", f"have the parts {method.layout}", layout, remedy="Another release of reprior wrote it")
+    return method
+
+
+class Stream:
+    """One stream of a classifier's outputs: learn each sample, know the prior, correct the next one.
+
+    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`; options are the method's. Samples are
+    learned one by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is refused
+    and changes nothing. Wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too; what a
+    row does not list goes to its other classes in proportion to the source prior. One thread at a time per stream.
+
+    >>> stream = Stream("online-ebls", [0.5, 0.5])
+    >>> stream.learn_many([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1]])
+    >>> stream.n, bool(stream.prior[0] > 0.5)
+    (3, True)
+    """
+
+    __slots__ = ("_kernel", "_top", "_values", "method")
+
+    def __init__(self, method: str, source: Any, /, **options: Any) -> None:
+        self._own(online_method(method, source, options, "Stream"), None)
+
+    def _own(self, method: StreamMethod, values: Vector | None) -> None:
+        self.method = method
+        self._values = aligned((state_size(method.layout),))
+        self._values[:] = method.init() if values is None else values
+        self._kernel, self._top = kernels(method, self._values)
+
+    @classmethod
+    def of(cls, state: StreamState) -> Stream:
+        """Return a stream that goes on from a state, which stays as it is."""
+        stream = cls.__new__(cls)
+        stream._own(state.method, state.values)
+        return stream
+
+    @property
+    def state(self) -> StreamState:
+        """All there is to know of the stream, as a value."""
+        return StreamState(self.method, self._values.copy())
+
+    @property
+    def source(self) -> Source:
+        return self.method.source
+
+    @property
+    def n(self) -> int:
+        """The samples learned."""
+        return int(self._values[0])
+
+    @property
+    def prior(self) -> Vector:
+        """The estimated target prior (K,)."""
+        return self.method.prior(self._values)
+
+    @property
+    def weights(self) -> Vector:
+        """Estimated prior over source prior (K,)."""
+        return np.asarray(self.prior / self.source.prior)
+
+    def learn_one(self, p: Any) -> None:
+        """Learn one sample's probabilities (K,), or its top-k pair (indices (k,), values (k,))."""
+        if self._kernel(None, p, 1) != DONE:
+            if isinstance(p, tuple) and len(p) == 2:
+                index, value = (as_array(x, "Stream.learn_one", "p")[None] for x in p)
+                self.learn_many((index, value))
+            else:
+                self.method.learn(self._values, check_row(p, "Stream.learn_one", "p", len(self.source.prior))[None])
+
+    def learn_many(self, proba: Any) -> None:
+        """Learn rows (n, K), or top-k rows (indices, values), in order."""
+        if isinstance(proba, tuple) and len(proba) == 2:
+            if self._top(None, *proba, 2) == DONE:
+                return
+        elif self._kernel(None, proba, 2) == DONE:
+            return
+        blocks = checked(proba, self.source, "Stream.learn_many")
+        if isinstance(blocks, TopKBlocks) and self._top is not refuse:
+            learned(self._top(None, *contiguous(blocks), 2))
+        else:
+            for block in blocks:
+                self.method.learn(self._values, block)
+
+    def correct_one(self, p: Any) -> Vector:
+        """Return one sample's probabilities (K,) under the estimated prior; nothing is learned."""
+        if isinstance(p, tuple):
+            index, value = (as_array(x, "Stream.correct_one", "p")[None] for x in p)
+            return np.asarray(self.correct_many((index, value))[0])
+        out = np.empty(len(self.source.prior))
+        row = p
+        known = padded(self.weights)
+        if not NATIVE or loops.correct(known, float(len(out)), row, out, 1) != DONE:
+            row = check_row(p, "Stream.correct_one", "p", len(out))
+            learned(loops.correct(known, float(len(out)), row, out, 1))
+        return out
+
+    def correct_many(self, proba: Any) -> Matrix:
+        """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values."""
+        if isinstance(proba, tuple) and len(proba) == 2:
+            blocks = check_top_k(*proba, "Stream.correct_many", self.source.prior)
+            return correct_listed(self.method, self.prior, blocks)
+        weights = self.weights
+        if NATIVE and isinstance(proba, np.ndarray):
+            out = np.empty(proba.shape, proba.dtype)
+            if loops.correct(padded(weights), float(len(weights)), proba, out, 2) == DONE:
+                return out
+        return correct(check_matrix(proba, "Stream.correct_many", "proba", len(weights)), weights)
+
+    def observe(self, p: Any, y: int) -> None:
+        """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
+        row = check_row(p, "Stream.observe", "p", len(self.source.prior))
+        (label,) = check_labels([y], "Stream.observe", "y", 1, len(row))
+        self.method.observe(self._values, row, int(label))
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
+        from scipy.special import betaincinv
+
+        inside = check_number(level, "Stream.interval", "level", low=0, high=1, open_low=True)
+        mean = np.clip(self.prior, 1e-12, 1.0 - 1e-12)
+        variance, note = self.method.variance(self._values)
+        count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
+        ends = (betaincinv(mean * count, (1.0 - mean) * count, q) for q in ((1.0 - inside) / 2, (1.0 + inside) / 2))
+        lower, upper = ends
+        return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=inside, note=note)
+
+    def to_bytes(self) -> bytes:
+        """Return the whole stream, with its method, options and source, as bytes for `from_bytes`."""
+        return encode("stream", {**described(self.method), "n": self.n, "values": self._values})
+
+    @classmethod
+    def from_bytes(cls, data: Any) -> Stream:
+        """Return the stream that `to_bytes` wrote; damaged bytes, of another kind or too new, are refused."""
+        about = decode(data, "stream", "Stream.from_bytes")
+        return cls.of(StreamState(recovered(about, "Stream.from_bytes"), about["values"]))
+
+    def save(self, path: str | Path) -> None:
+        """Write the stream to a file so that a crash at any moment leaves the old or the new state, whole."""
+        write_atomically(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Stream:
+        """Return the stream that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes())
+
+    def __repr__(self) -> str:
+        return f"Stream({self.method!r}, n={self.n})"
+
+
+class StreamTable:
+    """Many streams of one method and source, found by key, in one array of at most `max_streams` states.
+
+    When a new key finds the table full, the streams that were used longest ago make room: each is handed to
+    `on_evict(key, stream)` first. Without `on_evict` a new key is then refused: nothing is ever dropped in silence.
+
+    >>> table = StreamTable("online-ebls", [0.5, 0.5])
+    >>> table.learn(["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    >>> len(table), table["a"].n
+    (2, 2)
+    """
+
+    def __init__(
+        self, method: str, source: Any, /, *, max_streams: int = 100_000,
+        on_evict: Callable[[Hashable, Stream], object] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self.method = online_method(method, source, options, "StreamTable")
+        self.max_streams = int(check_number(max_streams, "StreamTable", "max_streams", low=1, whole=True))
+        self.on_evict = on_evict
+        self._fresh = self.method.init()
+        self._slots: dict[Hashable, int] = {}
+        self._free: list[int] = []
+        self._clock = 0
+        self._grow(min(64, self.max_streams))
+
+    def _grow(self, rows: int) -> None:
+        old = getattr(self, "_table", np.empty((0, len(self._fresh))))
+        self._table, self._used = aligned((rows, len(self._fresh))), np.resize(getattr(self, "_used", [0]), rows)
+        self._table[: len(old)] = old
+        self._free.extend(range(rows - 1, len(old) - 1, -1))
+        self._kernel, self._top = kernels(self.method, self._table)
+
+    @property
+    def source(self) -> Source:
+        return self.method.source
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._slots
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(tuple(self._slots))
+
+    def __getitem__(self, key: Hashable) -> Stream:
+        """Return a copy of the stream of that key; a new one if the key is new."""
+        slot = self._slots.get(key)
+        return Stream.of(StreamState(self.method, self._fresh if slot is None else self._table[slot]))
+
+    def __setitem__(self, key: Hashable, stream: Stream) -> None:
+        """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
+        if (
+            described(stream.method).keys() != described(self.method).keys()
+            or stream._values.shape != self._fresh.shape
+        ):
+            fail("StreamTable", "stream", f"be of {self.method!r}", repr(stream.method))
+        (slot,) = self._slots_of([key], "StreamTable")
+        self._table[slot] = stream._values
+
+    def pop(self, key: Hashable) -> Stream:
+        """Return the stream of that key and forget it here."""
+        stream = self[key]
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            self._free.append(slot)
+        return stream
+
+    def _make_room(self, count: int, keep: Labels, caller: str) -> None:
+        """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
+        while len(self._free) < count and len(self._table) < self.max_streams:
+            self._grow(min(2 * len(self._table), self.max_streams))
+        over = count - len(self._free)
+        if over <= 0:
+            return
+        evictable = np.setdiff1d(np.fromiter(self._slots.values(), np.int64), keep)
+        if self.on_evict is None or len(evictable) < over:
+            fail(caller, "keys", f"need at most {self.max_streams} streams at once", len(self._slots) + over,
+                 remedy="Raise `max_streams`, or pass `on_evict` to take over the streams used longest ago"
+                 if self.on_evict is None else "Pass fewer keys at once")  # fmt: skip
+        leaving = set(evictable[np.argsort(self._used[evictable])[:over]].tolist())
+        for key in [key for key, slot in self._slots.items() if slot in leaving]:
+            self.on_evict(key, self[key])  # if it raises, this stream and those behind it are still here
+            self._free.append(self._slots.pop(key))
+
+    def _slots_of(self, keys: list[Hashable], caller: str) -> Labels:
+        """Return the row of each key, making rows for new ones."""
+        slots = np.fromiter(map(self._slots.get, keys, repeat(-1)), np.int64, len(keys))
+        if (slots < 0).any():
+            new = dict.fromkeys(key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0)
+            self._make_room(len(new), slots[slots >= 0], caller)
+            for key in new:
+                self._slots[key] = slot = self._free.pop()
+                self._table[slot] = self._fresh
+            slots = np.fromiter(map(self._slots.__getitem__, keys), np.int64, len(keys))
+        self._used[slots] = np.arange(self._clock, self._clock + len(keys))
+        self._clock += len(keys)
+        return slots
+
+    def learn(self, keys: Iterable[Hashable], proba: Any) -> None:
+        """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order."""
+        caller, top = "StreamTable.learn", isinstance(proba, tuple) and len(proba) == 2
+        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+        slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
+        if len(names) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
+            code = self._top(slots, *proba, 2) if top else self._kernel(slots, proba, 2)
+            if code == DONE:
+                self._used[slots] = np.arange(self._clock, self._clock + len(names))
+                self._clock += len(names)
+                return
+        blocks = checked(proba, self.source, caller)
+        n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
+        if len(names) != n:
+            fail(caller, "keys", f"name the stream of each of {n} rows", len(names))
+        slots = self._slots_of(names, caller)
+        if isinstance(blocks, TopKBlocks) and self._top is not refuse:
+            learned(self._top(slots, *contiguous(blocks), 2))
+            return
+        first = 0
+        for block in blocks:
+            part = slots[first : first + len(block)]
+            first += len(block)
+            if self._kernel is not refuse:
+                learned(self._kernel(part, np.ascontiguousarray(block), 2))
+            else:
+                for row, slot in zip(block, part, strict=True):
+                    self.method.learn(self._table[slot], row[None])
+
+    def correct(self, keys: Iterable[Hashable], proba: Any) -> Matrix:
+        """Return rows (n, K), each under the prior of its key's stream (a new stream's, if the key is new)."""
+        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+        rows = check_matrix(proba, "StreamTable.correct", "proba", len(self.source.prior))
+        check_rows(numbered(ArrayBlocks(rows)), "StreamTable.correct", "proba")
+        if len(names) != len(rows):
+            fail("StreamTable.correct", "keys", f"name the stream of each of {len(rows)} rows", len(names))
+        priors = {name: self.prior(name) for name in dict.fromkeys(names)}
+        joint = np.stack([priors[name] for name in names]) / self.source.prior * rows
+        return np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+
+    def prior(self, key: Hashable) -> Vector:
+        """Return the estimated prior (K,) of a key's stream."""
+        slot = self._slots.get(key)
+        return self.method.prior(self._fresh if slot is None else self._table[slot])
+
+    def observe(self, key: Hashable, p: Any, y: int) -> None:
+        """Take in the late label `y` of a sample `p` (K,) of a key's stream."""
+        row = check_row(p, "StreamTable.observe", "p", len(self.source.prior))
+        (label,) = check_labels([y], "StreamTable.observe", "y", 1, len(row))
+        (slot,) = self._slots_of([key], "StreamTable.observe")
+        self.method.observe(self._table[slot], row, int(label))
+
+    def to_bytes(self) -> bytes:
+        """Return all streams as bytes; keys must be strings or whole numbers."""
+        for key in self._slots:
+            if not isinstance(key, (str, int)):
+                fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(key))
+        order = sorted(self._slots, key=lambda key: self._used[self._slots[key]])
+        values = self._table[[self._slots[key] for key in order]]
+        about = {**described(self.method), "max_streams": self.max_streams, "keys": order}
+        return encode("stream-table", {**about, "values": values})
+
+    @classmethod
+    def from_bytes(cls, data: Any, *, on_evict: Callable[[Hashable, Stream], object] | None = None) -> StreamTable:
+        """Return the table that `to_bytes` wrote; the order of use is kept."""
+        caller = "StreamTable.from_bytes"
+        about = decode(data, "stream-table", caller)
+        method = recovered(about, caller)
+        table = cls(method.name, method.source, max_streams=about["max_streams"], on_evict=on_evict, **about["options"])
+        table._table[table._slots_of(about["keys"], caller)] = about["values"]
+        return table
