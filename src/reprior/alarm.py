@@ -1,0 +1,321 @@
+"""Has the prior moved? A sequential test that may be looked at after every sample.
+
+A bet is a function of one row's outputs whose mean over the reference rows is 1. If nothing has moved, it cannot be
+expected to gain, so a stake that has grown A-fold is evidence whenever one looks (Ville; [shin2023] for the mode
+"monitor"). That mean is only estimated, so each bet first pays a margin for how wrong it may be. The stakes are spread
+over bets on the prior a stream has learned and bets on one class at a time: the former see any shift but need a margin
+against all directions at once, up to √K standard errors; the latter need about five.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+
+from reprior._check import check_choice, check_matrix, check_number, check_prior, check_rows, check_source, fail
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.blocks import ArrayBlocks, correct, numbered
+from reprior.codec import decode, encode
+
+BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
+FACTORS = np.array([0.5, 0.75, 1.5, 4.0])  # by which a bet on one class multiplies its share
+RENEW = 16  # samples for which a bet on the stream's prior stays the same
+MODES = ("monitor", "ever")
+
+
+class Learner(Protocol):
+    """What an alarm needs of a stream: its prior before some rows, and that it learns them."""
+
+    @property
+    def prior(self) -> Vector: ...
+
+    def learn_many(self, proba: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an alarm says after `n` samples; true if it was raised.
+
+    `evidence` is the logarithm of the stake now; the alarm is raised at `threshold`. `raised_at` is the sample at which
+    that first happened, `since` the sample from which on the evidence had gathered, and `classes` those whose own bets
+    had gained most by then.
+    """
+
+    n: int
+    evidence: float
+    threshold: float
+    raised_at: int | None = None
+    since: int | None = None
+    classes: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.raised_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The fixed part: the `mean` (K,) of the reference rows, the margins for it, and how the stake is spread.
+
+    The class bets (F, K) are 1 + slope·(p/mean − 1), divided by `price`. A bet with weights 1 + d on the classes pays
+    √(Σ d²·spread). `log_share` (3 + F·K,) is the logarithm of each bet's share of the stake at the start.
+    """
+
+    mean: Vector
+    spread: Vector
+    slope: Matrix
+    price: Matrix
+    log_share: Vector
+    log_threshold: float
+    forgets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, and after how many samples."""
+
+    gain: Vector
+    lowest: Vector
+    lowest_at: Labels
+    verdict: Verdict
+
+
+def mean_bounds(mean: Vector, n: float, log_odds: float) -> tuple[Vector, Vector]:
+    """Return limits (K,), (K,) of the true mean of numbers in [0, 1], each wrong with chance exp(−log_odds) at most.
+
+    Chernoff's bound in Hoeffding's form [hoeffding1963], so it holds for any n: those p with n·KL(mean ‖ p) ≤ log_odds.
+    """
+
+    def divergence(p: Vector) -> Vector:
+        rest = np.maximum(1 - mean, 1e-300)
+        return np.asarray(mean * np.log(mean / p) + rest * np.log(rest / np.maximum(1 - p, 1e-300)))
+
+    ends = []
+    for outer in (np.zeros_like(mean), np.ones_like(mean)):
+        inside, outside = mean.copy(), outer
+        for _ in range(60):
+            middle = (inside + outside) / 2
+            fits = n * divergence(np.maximum(middle, 1e-300)) <= log_odds
+            inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
+        ends.append(outside)
+    return ends[0], ends[1]
+
+
+def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode: str, run_length: float) -> Plan:
+    """Return the test against `n` reference rows with this mean (K,) and covariance (K, K); n = ∞ if they are exact."""
+    from scipy.stats import chi2
+
+    # half of α is for the stakes, a quarter for the margin of each kind of bet
+    low, high = mean_bounds(mean, n, math.log(8 * len(mean) / alpha)) if n < math.inf else (mean, mean)
+    # Σ (mean − truth)²/truth · n is a weighted sum of χ²; a covariance of probability vectors is at most diag(mean)
+    scaled = covariance / np.sqrt(np.outer(mean, mean))
+    first, second = float(np.trace(scaled)), float((scaled**2).sum())
+    c_squared = second / first * float(chi2.isf(alpha / 4, first**2 / second)) if first > 0 else 0.0
+    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
+    slope = (share - mean) / (1 - mean)
+    price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
+    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.full(slope.size, 0.5 / slope.size)]
+    threshold = 2 / alpha if mode == "ever" else run_length
+    return Plan(mean, c_squared * high / n, slope, price, np.log(np.concatenate(shares)),
+                math.log(threshold), mode == "monitor")  # fmt: skip
+
+
+def start(plan: Plan) -> Purse:
+    """Return the stakes before the first sample."""
+    none = np.zeros(len(plan.log_share))
+    return Purse(none, none, none.astype(np.intp), Verdict(0, 0.0, plan.log_threshold))
+
+
+def log_bets(plan: Plan, rows: Matrix, prior: Vector) -> Matrix:
+    """Return the log gain (n, 3 + F·K) of each bet on each row; `prior` is the one believed in before these rows."""
+    odds = prior / plan.mean - 1
+    believed = (1 + (rows @ odds)[:, None] * BOLDNESS) / (1 + BOLDNESS * math.sqrt(odds**2 @ plan.spread))
+    single = (1 + plan.slope * (rows / plan.mean - 1)[:, None, :]) / plan.price
+    # a prior with zeros can lose everything on a row; that bet is then out, the others are not
+    return np.asarray(np.log(np.concatenate([np.maximum(believed, 1e-300), single.reshape(len(rows), -1)], axis=1)))
+
+
+def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector) -> Purse:
+    """Return the stakes after `rows` (n, K), all of them bet on with the `prior` (K,) of before."""
+    gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
+    before = np.concatenate([purse.gain[None], gain[:-1]])
+    lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
+    n = purse.verdict.n
+    last = before[::-1].argmin(axis=0)  # the latest of equal ones
+    fell = before.min(axis=0) <= purse.lowest
+    lowest_at = np.where(fell, n + len(rows) - 1 - last, purse.lowest_at)
+    stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
+    top = stakes.max(axis=1)
+    evidence = top + np.log(np.exp(stakes - top[:, None]).sum(axis=1))
+    verdict = Verdict(n + len(rows), float(evidence[-1]), plan.log_threshold,
+                      purse.verdict.raised_at, purse.verdict.since, purse.verdict.classes)  # fmt: skip
+    if not verdict and (evidence >= plan.log_threshold).any():
+        at = int(np.argmax(evidence >= plan.log_threshold))
+        leader = int(stakes[at].argmax())
+        trough = int(before[: at + 1, leader][::-1].argmin())
+        since = n + at - trough if before[: at + 1, leader].min() <= purse.lowest[leader] else purse.lowest_at[leader]
+        by_class = stakes[at, len(BOLDNESS) :].reshape(plan.slope.shape).max(axis=0)
+        order = np.argsort(-by_class, kind="stable")[:3]
+        gained = tuple(int(k) for k in order if by_class[k] > by_class[order[0]] - 3)
+        verdict = Verdict(n + len(rows), float(evidence[-1]), plan.log_threshold, n + at + 1, int(since) + 1, gained)
+    return Purse(gain[-1], lowest[-1], lowest_at, verdict)
+
+
+class Alarm:
+    """A sequential test that the outputs have left those of the reference rows, as a moved prior makes them.
+
+    The reference is the held-out rows of `source`, made by `summarize`, or `reference` (n, K), rows of a time when all
+    was well. Mode "ever": the chance of ever raising a false alarm is at most `alpha`. Mode "monitor", for streams that
+    run well for long: a shift is found as fast however late it comes, and false alarms are on average at least
+    `run_length` samples apart. Half of `alpha` is the chance that the margin for the reference's size is too small;
+    `exact=True` drops the margin: `source.prior` then is the mean output itself, not an estimate of it.
+
+    >>> rng = np.random.default_rng(0)
+    >>> def outputs(y): return np.where(np.eye(2)[y] > 0, 0.9, 0.1)
+    >>> was, now = rng.integers(2, size=500), (rng.random(500) < 0.8).astype(int)
+    >>> bool(Alarm([1, 1], reference=outputs(was)).look(outputs(now), [0.5, 0.5]))
+    True
+    """
+
+    def __init__(
+        self, source: Any, *, alpha: float = 0.01, mode: str = "monitor", run_length: float = 1e4,
+        reference: Any = None, exact: bool = False,
+    ) -> None:  # fmt: skip
+        self.source: Source = check_source(source, "Alarm")
+        alpha = check_number(alpha, "Alarm", "alpha", low=0, high=0.5, open_low=True)
+        run_length = check_number(run_length, "Alarm", "run_length", low=1, open_low=True)
+        check_choice(mode, "Alarm", "mode", MODES)
+        k = len(self.source.prior)
+        self._weights: Vector | None = None
+        if reference is None and self.source.heldout is None and not exact:
+            fail("Alarm", "source", "have held-out rows, so that the margin for its prior can be known", "none",
+                 remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
+        rows = self.source.heldout[0] if reference is None and self.source.heldout else reference
+        if exact:
+            mean = self.source.prior
+            self.rows: Matrix | None = None
+            self.plan = make_plan(mean, np.zeros((k, k)), math.inf, alpha=alpha, mode=mode, run_length=run_length)
+        else:
+            rows = check_matrix(rows, "Alarm", "reference", k)
+            check_rows(numbered(ArrayBlocks(rows)), "Alarm", "reference")
+            if len(rows) < 2:
+                fail("Alarm", "reference", "have at least two rows", len(rows))
+            if reference is not None:
+                from reprior.em import ebls
+
+                self._weights = ebls(self.source, rows).weights
+                rows = correct(rows, self._weights)
+            self.rows = np.asarray(rows, np.float64)
+            mean = np.maximum(self.rows.mean(axis=0), 1e-12)
+            covariance = np.cov(self.rows, rowvar=False)
+            self.plan = make_plan(mean, covariance, len(rows), alpha=alpha, mode=mode, run_length=run_length)
+        self.purse = start(self.plan)
+        self._believed: Vector | None = None  # the prior bet on since the last renewal
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the samples seen so far say."""
+        return self.purse.verdict
+
+    def reset(self) -> None:
+        """Start anew, as after an alarm that was dealt with."""
+        self.purse, self._believed = start(self.plan), None
+
+    def look(self, proba: Any, prior: Any) -> Verdict:
+        """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict."""
+        rows = self._rows_of(proba, "look")
+        self._bet(rows, self._prior_of(prior, "look"))
+        return self.verdict
+
+    def watch(self, stream: Learner, proba: Any) -> Verdict:
+        """Bet on rows (n, K) with the stream's prior and let it learn them, a few at a time; return the verdict.
+
+        Bets are renewed at every 16th sample, wherever the calls begin and end.
+        """
+        rows = self._rows_of(proba, "watch")
+        self._prior_of(stream.prior, "watch")
+        first = 0
+        while first < len(rows):
+            block = rows[first : first + RENEW - self.verdict.n % RENEW]
+            if self.verdict.n % RENEW == 0 or self._believed is None:
+                self._believed = stream.prior
+            self._bet(block, self._believed)
+            stream.learn_many(block)
+            first += len(block)
+        return self.verdict
+
+    def _rows_of(self, proba: Any, caller: str) -> Matrix:
+        rows = check_matrix(proba, caller, "proba", len(self.plan.mean))
+        check_rows(numbered(ArrayBlocks(rows)), caller, "proba")
+        return rows
+
+    def _prior_of(self, prior: Any, caller: str) -> Vector:
+        believed = check_prior(prior, caller, "prior", allow_zero=True)
+        if len(believed) != len(self.plan.mean):
+            fail(caller, "prior", f"have {len(self.plan.mean)} classes", len(believed))
+        return believed
+
+    def _bet(self, rows: Matrix, prior: Vector) -> None:
+        for first in range(0, len(rows), 256):  # bounds the memory, not the answer
+            block = rows[first : first + 256]
+            block = block if self._weights is None else correct(block, self._weights)
+            self.purse = look(self.plan, self.purse, np.asarray(block, np.float64), prior)
+
+    def to_bytes(self) -> bytes:
+        """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
+        arrays = {f"plan_{f.name}": getattr(self.plan, f.name) for f in fields(Plan)}
+        arrays |= {f"purse_{f.name}": getattr(self.purse, f.name) for f in fields(Purse) if f.name != "verdict"}
+        verdict = {f.name: getattr(self.verdict, f.name) for f in fields(Verdict)}
+        kept = {"weights": self._weights, "believed": self._believed, "prior": self.source.prior}
+        return encode("alarm", {"verdict": verdict, **arrays, **kept})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Alarm:
+        """Return the alarm that `to_bytes` wrote; it goes on where that one was."""
+        stored = decode(data, "alarm", "Alarm.from_bytes")
+        alarm = cls.__new__(cls)
+        alarm.source, alarm.rows = Source(stored["prior"], made="read from bytes"), None
+        alarm._weights, alarm._believed = stored["weights"], stored["believed"]
+        alarm.plan = Plan(**{f.name: stored[f"plan_{f.name}"] for f in fields(Plan)})
+        verdict = Verdict(**{**stored["verdict"], "classes": tuple(stored["verdict"]["classes"])})
+        arrays = {f.name: stored[f"purse_{f.name}"] for f in fields(Purse) if f.name != "verdict"}
+        alarm.purse = Purse(**arrays, verdict=verdict)
+        return alarm
+
+    def delay(self, prior: Any) -> float:
+        """Return about how many samples a lasting shift to `prior` (K,) takes to be found; infinite: it is not seen.
+
+        Optimistic: what the stream needs to learn the new prior comes on top.
+        """
+        target, rows = self._prior_of(prior, "delay"), self._reference("delay")
+        chance = rows @ (target / self.plan.mean)
+        chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
+        growth = np.zeros(len(self.plan.log_share))
+        for first in range(0, len(rows), 256):
+            growth += chance[first : first + 256] @ log_bets(self.plan, rows[first : first + 256], target)
+        growing = growth > 0
+        needed = (self.plan.log_threshold - self.plan.log_share[growing]) / growth[growing]
+        return float(needed.min(initial=math.inf))
+
+    def smallest(self) -> tuple[Vector, Vector]:
+        """Return the factors (K,), (K,) by which a class's share must fall, or rise, for its own bet to see it at all.
+
+        0 and infinity where nothing would be seen: not even its absence, or any growth.
+        """
+        plan = self.plan
+        share = np.minimum(FACTORS[:, None] * plan.mean, (1 + plan.mean) / 2) / plan.mean
+        spread = np.maximum(self._reference("smallest").var(axis=0) / plan.mean**2, 1e-300)
+        # a bet of size s on a shift of size d grows by about s·d·variance − (price − 1) − s²·variance/2
+        size = np.abs(plan.slope)
+        moved = ((plan.price - 1) / (size * spread) + size / 2) * (1 - plan.mean) / plan.mean
+        fall = 1 - np.where(share < 1, moved, np.inf).min(axis=0)
+        rise = 1 + np.where(share > 1, moved, np.inf).min(axis=0)
+        return np.maximum(fall, 0.0), np.where(rise * plan.mean < 1, rise, np.inf)
+
+    def _reference(self, caller: str) -> Matrix:
+        if self.rows is None:
+            fail(caller, "alarm", "have reference rows, on which this is worked out", "none",
+                 remedy="Make it without `exact=True`, from a source that has held-out rows")  # fmt: skip
+        return self.rows
