@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import reprior as rp
 from outputs import Outputs
+
+import reprior as rp
 from reprior.simulate import Sample
 
 SEED = 2025

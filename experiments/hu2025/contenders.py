@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import reprior as rp
 from outputs import Outputs
-from reprior import Source, calibrate
 from scipy.optimize import minimize
+
+import reprior as rp
+from reprior import Source, calibrate
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
@@ -25,13 +26,24 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The rows of a trial, raw and temperature-scaled; the true prior is for the ceiling only."""
+
+    raw: np.ndarray
+    calibrated: np.ndarray
+    prior: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Guess:
+    """An estimated prior, and the weights that correct `rows` (the raw ones if None)."""
+
     prior: np.ndarray
     weights: np.ndarray
-    calibrated: bool = False
+    rows: np.ndarray | None = None
 
 
-Contender = Callable[[Known, np.ndarray, np.ndarray], Guess]  # known, raw rows, calibrated rows
+Contender = Callable[[Known, Target], Guess]
 
 
 def know(outputs: Outputs) -> Known:
@@ -42,29 +54,29 @@ def know(outputs: Outputs) -> Known:
 
 
 def batch(method: str, *, calibrated: bool = False, c_of_n: float | None = None, **options: object) -> Contender:
-    def run(known: Known, raw: np.ndarray, cal: np.ndarray) -> Guess:
-        source, rows = (known.calibrated, cal) if calibrated else (known.raw, raw)
+    def run(known: Known, target: Target) -> Guess:
+        source, rows = (known.calibrated, target.calibrated) if calibrated else (known.raw, target.raw)
         more = options if c_of_n is None else {**options, "c": c_of_n * len(rows)}
         found = rp.estimate(source, rows, method, **more)
-        return Guess(found.prior, found.weights, calibrated)
+        return Guess(found.prior, found.weights, rows)
     return run
 
 
 def online(method: str, *, calibrated: bool = False, **options: object) -> Contender:
-    def run(known: Known, raw: np.ndarray, cal: np.ndarray) -> Guess:
-        source, rows = (known.calibrated, cal) if calibrated else (known.raw, raw)
+    def run(known: Known, target: Target) -> Guess:
+        source, rows = (known.calibrated, target.calibrated) if calibrated else (known.raw, target.raw)
         stream = rp.Stream(method, source, **options)
         stream.learn_many(rows)
-        return Guess(stream.prior, stream.prior / source.prior, calibrated)
+        return Guess(stream.prior, stream.prior / source.prior, rows)
     return run
 
 
-def rlls_undivided(known: Known, raw: np.ndarray, _: np.ndarray) -> Guess:
+def rlls_undivided(known: Known, target: Target) -> Guess:
     """RLLS with a confusion matrix that was never divided by the number of held-out rows.
 
     The public code of the MAPLS authors computes it so; only here, to explain the paper's RLLS column.
     """
-    source = known.raw
+    source, raw = known.raw, target.raw
     n, k = float(source.counts.sum()), len(source.prior)
     hard = source.hard_confusion
     change = np.bincount(raw.argmax(1), minlength=k) / len(raw) - hard.sum(1)
@@ -77,17 +89,28 @@ def rlls_undivided(known: Known, raw: np.ndarray, _: np.ndarray) -> Guess:
         a, b = np.sqrt(residual @ residual + 1e-30), np.sqrt(theta @ theta + 1e-30)
         return a + strength * b, big.T @ residual / a + strength * theta / b
 
-    theta = minimize(objective, np.full(k, 1e-6), jac=True, method="L-BFGS-B", bounds=[(-1, None)] * k).x
+    theta = minimize(objective, np.full(k, 1e-6), jac=True, method="L-BFGS-B", bounds=[(-1, None)] * k,
+                     options={"maxiter": 200}).x
     prior = (1 + theta) * source.prior
     prior /= prior.sum()
     return Guess(prior, prior / source.prior)
 
 
-def no_change(known: Known, raw: np.ndarray, _: np.ndarray) -> Guess:
+def no_change(known: Known, target: Target) -> Guess:
     return Guess(known.raw.prior, np.ones_like(known.raw.prior))
 
 
+def truth(known: Known, target: Target) -> Guess:
+    return Guess(target.prior, target.prior / known.raw.prior)
+
+
+def truth_calibrated(known: Known, target: Target) -> Guess:
+    return Guess(target.prior, target.prior / known.calibrated.prior, target.calibrated)
+
+
 CONTENDERS: dict[str, Contender] = {
+    "true prior": truth,
+    "true prior + TS": truth_calibrated,
     "source prior": no_change,
     "MLLS": batch("mlls", n_iter=100),
     "MLLS, converged": batch("mlls"),

@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import reprior as rp
 from cells import CIFAR, CIFAR_RATIOS, IMAGENET, Cell, draw
 from contenders import know
 from models import load
+
+import reprior as rp
 
 HERE = Path(__file__).parent
 FLOOR = 1e-12
@@ -102,8 +103,8 @@ def collapse(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
     printed = {f"{c:g}": mean_curve(variant="paper", c=c) for c in (100.0, 300.0, 1000.0, 3000.0, 10000.0, 30000.0)}
     constant = {f"{c:g}": mean_curve(variant="stable", c=c) for c in (3.0, 30.0, 300.0)}
     uniform = np.full(len(source.prior), 1 / len(source.prior))
-    return {"cell": cell.name, "samples": at, "printed": printed, "stable, constant c": constant, "stable": mean_curve(),
-            "uniform": round(float(np.mean([rp.metrics.kl(s.prior, uniform) for s in samples])), 5)}
+    return {"cell": cell.name, "samples": at, "printed": printed, "stable, constant c": constant,
+            "stable": mean_curve(), "uniform": round(float(np.mean([rp.metrics.kl(s.prior, uniform) for s in samples])), 5)}
 
 
 def intervals(trials: int = 20) -> dict:

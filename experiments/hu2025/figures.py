@@ -46,15 +46,15 @@ def online_panels(curves: dict, models: list[str], titles: list[str], shift: str
     handles = [Line2D([], [], color=c, label=f"{symbol}_test = {v:g}") for v, c in zip(values, COLOURS, strict=False)]
     handles += [Line2D([], [], color="k", label="online-FMAPLS (stable)"),
                 Line2D([], [], color="k", ls="--", lw=1, label="online-EBLS")]
-    fig.legend(handles=handles, loc="outside lower center" if fig.get_layout_engine() else "lower center",
-               ncol=len(handles), fontsize=8)
+    fig.legend(handles=handles, loc="lower center", ncol=len(handles), fontsize=8)
     fig.tight_layout(rect=(0, 0.09, 1, 1))
     return fig
 
 
 def cifar_online(shift: str, values: tuple[float, ...]) -> Figure:
     models = [f"cifar100-lt-{r}" for r in CIFAR_RATIOS]
-    return online_panels(read("online-cifar"), models, [f"CIFAR-100-LT, ρ_train = {r}" for r in CIFAR_RATIOS], shift, values)
+    titles = [f"CIFAR-100-LT, ρ_train = {r}" for r in CIFAR_RATIOS]
+    return online_panels(read("online-cifar"), models, titles, shift, values)
 
 
 def imagenet_online() -> Figure:
@@ -90,8 +90,8 @@ def bars(ax: Axes, groups: list[str], labels: list[str], table: dict, printed: s
 def ablation_cifar() -> Figure:
     table = read("cifar")["cells"]
     fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.4), sharey=True)
-    for ax, (setting, title) in zip(axes, (("shuffled-0.02", "shuffled, ρ_test = 0.02"), ("dirichlet-1", "Dirichlet, α_test = 1")),
-                                    strict=True):
+    hardest = {"shuffled-0.02": "shuffled, ρ_test = 0.02", "dirichlet-1": "Dirichlet, α_test = 1"}
+    for ax, (setting, title) in zip(axes, hardest.items(), strict=True):
         bars(ax, [f"cifar100-lt-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table,
              best_single(table, PRINTED))
         ax.set(xlabel="ρ_train", title=title)
@@ -103,8 +103,8 @@ def ablation_cifar() -> Figure:
 def ablation_imagenet() -> Figure:
     table = read("imagenet")["cells"]
     fig, ax = plt.subplots(figsize=(5.5, 3.3))
-    bars(ax, [f"imagenet-lt-simulated/{s}" for s in ("shuffled-0.02", "dirichlet-1")], ["ρ_test = 0.02", "α_test = 1"], table,
-         best_single(table, PRINTED))
+    groups = [f"imagenet-lt-simulated/{s}" for s in ("shuffled-0.02", "dirichlet-1")]
+    bars(ax, groups, ["ρ_test = 0.02", "α_test = 1"], table, best_single(table, PRINTED))
     ax.set_title("simulated, K = 1000")
     ax.legend(fontsize=8)
     fig.tight_layout()
@@ -122,7 +122,8 @@ def why() -> Figure:
     some = [t for t in (8, 32, 100, 256, 1024) if t in data["steps"]]
     for t, colour in zip(some, COLOURS, strict=True):
         at = data["steps"].index(t)
-        axes[1].plot(data["c_of_n"], [data["kl"][f"{c:g}"][at] for c in data["c_of_n"]], "o-", ms=2.5, color=colour, label=f"T = {t}")
+        kl = [data["kl"][f"{c:g}"][at] for c in data["c_of_n"]]
+        axes[1].plot(data["c_of_n"], kl, "o-", ms=2.5, color=colour, label=f"T = {t}")
     axes[1].set(xlabel="c / N", title="so the best c depends on T")
     for ax in axes:
         for name, style in (("MLLS", ":"), ("MAPLS", "--"), ("FMAPLS stable", "-")):
@@ -156,8 +157,10 @@ def intervals() -> Figure:
     names = list(next(iter(data["cells"].values())))
     fig, ax = plt.subplots(figsize=(7.5, 3.4))
     width = 0.8 / len(names)
-    labels = [c.replace("cifar100-lt-", "ρ_train ").replace("/shuffled-", "\nρ_test ").replace("/dirichlet-", "\nα_test ")
-              for c in data["cells"]]
+    short = {"cifar100-lt-": "ρ_train ", "/shuffled-": "\nρ_test ", "/dirichlet-": "\nα_test "}
+    labels = list(data["cells"])
+    for long, brief in short.items():
+        labels = [label.replace(long, brief) for label in labels]
     for i, (name, colour) in enumerate(zip(names, ("#999999", "#56b4e9", "#d55e00"), strict=True)):
         ax.bar(np.arange(len(labels)) + (i - 1) * width, [100 * v[name][0] for v in data["cells"].values()], width,
                label=name, color=colour)
@@ -173,12 +176,14 @@ def intervals() -> Figure:
 def timing() -> Figure:
     data = read("timing")
     fig, axes = plt.subplots(1, 3, figsize=(10.5, 3.3), sharey=True)
-    colours = {"FMAPLS+GA": "#0072b2", "FMAPLS+LSF": "#56b4e9", "online-FMAPLS+GA": "#d55e00", "online-FMAPLS+LSF": "#e69f00"}
+    colours = {"FMAPLS+GA": "#0072b2", "FMAPLS+LSF": "#56b4e9",
+               "online-FMAPLS+GA": "#d55e00", "online-FMAPLS+LSF": "#e69f00"}
     for ax, axis in zip(axes, ("N", "K", "T_grad"), strict=True):
         for variant, colour in colours.items():
             points = data["seconds"][variant][axis]
             slope = data["slopes_of_last_three_points"][variant][axis]
-            ax.plot([int(x) for x in points], list(points.values()), "o-", ms=3, color=colour, label=f"{variant}: slope {slope:.2f}")
+            ax.plot([int(x) for x in points], list(points.values()), "o-", ms=3, color=colour,
+                    label=f"{variant}: slope {slope:.2f}")
         fixed = ", ".join(f"{k} = {v}" for k, v in data["fixed"].items() if k != axis)
         ax.set(xscale="log", yscale="log", xlabel=f"{axis}   ({fixed})")
         ax.legend(fontsize=6.5)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import outputs
-import reprior.data
 import simulated
 from outputs import Outputs
+
+import reprior.data
 
 
 def load(model: str) -> Outputs:
@@ -16,3 +17,8 @@ def load(model: str) -> Outputs:
         return simulated.imagenet_like()
     text = reprior.data.load(model)
     return Outputs(text.counts, text.pool_proba, text.pool_y, text.heldout_proba, text.heldout_y)
+
+
+def available(model: str) -> bool:
+    """Return whether a classifier's outputs are here: the CIFAR ones can be trained one after the other."""
+    return not model.startswith("cifar100") or (outputs.FOLDER / f"{model}.npz").exists()

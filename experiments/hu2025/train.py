@@ -17,14 +17,13 @@ import math
 import time
 from pathlib import Path
 
+import cifar
 import numpy as np
+import outputs
 import torch
+from resnet import ResNet32
 from torch import Tensor
 from torch.nn import functional as F
-
-import cifar
-import outputs
-from resnet import ResNet32
 
 MEAN, STD = (0.5071, 0.4866, 0.4409), (0.2673, 0.2564, 0.2762)
 BATCH, MAX_LR, WARM_LR, MOMENTUM, DECAY = 64, 0.1, 0.05, 0.9, 5e-4
@@ -102,7 +101,7 @@ def train(data: cifar.Cifar, ratio: float, *, epochs: int, seed: int, folder: Pa
                 "loss": round(total / len(x), 4), "held_out_accuracy": round(float(hits.mean()), 4),
                 "seconds": round(time.time() - wall, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         part = checkpoint.with_suffix(".part")
-        torch.save({"model": model.state_dict(), "sgd": sgd.state_dict(), 
+        torch.save({"model": model.state_dict(), "sgd": sgd.state_dict(),
                     "rng": rng.get_state(), "epoch": epoch + 1}, part)
         part.replace(checkpoint)
         with log.open("a") as f:
