@@ -55,10 +55,10 @@ def refuse(*_: Any) -> int:
     return REFUSED
 
 
-def kernels(method: StreamMethod, table: Matrix) -> tuple[Callable[..., int], Callable[..., int]]:
-    """Return the native kernels for rows and for top-k rows on a table of states; they refuse where there is none."""
-    bind, bind_top = (getattr(method, name, None) if NATIVE else None for name in ("bind", "bind_top"))
-    return (bind and bind(table)) or refuse, (bind_top and bind_top(table)) or refuse
+def kernel(method: StreamMethod, table: Vector, name: str = "bind") -> Callable[..., int]:
+    """Return the kernel for rows ("bind") or top-k rows ("bind_top"); it refuses everything if there is none."""
+    bind = getattr(method, name, None)
+    return (bind and bind(table)) or refuse
 
 
 def checked(proba: Any, source: Source, caller: str) -> ArrayBlocks | TopKBlocks:
@@ -138,7 +138,8 @@ class Stream:
         self.method = method
         self._values = aligned((state_size(method.layout),))
         self._values[:] = method.init() if values is None else values
-        self._kernel, self._top = kernels(method, self._values)
+        self._kernel = kernel(method, self._values) if NATIVE else refuse
+        self._top = kernel(method, self._values, "bind_top")
 
     @classmethod
     def of(cls, state: StreamState) -> Stream:
@@ -183,7 +184,7 @@ class Stream:
     def learn_many(self, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), in order."""
         if isinstance(proba, tuple) and len(proba) == 2:
-            if self._top(None, *proba, 2) == DONE:
+            if NATIVE and self._top(None, *proba, 2) == DONE:
                 return
         elif self._kernel(None, proba, 2) == DONE:
             return
@@ -290,7 +291,8 @@ class StreamTable:
         self._table, self._used = aligned((rows, len(self._fresh))), np.resize(getattr(self, "_used", [0]), rows)
         self._table[: len(old)] = old
         self._free.extend(range(rows - 1, len(old) - 1, -1))
-        self._kernel, self._top = kernels(self.method, self._table)
+        self._kernel = kernel(self.method, self._table) if NATIVE else refuse
+        self._top = kernel(self.method, self._table, "bind_top")
 
     @property
     def source(self) -> Source:
@@ -312,11 +314,13 @@ class StreamTable:
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
-        if (
-            described(stream.method).keys() != described(self.method).keys()
-            or stream._values.shape != self._fresh.shape
-        ):
-            fail("StreamTable", "stream", f"be of {self.method!r}", repr(stream.method))
+        if encode("method", described(stream.method)) != encode("method", described(self.method)):
+            fail(
+                "StreamTable",
+                "stream",
+                f"be of {self.method!r} and this source",
+                f"{stream.method!r}, or another source",
+            )
         (slot,) = self._slots_of([key], "StreamTable")
         self._table[slot] = stream._values
 
@@ -365,7 +369,7 @@ class StreamTable:
         names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
         slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
         if len(names) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
-            code = self._top(slots, *proba, 2) if top else self._kernel(slots, proba, 2)
+            code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
                 self._used[slots] = np.arange(self._clock, self._clock + len(names))
                 self._clock += len(names)

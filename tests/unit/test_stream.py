@@ -1,0 +1,175 @@
+"""The online methods step by step, against formulas written out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior.online import OnlineEbls, OnlineFmapls, init, step
+
+
+def kl(problem, stream: rp.Stream) -> float:
+    return rp.metrics.kl(problem.target_prior, stream.prior)
+
+
+def posterior(p, prior, source):
+    joint = p * prior / source
+    return joint / joint.sum()
+
+
+@pytest.mark.parametrize("c", [30.0, 500.0])
+@pytest.mark.parametrize("delta", ["running", "predicted"])
+def test_the_printed_recursion(c: float, delta: str, problem) -> None:
+    gamma, source = 0.8, problem.source.prior
+    stream = rp.Stream("online-fmapls", problem.source, variant="paper", c=c, gamma=gamma, delta=delta)
+    k = len(source)
+    prior, alpha, s, label = np.full(k, 1 / k), np.ones(k), np.full(k, 1 / k), None
+    for p in problem.proba[:20]:
+        r = posterior(p, prior, source)
+        if delta == "running":
+            s = (1 - gamma) * s + gamma * r
+        else:
+            s = r if label is None else (1 - gamma) * np.eye(k)[label] + gamma * r
+            label = r.argmax()
+        prior = np.maximum(alpha - 1 + s, 1e-12)
+        prior /= prior.sum()
+        alpha = c * prior / prior.max()
+        stream.learn_one(p)
+        np.testing.assert_allclose(stream.prior, prior, rtol=1e-11)
+
+
+def test_one_sample_takes_the_printed_form_over(problem) -> None:
+    paper = rp.Stream("online-fmapls", problem.source, variant="paper", c=1000.0)
+    paper.learn_one(problem.proba[0])
+    np.testing.assert_allclose(paper.prior, posterior(problem.proba[0], np.full(5, 0.2), problem.source.prior))
+
+
+def test_the_stable_recursion_counts(problem) -> None:
+    """With ĉ growing, the estimate is (½ + Σ r)/(K/2 + n) but for the inflow of a ten-thousandth a sample."""
+    stream = rp.Stream("online-fmapls", problem.source)
+    counts = np.full(5, 0.5)
+    for t, p in enumerate(problem.proba):
+        counts += posterior(p, stream.prior, problem.source.prior)
+        stream.learn_one(p)
+        np.testing.assert_allclose(stream.prior, counts / (2.5 + t + 1), atol=1e-4)
+
+
+def test_labels_take_the_place_of_the_unobserved_one(problem) -> None:
+    stream = rp.Stream("online-fmapls", problem.source, gamma=0.5, delta="observed", c=40.0)
+    stream.learn_many(problem.proba[:10])
+    before, strength = stream.prior, 40.0 / stream.prior.max()
+    stream.observe(problem.proba[3], 4)
+    stream.observe(problem.proba[4], 1)
+    np.testing.assert_array_equal(stream.prior, before)
+    stream.learn_one(problem.proba[10])
+    s = 0.5 * np.array([0, 0.5, 0, 0, 0.5]) + 0.5 * posterior(problem.proba[10], before, problem.source.prior)
+    np.testing.assert_allclose(stream.prior, (strength * before + s) / (strength + 1), atol=1e-5)
+
+
+def test_no_class_is_lost_for_good() -> None:
+    problem = make_problem(n=4000, seed=1)
+    stream = rp.Stream("online-fmapls", problem.source, memory=50)
+    stream.learn_many(np.tile([[0.0, 0.4, 0.3, 0.2, 0.1]], (20_000, 1)))
+    assert 0 < stream.prior[0] < 1e-4
+    stream.learn_many(problem.proba)
+    assert kl(problem, stream) < 0.2
+
+
+@pytest.mark.parametrize("a", [0.1, 1.0, 10.0])
+def test_one_filter_matches_the_moments_of_each_class(a: float, problem) -> None:
+    method = OnlineEbls(problem.source, drift=False)
+    f = OnlineEbls.STRENGTHS.index(a)
+    state = init(method)
+    m, s = np.full(5, 0.2), np.full(5, 5 * a)
+    for p in problem.proba[:100]:
+        state = step(state, p[None])
+        r = posterior(p, m, problem.source.prior)
+        new = (s * m + r) / (s + 1)
+        second = (s * m + 1) * (s * m + 2 * r) / ((s + 1) * (s + 2))
+        m, s = new / new.sum(), np.clip((new - second) / (second - new**2), 0.01, s + 1)
+        part = method.parts(state.values)
+        np.testing.assert_allclose(part["mean"][f], m, rtol=1e-8)
+        np.testing.assert_allclose(part["precision"][f], s, rtol=1e-6)
+
+
+def test_without_drift_it_equals_batch() -> None:
+    ratios = []
+    for seed in range(6):
+        problem = make_problem(k=20, n=3000, seed=seed)
+        stream = rp.Stream("online-ebls", problem.source_prior, drift=False)
+        stream.learn_many(problem.proba)
+        batch = rp.ebls(problem.source_prior, problem.proba).prior
+        ratios.append((kl(problem, stream), rp.metrics.kl(problem.target_prior, batch)))
+    ours, theirs = np.mean(ratios, axis=0)
+    assert ours < 1.1 * theirs
+
+
+def test_with_drift_it_leaves_the_past_and_without_it_does_not() -> None:
+    old, new = make_problem(k=10, n=2000, seed=1), make_problem(k=10, n=2000, seed=2)
+    source = old.source_prior
+    classes = np.random.default_rng(0).normal(size=(10, 4)) * 1.5
+
+    def rows(y, rng):
+        x = classes[y] + rng.normal(size=(len(y), 4))
+        logits = x @ classes.T - 0.5 * (classes**2).sum(axis=1) + np.log(source)
+        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return proba / proba.sum(axis=1, keepdims=True)
+
+    rng = np.random.default_rng(5)
+    follows, stays, fresh = (rp.Stream("online-ebls", source, drift=drift) for drift in (True, False, True))
+    for prior in (old.target_prior, new.target_prior):
+        y = rng.choice(10, 2000, p=prior)
+        proba = rows(y, rng)
+        follows.learn_many(proba)
+        stays.learn_many(proba)
+    fresh.learn_many(proba)
+    assert kl(new, follows) < 2 * kl(new, fresh) + 0.005
+    assert kl(new, stays) > 5 * kl(new, follows)
+
+
+def test_steps_are_pure(problem) -> None:
+    for method in (OnlineFmapls(problem.source), OnlineEbls(problem.source)):
+        first = init(method)
+        second = step(first, problem.proba)
+        assert first.n == 0
+        assert second.n == len(problem.proba)
+        np.testing.assert_array_equal(first.values, init(method).values)
+
+
+@pytest.mark.parametrize("name", ["online-ebls", "online-fmapls"])
+def test_intervals_hold_the_estimate_and_narrow(name: str) -> None:
+    problem = make_problem(n=3000)
+    stream = rp.Stream(name, problem.source)
+    stream.learn_many(problem.proba[:100])
+    early = stream.interval(0.9)
+    stream.learn_many(problem.proba[100:])
+    late, wide = stream.interval(0.9), stream.interval(0.99)
+    for interval in (early, late, wide):
+        assert (interval.lower >= 0).all()
+        assert (interval.upper <= 1).all()
+        assert interval.note
+    assert (late.lower <= stream.prior).all()
+    assert (late.upper >= stream.prior).all()
+    assert (late.upper - late.lower).sum() < (early.upper - early.lower).sum()
+    assert (wide.upper >= late.upper).all()
+    with pytest.raises(rp.InputError, match="level"):
+        stream.interval(1.5)
+
+
+def test_options_and_names_are_checked(problem) -> None:
+    cases = {
+        "`method` must be one of": ("online-magic", {}),
+        "`options` must be one of": ("online-ebls", {"speed": 3}),
+        "`c` must be a number when": ("online-fmapls", {"variant": "paper"}),
+        "`c` must be a number above 0": ("online-fmapls", {"c": -1}),
+        "`gamma` must": ("online-fmapls", {"gamma": 0}),
+        "`delta` must be one of": ("online-fmapls", {"delta": "guessed"}),
+        "`drift` must be True or False": ("online-ebls", {"drift": 1}),
+    }
+    for sentence, (name, options) in cases.items():
+        with pytest.raises(rp.InputError, match=sentence):
+            rp.Stream(name, problem.source, **options)
+    with pytest.raises(rp.InputError, match="positive for every class"):
+        rp.Stream("online-ebls", [1, 0, 3])

@@ -1,0 +1,114 @@
+"""Many streams in bounded memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import reprior as rp
+
+ROWS = np.random.default_rng(0).dirichlet([1, 1, 1], 100)
+
+
+def test_the_least_recently_used_streams_leave_and_can_come_back() -> None:
+    left: dict = {}
+    table = rp.StreamTable("online-fmapls", [1, 1, 1], max_streams=3, on_evict=left.__setitem__)
+    table.learn(["a", "b", "c", "a"], ROWS[:4])
+    table.learn(["d"], ROWS[4:5])
+    assert set(table) == {"a", "c", "d"}
+    assert list(left) == ["b"]
+    assert left["b"].n == 1
+    expected = rp.Stream("online-fmapls", [1, 1, 1])
+    expected.learn_one(ROWS[1])
+    assert left["b"].to_bytes() == expected.to_bytes()
+    table["b"] = left["b"]  # a and d are newer than c
+    assert set(table) == {"a", "b", "d"}
+    table.learn(["b"], ROWS[5:6])
+    assert table["b"].n == 2
+
+
+def test_a_full_table_refuses_rather_than_drops() -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1], max_streams=2)
+    table.learn(["a", "b"], ROWS[:2])
+    before = table.to_bytes()
+    with pytest.raises(rp.InputError, match=r"need at most 2 streams at once; got 3.*on_evict"):
+        table.learn(["a", "c"], ROWS[:2])
+    assert table.to_bytes() == before
+    table.on_evict = lambda key, stream: None
+    with pytest.raises(rp.InputError, match="fewer keys at once"):
+        table.learn(["c", "d", "e"], ROWS[:3])
+    assert table.to_bytes() == before
+
+
+def test_a_caller_who_cannot_take_a_stream_keeps_it_here() -> None:
+    def broken(key, stream):
+        raise OSError("disk full")
+
+    table = rp.StreamTable("online-ebls", [1, 1, 1], max_streams=1, on_evict=broken)
+    table.learn(["a"], ROWS[:1])
+    before = table.to_bytes()
+    with pytest.raises(OSError, match="disk full"):
+        table.learn(["b"], ROWS[:1])
+    assert table.to_bytes() == before
+
+
+@pytest.mark.parametrize("method", ["online-fmapls", "online-ebls"])
+def test_a_bad_row_changes_no_stream_and_makes_none(method: str) -> None:
+    table = rp.StreamTable(method, [1, 1, 1])
+    table.learn([1, 2, 3], ROWS[:3])
+    before = table.to_bytes()
+    bad = ROWS[:4].copy()
+    bad[2, 1] = np.nan
+    for keys in ([1, 2, 3, 1], [1, 2, 3, 4]):
+        with pytest.raises(rp.InputError, match=r"StreamTable.learn: `proba` must .* row 2 "):
+            table.learn(keys, bad)
+    with pytest.raises(rp.InputError, match="name the stream of each of 4 rows; got 3"):
+        table.learn([1, 2, 3], ROWS[:4])
+    with pytest.raises(rp.InputError, match="name the stream of each"):
+        table.correct([1, 2, 3], ROWS[:4])
+    assert table.to_bytes() == before
+
+
+def test_it_grows_and_keeps_what_it_has() -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1], max_streams=300)
+    for key in range(300):
+        table.learn([key], ROWS[key % 100][None])
+    assert len(table) == 300
+    stream = rp.Stream("online-fmapls", [1, 1, 1])
+    stream.learn_one(ROWS[17])
+    assert table[117].to_bytes() == stream.to_bytes()
+
+
+def test_top_k_rows_late_labels_and_leaving() -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1])
+    index, value = np.array([[0], [2], [0]]), np.array([[0.9], [0.8], [0.7]])
+    table.learn(["a", "b", "a"], (index, value))
+    table.learn(["a", "b", "a"], (index.astype(np.int32), value.astype(np.float32).astype(float)))
+    stream = rp.Stream("online-fmapls", [1, 1, 1])
+    for row in (0, 2):
+        stream.learn_many((index[[row]], value[[row]]))
+    assert table["a"].n == 4
+    table.observe("a", ROWS[0], 1)
+    assert table["a"].prior[1] > stream.prior[1] / 2
+    assert "a" in table
+    assert table.pop("a").n == 4
+    assert "a" not in table
+    assert table["a"].n == 0
+    np.testing.assert_array_equal(table.prior("a"), [1 / 3] * 3)
+    with pytest.raises(rp.InputError, match=r"be of OnlineFmapls.*another source"):
+        table["b"] = rp.Stream("online-fmapls", [1, 2, 1])
+
+
+def test_bytes_keep_the_order_of_use() -> None:
+    left: list = []
+    table = rp.StreamTable("online-ebls", [1, 1, 1], max_streams=2)
+    table.learn(["old", "new"], ROWS[:2])
+    back = rp.StreamTable.from_bytes(table.to_bytes(), on_evict=lambda key, stream: left.append(key))
+    back.learn(["newer"], ROWS[:1])
+    assert left == ["old"]
+    with pytest.raises(rp.InputError, match="hold a 'stream'; got a 'stream-table'"):
+        rp.Stream.from_bytes(table.to_bytes())
+    odd = rp.StreamTable("online-ebls", [1, 1, 1])
+    odd.learn([("a", 1)], ROWS[:1])
+    with pytest.raises(rp.InputError, match="strings or whole numbers"):
+        odd.to_bytes()
