@@ -6,7 +6,7 @@ An E-step turns a prior into expected class counts (eq. 8); what a method does w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +38,8 @@ def drive(
 ) -> tuple[Any, int, bool]:
     """Iterate E-step and M-step from `start`; return the last step, the iterations, and whether `tol` was reached.
 
-    A step has the `prior` that is the estimate; it may have a `belief`, the point that the next E-step uses instead and
-    that every other iteration moves ahead. `tol` bounds the L1 change of the prior in an iteration.
+    A step has the `prior` that is the estimate; one that also has a `belief`, the point that the next E-step uses
+    instead, is moved ahead every other iteration. `tol` bounds the L1 change of the prior in an iteration.
     """
     step, earlier, reach = start, None, 4.0
     for iteration in range(1, n_iter + 1):
@@ -47,31 +47,29 @@ def drive(
         new = m_step(e_step(target, belief / source.prior, squares=squares), step)
         if np.abs(new.prior - step.prior).sum() < tol:
             return new, iteration, True
-        step = new
-        if hasattr(new, "belief"):
-            if earlier is None:
-                earlier = belief
-            else:
-                ahead, reach = extrapolate(earlier, belief, new.belief, new.prior, reach)
-                step, earlier = replace(new, belief=ahead), None
+        if not hasattr(new, "belief"):
+            step = new
+        elif earlier is None:
+            earlier, step = step, new
+        else:
+            ahead, reach = extrapolate(earlier.coordinates(), step.coordinates(), new.coordinates(), new.mass(), reach)
+            earlier, step = None, new.at(ahead)
     return step, n_iter, False
 
 
 def extrapolate(a: Vector, b: Vector, c: Vector, mass: Vector, reach: float) -> tuple[Vector, float]:
-    """Return a distribution ahead of three successive ones, by squared extrapolation of their logs [varadhan2008].
+    """Return a point ahead of three successive ones by squared extrapolation [varadhan2008], and the next reach.
 
-    `mass` (K,) says which classes count when steps are measured; `reach` caps the extrapolation and grows when met.
+    `mass` says which coordinates count when steps are measured; `reach` caps the extrapolation and grows when met.
     """
-    first, last = np.log(b) - np.log(a), np.log(c) - np.log(b)
+    first, last = b - a, c - b
     bend = last - first
     length = float(np.sqrt((mass * first**2).sum() / max((mass * bend**2).sum(), 1e-300)))
     if length >= reach:
         length, reach = reach, 4 * reach
     length = max(1.0, length)
     # three nats: a rare class must not be thrown out of sight by one bold step
-    log_ahead = np.clip(np.log(a) + 2 * length * first + length**2 * bend, np.log(c) - 3, np.log(c) + 3)
-    ahead = np.exp(log_ahead - log_ahead.max())
-    return ahead / ahead.sum(), reach
+    return np.clip(a + 2 * length * first + length**2 * bend, c - 3, c + 3), reach
 
 
 def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: Status) -> PriorEstimate:
@@ -216,7 +214,7 @@ def ascend(alpha: Vector, prior: Vector, *, mu: float, n_grad: int) -> Vector:
     return alpha
 
 
-def ebls(source: Any, proba: Any, *, tol: float = 1e-8, n_iter: int = 1000) -> PriorEstimate:
+def ebls(source: Any, proba: Any, *, tol: float = 1e-8, n_iter: int = 2000) -> PriorEstimate:
     """Estimate the target prior by empirical Bayes: the posterior mean under a class-share prior fitted to the data.
 
     Nothing needs tuning. Each class's share is absent, ordinary or an outlier, in proportions learned from all classes;

@@ -9,7 +9,7 @@ and the curvature that the likelihood really has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import digamma, gammaln, polygamma
@@ -19,6 +19,8 @@ from reprior.blocks import Counts
 
 PRIOR_MIX = np.array([0.05, 0.9, 0.05])  # absent, ordinary, outlier: where their proportions start
 PSEUDO_MIX = np.array([0.1, 1.0, 0.1])
+LOG_SHAPE = (-7.0, 12.0)
+MEAN = (1e-3, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,27 @@ class Fit:
     mean: float
     mix: Vector
     log_prior_mass: float
+
+    def coordinates(self) -> Vector:
+        """Return all that an iteration changes as one vector without constraints."""
+        return np.concatenate([np.log(self.belief), [self.log_shape, np.log(self.mean)], np.log(self.mix)])
+
+    def mass(self) -> Vector:
+        """Return how much each coordinate counts."""
+        return np.concatenate([self.prior, [0.01, 0.01], 0.01 * self.mix])
+
+    def at(self, coordinates: Vector) -> Fit:
+        """Return this fit moved to other coordinates."""
+        k = len(self.base)
+        belief = np.exp(coordinates[:k] - coordinates[:k].max())
+        mix = np.exp(coordinates[k + 2 :])
+        return replace(
+            self,
+            belief=belief / belief.sum(),
+            log_shape=float(np.clip(coordinates[k], *LOG_SHAPE)),
+            mean=float(np.clip(np.exp(coordinates[k + 1]), *MEAN)),
+            mix=mix / mix.sum(),
+        )
 
 
 def start_ebls(base: Vector) -> Fit:
@@ -58,7 +81,7 @@ def m_step_ebls(stats: Counts, fit: Fit) -> Fit:
         q = np.exp(log_q - log_z)
         mix = (q.sum(axis=1) + PSEUDO_MIX) / (len(x) + PSEUDO_MIX.sum())
         posterior = (x + shape[1]) / (exposure + rate[1])
-        mean = float(np.clip((q[1] * posterior).sum() / max((q[1] * ordinary).sum(), 1e-300), 1e-3, 10.0))
+        mean = float(np.clip((q[1] * posterior).sum() / max((q[1] * ordinary).sum(), 1e-300), *MEAN))
         log_shape = newton_log_shape(log_shape, x, exposure * mean * ordinary, q[1])
     shape, rate = components(log_shape, mean, ordinary, total)
     log_q = gamma_evidence(x, exposure, shape, rate) + np.log(mix)[:, None]
@@ -104,4 +127,4 @@ def newton_log_shape(log_shape: float, x: Vector, mean: Vector, q: Vector) -> fl
     first = a * slope - 1 + 2 * sigmoid
     second = a * slope + a * a * bend - 2 * sigmoid * (1 - sigmoid)
     step = -first / second if second < 0 else np.sign(first)
-    return float(np.clip(log_shape + np.clip(step, -1.0, 1.0), -7.0, 12.0))
+    return float(np.clip(log_shape + np.clip(step, -1.0, 1.0), *LOG_SHAPE))

@@ -84,10 +84,11 @@ class Sample(NamedTuple):
     reused: tuple[int, ...]
 
 
-def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Sample:
+def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True) -> Sample:
     """Draw `n` rows of a labelled pool so that their classes follow `prior` (K,), in random order.
 
-    Class sizes are n·prior, rounded to sum to n. A class's rows are drawn without replacement while they last and with
+    Class sizes are n·prior, rounded to sum to n, and the sample's prior is what they are; with `exact=False` labels are
+    drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn without replacement while they last and with
     replacement after that; `reused` lists the classes where that happened.
     """
     pool = check_matrix(proba, "resample", "proba")
@@ -97,9 +98,12 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Samp
         fail("resample", "prior", f"have {pool.shape[1]} classes like `proba`", len(target))
     total = int(check_number(n, "resample", "n", low=1, whole=True))
     rng = as_rng(rng)
-    sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
-    # Differs from hu2025: the rows that ⌊·⌋ loses go to the classes with the largest remainders, so that n is n.
-    sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+    if exact:
+        sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
+        # Differs from hu2025: the rows that ⌊·⌋ loses go to the classes with the largest remainders, so that n is n.
+        sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+    else:
+        sizes = rng.multinomial(total, target).astype(np.intp)
     chosen, reused = [], []
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], np.arange(pool.shape[1] + 1))
@@ -113,7 +117,8 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None) -> Samp
         chosen.append(np.tile(rows, whole))
         chosen.append(rng.choice(rows, extra, replace=False) if extra else rows[:0])
     picked = rng.permutation(np.concatenate(chosen)).astype(np.intp)
-    return Sample(pool[picked], labels[picked], sizes / sizes.sum(), picked, tuple(reused))
+    share = sizes / sizes.sum() if exact else target
+    return Sample(pool[picked], labels[picked], share, picked, tuple(reused))
 
 
 DRIFTS = ("lin", "squ", "sin", "ber", "swap")

@@ -14,7 +14,7 @@ VARIANTS = {
     "fmapls-paper": ("fmapls", {"variant": "paper", "c": 800.0}),
     "fmapls-ga": ("fmapls", {"update": "ga"}),
     # few steps: left to run, the printed gradient ascent amplifies rounding errors
-    "fmapls-paper-ga": ("fmapls", {"variant": "paper", "update": "ga", "n_iter": 20}),
+    "fmapls-paper-ga": ("fmapls", {"variant": "paper", "update": "ga", "n_iter": 10}),
     "mlls-em": ("mlls", {"n_iter": 50}),
     "rlls-hard": ("rlls", {"hard": True}),
 }
