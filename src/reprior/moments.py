@@ -10,6 +10,7 @@ from reprior._check import check_choice, check_number, fail
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.blocks import Blocks, as_blocks
 from reprior.em import finish
+from reprior.solve import nonnegative_quadratic
 
 
 def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, Blocks, Matrix, Vector]:
@@ -56,12 +57,14 @@ def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrai
 
 def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
     """Return argmin ‖a x − b‖ over x ≥ 0."""
-    from scipy.optimize import lsq_linear, nnls
+    gram = a.T @ a
+    ridge = 1e-13 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    x = nonnegative_quadratic(gram + ridge, a.T @ b, np.ones(len(gram), dtype=bool))
+    if x is None:  # squaring a near-singular confusion lost its last digits
+        from scipy.optimize import nnls
 
-    try:
-        return np.asarray(nnls(a, b, maxiter=30 * a.shape[1])[0])
-    except RuntimeError:  # its active set can cycle on near-singular confusions; the interior method cannot
-        return np.asarray(np.maximum(lsq_linear(a, b, bounds=(0.0, np.inf)).x, 0.0))
+        x = nnls(a, b, maxiter=30 * len(gram))[0]
+    return np.asarray(x)
 
 
 def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, delta: float = 0.05) -> PriorEstimate:
@@ -84,8 +87,7 @@ def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, de
 def regularised_shift(confusion: Matrix, change: Vector, strength: float) -> Vector:
     """Return argmin ‖Cθ − d‖ + s‖θ‖ over θ ≥ −1.
 
-    With both norms known this is ridge regression, so iterate on them: each round solves a bounded ridge problem whose
-    penalty is s·‖residual‖/‖θ‖ (majorise–minimise: the objective never rises).
+    Convex, and smooth but at θ = 0, so quasi-Newton steps inside the bounds find it; the kink is compared with.
     """
     from scipy.optimize import minimize
 
