@@ -82,8 +82,8 @@ class Purse:
     verdict: Verdict
 
 
-def mean_bounds(mean: Vector, n: float, log_odds: float) -> tuple[Vector, Vector]:
-    """Return limits (K,), (K,) of the true mean of numbers in [0, 1], each wrong with chance exp(−log_odds) at most.
+def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
+    """Return limits (K,), (K,) of the true means of numbers in [0, 1], each wrong with chance exp(−log_odds) at most.
 
     Chernoff's bound in Hoeffding's form [hoeffding1963], so it holds for any n: those p with n·KL(mean ‖ p) ≤ log_odds.
     """
@@ -107,16 +107,18 @@ def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode:
     """Return the test against `n` reference rows with this mean (K,) and covariance (K, K); n = ∞ if they are exact."""
     from scipy.stats import chi2
 
-    # half of α is for the stakes, a quarter for the margin of each kind of bet
-    low, high = mean_bounds(mean, n, math.log(8 * len(mean) / alpha)) if n < math.inf else (mean, mean)
+    # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
+    spare = alpha / 2 if mode == "ever" else alpha
+    weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
+    low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
     # Σ (mean − truth)²/truth · n is a weighted sum of χ²; a covariance of probability vectors is at most diag(mean)
     scaled = covariance / np.sqrt(np.outer(mean, mean))
     first, second = float(np.trace(scaled)), float((scaled**2).sum())
-    c_squared = second / first * float(chi2.isf(alpha / 4, first**2 / second)) if first > 0 else 0.0
+    c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
     share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
     slope = (share - mean) / (1 - mean)
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
-    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.full(slope.size, 0.5 / slope.size)]
+    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
     threshold = 2 / alpha if mode == "ever" else run_length
     return Plan(mean, c_squared * high / n, slope, price, np.log(np.concatenate(shares)),
                 math.log(threshold), mode == "monitor")  # fmt: skip
@@ -169,8 +171,8 @@ class Alarm:
     The reference is the held-out rows of `source`, made by `summarize`, or `reference` (n, K), rows of a time when all
     was well. Mode "ever": the chance of ever raising a false alarm is at most `alpha`. Mode "monitor", for streams that
     run well for long: a shift is found as fast however late it comes, and false alarms are on average at least
-    `run_length` samples apart. Half of `alpha` is the chance that the margin for the reference's size is too small;
-    `exact=True` drops the margin: `source.prior` then is the mean output itself, not an estimate of it.
+    `run_length` samples apart, unless, with a chance of `alpha`, the reference rows are so unlike what they were drawn
+    from that the margin is too small. `exact=True` drops the margin: `source.prior` is the mean output itself.
 
     >>> rng = np.random.default_rng(0)
     >>> def outputs(y): return np.where(np.eye(2)[y] > 0, 0.9, 0.1)
