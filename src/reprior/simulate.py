@@ -88,8 +88,8 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: 
     """Draw `n` rows of a labelled pool so that their classes follow `prior` (K,), in random order.
 
     Class sizes are n·prior, rounded to sum to n, and the sample's prior is what they are; with `exact=False` labels are
-    drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn without replacement while they last and with
-    replacement after that; `reused` lists the classes where that happened.
+    drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn
+    without replacement while they last and with replacement after that; `reused` lists the classes where it happened.
     """
     pool = check_matrix(proba, "resample", "proba")
     labels = check_labels(y, "resample", "y", *pool.shape)

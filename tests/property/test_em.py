@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,7 +69,7 @@ def test_any_split_gives_the_same_counts(data: tuple[np.ndarray, np.ndarray], cu
     whole = counts(proba)
     edges = sorted({0, len(proba), *(c for c in cuts if c < len(proba))})
     total = None
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in pairwise(edges):
         part = counts(proba[a:b])
         total = part if total is None else total + part
     assert total is not None

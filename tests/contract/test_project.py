@@ -1,0 +1,77 @@
+"""What holds for the project as a whole: layers, types, style, names, references."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import reprior
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_lower_layers_never_import_higher_ones() -> None:
+    done = run("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+    assert done.returncode == 0, done.stdout
+
+
+def test_types_are_sound() -> None:
+    done = run("-m", "mypy")
+    assert done.returncode == 0, done.stdout
+
+
+def test_style_is_one() -> None:
+    done = run("-m", "ruff", "check", "--output-format", "concise", ".")
+    assert done.returncode == 0, done.stdout
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    assert reprior.__all__ == sorted(reprior.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert all(hasattr(reprior, name) for name in reprior.__all__)
+
+
+def test_every_reference_exists() -> None:
+    known = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
+    for path in SOURCES:
+        for key in re.findall(r"\[([a-z]+\d{4})\]", path.read_text()):
+            assert key in known, f"{path.name} cites [{key}]"
+
+
+def test_nothing_in_the_library_prints() -> None:
+    for path in SOURCES:
+        if "cli" not in path.parts:
+            calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+            assert not any(isinstance(c.func, ast.Name) and c.func.id == "print" for c in calls), path
+
+
+def test_import_brings_in_no_heavy_package() -> None:
+    code = "import sys, reprior; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = set(run("-c", code).stdout.split())
+    assert "numpy" in loaded
+    heavy = {"sklearn", "pandas", "pyarrow", "matplotlib", "rich", "torch", "click"}
+    assert not loaded & heavy
+    code = "import sys, reprior; print([m for m in sys.modules if m in ('scipy.optimize', 'scipy.special')])"
+    assert run("-c", code).stdout.strip() == "[]"
+
+
+def test_every_file_and_every_public_name_says_what_it_is_for() -> None:
+    for path in SOURCES:
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+    for name in reprior.__all__:
+        assert (getattr(reprior, name).__doc__ or "").strip(), name
+
+
+def test_the_package_says_it_is_typed() -> None:
+    spec = importlib.util.find_spec("reprior")
+    assert spec is not None
+    assert spec.origin is not None
+    assert (Path(spec.origin).parent / "py.typed").exists()
