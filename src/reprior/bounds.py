@@ -1,0 +1,265 @@
+"""How sure an estimated prior is: the Cramér–Rao bounds of hu2025, and intervals that cover.
+
+The printed bounds use the information of *labelled* rows and so promise too much: a classifier's outputs say less than
+labels would. `interval` uses what the rows really said, their observed information, which is a sum over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._check import check_number, check_prior, fail
+from reprior._types import Interval, Labels, Matrix, PriorEstimate, Vector
+from reprior.blocks import ArrayBlocks, Blocks, e_step, information
+from reprior.solve import nonnegative_quadratic
+
+SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
+ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
+CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
+ENOUGH_ROWS = 16  # a class, and a thousand times that in all, to take correlations from
+REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
+
+
+@dataclass(frozen=True, slots=True)
+class DiagonalMinusRankOne:
+    """The symmetric matrix diag(a) − a aᵀ/Σa (K, K), kept as the vector `a` (K,): nothing K×K is stored.
+
+    This is the covariance of all K shares when the first K − 1 have the inverse of diag(1/a) + 11ᵀ/a_K (Sherman and
+    Morrison); it does not depend on which class is called the last.
+    """
+
+    a: Vector
+
+    def diagonal(self) -> Vector:
+        """Return the variances (K,), in O(K)."""
+        return np.asarray(self.a * (1 - self.a / self.a.sum()))
+
+    def __matmul__(self, x: Any) -> Matrix:
+        x = np.asarray(x, dtype=np.float64)
+        scaled = (self.a * x.T).T
+        return np.asarray(scaled - np.multiply.outer(self.a / self.a.sum(), self.a @ x))
+
+    def to_array(self) -> Matrix:
+        """Return the matrix itself (K, K)."""
+        return np.diag(self.a) - np.outer(self.a, self.a / self.a.sum())
+
+
+def cramer_rao(prior: Any, counts: Any, *, alpha: Any = 1.0) -> DiagonalMinusRankOne:
+    """Return the Cramér–Rao bound of hu2025 on the covariance of a batch estimate, as printed (eq. 11–14).
+
+    `prior` (K,) is the estimate, `counts` (K,) the sums of posteriors over the N rows, `alpha` the Dirichlet
+    parameters. The bound counts each row as if its label were known, so real errors are larger.
+
+    >>> cramer_rao([0.5, 0.3, 0.2], [50, 30, 20]).diagonal().round(4)
+    array([0.0025, 0.0021, 0.0016])
+    """
+    # eq. 13, m_i = α_i − 1 + Σ_n f_i. Differs from hu2025, appendix B: its last line has E f_K in the last class's term
+    # where the sum over rows needs N·E f_K; eq. 13 and 14 in the text are right and are what is used here
+    return _bound(prior, np.asarray(alpha, float) - 1 + np.asarray(counts, float), "cramer_rao", "counts")
+
+
+def cramer_rao_online(
+    prior: Any, mean_posterior: Any, *, alpha: Any = 1.0, gamma: float = 1.0, label: int | None = None
+) -> DiagonalMinusRankOne:
+    """Return the Cramér–Rao bound of hu2025 on the covariance of its online estimate, as printed (eq. 34–35).
+
+    `mean_posterior` (K,) is the mean posterior of the rows so far, `label` the class y^τ; without one, its
+    expectation under `prior` (K,) stands in.
+    """
+    shares = check_prior(prior, "cramer_rao_online", "prior")
+    weight = check_number(gamma, "cramer_rao_online", "gamma", low=0, high=1)
+    delta = shares if label is None else np.eye(len(shares))[label]
+    seen = (1 - weight) * delta + weight * np.asarray(mean_posterior, float)
+    return _bound(shares, np.asarray(alpha, float) - 1 + seen, "cramer_rao_online", "alpha")  # eq. 34
+
+
+def _bound(prior: Any, mass: Vector, caller: str, name: str) -> DiagonalMinusRankOne:
+    shares = check_prior(prior, caller, "prior")
+    mass = np.broadcast_to(mass, shares.shape)
+    if not (mass > 0).all():
+        fail(caller, name, "leave every class a positive α − 1 + count, or there is no bound", float(mass.min()),
+             place=f"class {int(mass.argmin())}", count=int((mass <= 0).sum()))  # fmt: skip
+    return DiagonalMinusRankOne(shares**2 / mass)  # eq. 14, 35
+
+
+def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
+    """Return lower and upper ends (K,), (K,) for each class's share, from the observed information of the target rows.
+
+    The interval holds the shares whose best fit is not much worse than the best of all, by a quadratic model of the
+    log-likelihood around the estimate. It is centred on the maximum-likelihood shares: methods that shrink are biased,
+    and an interval around a biased estimate would miss large classes. `note` says how far to trust it.
+    """
+    from scipy.special import ndtri  # costs more to import than the whole of reprior
+
+    check_number(level, "interval", "level", low=0, high=1 - 1e-9, open_low=True)
+    if estimate.target is None:
+        fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
+    source, target, n = estimate.source, estimate.target, float(estimate.n)
+    # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
+    near = (n * estimate.prior + SMOOTHING) / (n + SMOOTHING * len(estimate.prior))
+    near = np.maximum(e_step(target, near / source.prior).counts / n, 1e-12)
+    rows = local_likelihood(target, near, source.prior)
+    group, share = alike(rows)
+    fit = maximum(merge(rows, group, share))
+    notes, misfit = [], 0.0
+    if source.heldout is None:
+        notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
+    else:
+        moved = refit(*source.heldout, fit.shares[group] * share, source.prior)
+        error = np.bincount(group, moved) - fit.shares
+        misfit = float(np.mean(error**2 / fit.variances))
+        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + misfit):.2f}.")
+    if n < len(near):
+        notes.append(f"Few rows: {n:.0f} for {len(near)} classes.")
+    notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
+    lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + misfit), n=n)
+    single = np.bincount(group)[group] == 1
+    # what a group of classes has together, any one of them may have alone, or not at all
+    return Interval(np.where(single, lower[group], 0.0), upper[group], level=level, note=" ".join(notes))
+
+
+def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
+    """Return lower and upper ends (K,), (K,) inside [0, 1]: where t²/(v + t/n) + slope·t = z², t away from the maximum.
+
+    v + t/n is the variance if the share were t larger, as for counts: a class of few rows has a longer arm upwards.
+    `slope` holds for classes at zero, where the likelihood falls at once; a class no row resembles ends at z²/n.
+    """
+    a, b = 1 + fit.slopes / n, fit.slopes * variances - z * z / n
+    upper = fit.shares + (np.sqrt(b * b + 4 * a * z * z * variances) - b) / (2 * a)
+    skew = z * z / (2 * n)
+    lower = fit.shares + skew - np.sqrt(skew * skew + z * z * variances)
+    return np.clip(lower, 0.0, fit.shares), np.clip(upper, fit.shares, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLikelihood:
+    """The log-likelihood of `n` rows around `prior` (K,), to second order.
+
+    `gradient` (K,); the information is diag(scale)·correlation·diag(scale), with `correlation` (K, K) of unit diagonal.
+    """
+
+    prior: Vector
+    gradient: Vector
+    scale: Vector
+    correlation: Matrix
+    n: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The maximum of a `LocalLikelihood`: `shares` (K,), their `variances`, `slopes` (0 where a share is positive), and
+    `inflation`, how many times less is known of a class than if all others were known."""
+
+    shares: Vector
+    variances: Vector
+    slopes: Vector
+    inflation: Vector
+
+
+def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> LocalLikelihood:
+    """Return the log-likelihood of the rows around `prior` (K,): gradient and scales from all rows, correlations from
+    enough of them, since those cost N·K²."""
+    stats = e_step(target, prior / source_prior, squares=True)
+    assert stats.squares is not None
+    stride = max(1, stats.n // (ENOUGH_ROWS * max(1000, len(prior))))
+    gram = information(target, prior, source_prior, dtype=np.float32, stride=stride).astype(np.float64)
+    root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
+    gram /= root
+    gram /= root[:, None]
+    np.fill_diagonal(gram, 1.0)
+    scale = np.sqrt(np.maximum(stats.squares, 1e-12)) / prior  # √I_jj; a class that no row resembles has next to none
+    return LocalLikelihood(prior, stats.counts / prior, scale, gram, float(stats.n))
+
+
+def alike(rows: LocalLikelihood) -> tuple[Labels, Vector]:
+    """Return the group (K,) of each class, shared by those no row tells apart, and the class's share (K,) of it."""
+    twins = rows.correlation > 1 - ALIKE
+    first = np.argmax(twins, axis=1)
+    for j in np.flatnonzero(first < np.arange(len(first))):  # in order, so that chains end in one group
+        first[j] = first[first[j]]
+    _, group = np.unique(first, return_inverse=True)
+    return group, rows.prior / np.bincount(group, rows.prior)[group]
+
+
+def merge(rows: LocalLikelihood, group: Labels, share: Vector) -> LocalLikelihood:
+    """Return the likelihood of the groups' total shares."""
+    if group.max() + 1 == len(group):
+        return rows
+    spread = np.zeros((len(group), group.max() + 1))
+    spread[np.arange(len(group)), group] = share
+    scaled = spread * rows.scale[:, None]
+    gram = scaled.T @ rows.correlation @ scaled
+    scale = np.sqrt(np.diag(gram))
+    return LocalLikelihood(
+        rows.prior @ (spread > 0), spread.T @ rows.gradient, scale, gram / np.outer(scale, scale), rows.n
+    )
+
+
+def maximum(rows: LocalLikelihood) -> Fit:
+    """Return the maximum of the quadratic model over the simplex, one constrained Newton step from `rows.prior`."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    n, k, scale = rows.n, len(rows.prior), rows.scale
+    inverse_scale = 1 / scale
+    for ridge in (1e-6, 1e-4, 1e-2):  # a pull to the estimate, as much as too few rows demand
+        h = rows.correlation + ridge * np.eye(k)
+        penalised = h + 100 * n * np.outer(inverse_scale, inverse_scale)  # holds Σπ at 1
+        b = penalised @ (scale * rows.prior) + (rows.gradient - n) * inverse_scale
+        x = nonnegative_quadratic(penalised, b, rows.prior > 0)
+        if x is not None and abs(x @ inverse_scale - 1) < 0.05:
+            break
+    else:
+        x = scale * rows.prior
+    shares = x * inverse_scale / (x @ inverse_scale)
+    slopes = np.where(x > 0, 0.0, np.maximum(penalised @ x - b, 0.0) * scale)
+    # variances with the classes at zero held there; each of those freed by itself (Schur complement)
+    free, zero = np.flatnonzero(x > 0), np.flatnonzero(x <= 0)
+    block = cho_solve(cho_factor(h[np.ix_(free, free)]), np.eye(len(free)))
+    inflation, total = np.ones(k), block @ inverse_scale[free]
+    inflation[free] = np.diag(block)
+    mass = inverse_scale[free] @ total
+    variances = np.empty(k)
+    variances[free] = np.diag(block) - total**2 / mass
+    cross = h[np.ix_(zero, free)] @ block
+    alone = 1 / np.maximum(1 + ridge - np.einsum("ij,ij->i", cross, h[np.ix_(zero, free)]), 1e-12)
+    reach = inverse_scale[zero] - cross @ inverse_scale[free]
+    inflation[zero] = alone
+    variances[zero] = alone - (alone * reach) ** 2 / (mass + alone * reach**2)
+    variances = variances * inverse_scale**2
+    # the information was taken at `rows.prior`: move it as counts do, and never below what labels would give
+    variances = np.maximum(variances + (shares - rows.prior) / n, shares * (1 - shares) / n)
+    return Fit(shares, np.maximum(variances, 1e-300), slopes, inflation)
+
+
+def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:
+    """Return the prior (K,) that EM finds in labelled rows reweighted to `prior` (K,): where it differs, the
+    classifier misleads."""
+    counts = np.bincount(y, minlength=len(prior))
+    weight = prior[y] / counts[y]
+    weight = weight / weight.sum()
+    found = 0.99 * prior + 0.01 / len(prior)
+    for _ in range(REFIT_STEPS):
+        factors, first, moved = found / source_prior, 0, np.zeros_like(prior)
+        for block in ArrayBlocks(proba):
+            moved += block.T @ (weight[first : first + len(block)] / (block @ factors))
+            first += len(block)
+        found = factors * moved
+    return found
+
+
+def _confusions(group: Labels, dependent: NDArray[np.bool_], classes: tuple[str, ...] | None) -> list[str]:
+    """Return a sentence for each set of classes whose shares the rows cannot tell apart."""
+
+    def name(members: Labels) -> str:
+        return ", ".join(classes[j] if classes else str(j) for j in members)
+
+    sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
+    said = [f"Classes {name(s)} cannot be told apart: each may have all they have together, or nothing." for s in sets]
+    if dependent.any():
+        vague = name(np.flatnonzero(dependent[group]))
+        said.append(f"Little is known of classes {vague}: mixtures of others look like them.")
+    return said
