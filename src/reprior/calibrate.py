@@ -196,54 +196,72 @@ def _finish(
 
 
 def _fit(
-    x: Matrix, labels: Labels, scale: Vector, bias: Vector | None, ridge: float, *, offset: Vector | None = None
+    x: Matrix, labels: Labels, scale: Vector, bias: Vector | None, ridge: float, *, offset: Vector | float = 0.0
 ) -> tuple[Vector, Vector | None]:
-    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − start‖², which is convex.
+    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − start‖² by Newton's method.
 
-    `scale` (1,) or (K,) and `bias` (K,), or None for none, are the start; a lone scale is never penalised.
+    `scale` (1,) or (K,) and `bias` (K,), or None for none, are the start; a lone scale is never penalised. The problem
+    is convex, so halving steps is all the damping it needs; the scale stays within its bounds.
     """
-    from scipy.optimize import minimize
-
     n, k = x.shape
     free, rows = len(scale), np.empty_like(x)
     seen = np.bincount(labels, minlength=k).astype(np.float64)
     moments = np.bincount(labels, weights=x[np.arange(n), labels], minlength=k)
     target = moments if free == k else moments.sum(keepdims=True)
-    target = target if bias is None else np.concatenate([target, seen])
-    fixed = 0.0 if offset is None else float(seen @ offset)
     start = scale if bias is None else np.concatenate([scale, bias])
+    target = target if bias is None else np.concatenate([target, seen])
     pull = np.full(len(start), ridge)
     pull[:free] *= free == k
-    # Steps in units of each parameter's likely error, so that rare classes are no narrow valley.
-    units = np.full(len(start), 1 / np.sqrt(n))
-    units[-k:] = 1 / np.sqrt(seen + ridge + 1.0) if len(start) >= k else units[-k:]
+    low, high = np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    low[:free], high[:free] = SCALE_BOUNDS
 
-    def objective(u: Vector) -> tuple[float, Vector]:
-        step = units * u
-        theta = start + step
+    def loss(theta: Vector) -> float:
+        """Return what is minimised, and leave the softmax in `rows`."""
         np.multiply(x, theta[:free], out=rows)
-        if bias is not None or offset is not None:
-            np.add(rows, (0.0 if bias is None else theta[free:]) + (0.0 if offset is None else offset), out=rows)
+        np.add(rows, offset if bias is None else offset + theta[free:], out=rows)
         top = rows.max(axis=1)
         np.subtract(rows, top[:, None], out=rows)
         np.exp(rows, out=rows)
         total = rows @ np.ones(k)
-        inverse = 1.0 / total
-        expected = [] if bias is None else [rows.T @ inverse]
-        if free == 1:
-            expected.insert(0, np.array([inverse @ np.einsum("ij,ij->i", x, rows)]))
-        else:
-            np.multiply(rows, x, out=rows)
-            expected.insert(0, rows.T @ inverse)
-        loss = top.sum() + np.log(total).sum() - theta @ target - fixed + 0.5 * pull @ step**2
-        slope = np.concatenate(expected) - target + pull * step
-        return float(loss) / n, units * slope / n
+        np.divide(rows, total[:, None], out=rows)
+        return float(top.sum() + np.log(total).sum() - theta @ target + 0.5 * pull @ (theta - start) ** 2)
 
-    low, high = ((bound - start[:free]) / units[:free] for bound in SCALE_BOUNDS)
-    bounds = [*zip(low, high, strict=True)] + [(None, None)] * (len(start) - free)
-    found = minimize(objective, np.zeros(len(start)), jac=True, method="L-BFGS-B", bounds=bounds,
-                     options={"maxiter": 500, "ftol": 1e-12, "gtol": 1e-9, "maxcor": 20})  # fmt: skip
-    theta = start + units * found.x
+    def derivatives(theta: Vector) -> tuple[Vector, Matrix]:
+        """Return slope and curvature at the `theta` whose softmax is in `rows`."""
+        weighted = x * rows
+        expected, second = weighted.sum(axis=0), np.einsum("ij,ij->j", weighted, x)
+        if free == 1:
+            mean = weighted @ np.ones(k)
+            moment, square = mean.sum(keepdims=True), np.array([[second.sum() - mean @ mean]])
+            cross = (expected - mean @ rows)[None, :]
+        else:
+            moment, square = expected, np.diag(second) - weighted.T @ weighted
+            cross = np.diag(expected) - weighted.T @ rows
+        if bias is not None:
+            each = rows.sum(axis=0)
+            moment = np.concatenate([moment, each])
+            square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
+        return moment - target + pull * (theta - start), square + np.diag(pull)
+
+    theta, value = start, loss(start)
+    for _ in range(100):
+        slope, bend = derivatives(theta)
+        moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
+        bend[np.diag_indices_from(bend)] += 1e-10 * n  # a shift of all biases, or an unseen class, has no curvature
+        step = np.zeros_like(theta)
+        step[moving] = np.linalg.solve(bend[np.ix_(moving, moving)], -slope[moving])
+        promise = float(-slope @ step)
+        if promise < 1e-11 * n:
+            break
+        for _ in range(30):
+            new = np.clip(theta + step, low, high)
+            worth = loss(new)
+            if worth <= value - 1e-4 * promise:
+                break
+            step, promise = 0.5 * step, 0.5 * promise
+        else:
+            break  # rounding leaves nothing to gain
+        theta, value = new, worth
     return theta[:free], None if bias is None else theta[free:]
 
 
