@@ -226,8 +226,8 @@ class OnlineFmapls:
         part["u"][:], part["a"][...], part["b"][...] = pi / pi.sum(), 1.0, 0.0
 
     def prior(self, state: Vector) -> Vector:
-        part = self.parts(state)
-        return np.asarray(part["a"] * part["u"] + part["b"])
+        head = reference.FMAPLS_HEAD  # `parts` would take longer than the rest
+        return np.asarray(state[2] * state[head : head + len(self.source.prior)] + state[3])
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)
@@ -308,8 +308,9 @@ class OnlineEbls:
         mean /= mean.sum(axis=1)[:, None]
 
     def prior(self, state: Vector) -> Vector:
-        part = self.parts(state)
-        return np.asarray(part["weights"][:-1] @ part["mean"] + part["weights"][-1] * self.source.prior)
+        f, k, first = len(self.bank), len(self.source.prior), reference.width(2 + 2 * len(self.bank))
+        means = state[first:].reshape(2 * f, -1)[:f, :k]
+        return np.asarray(state[1 : f + 1] @ means + state[f + 1] * self.source.prior)
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         part = self.parts(state)

@@ -129,7 +129,7 @@ class Stream:
     (3, True)
     """
 
-    __slots__ = ("_kernel", "_top", "_values", "method")
+    __slots__ = ("_kernel", "_top", "_values", "_weights", "method")
 
     def __init__(self, method: str, source: Any, /, **options: Any) -> None:
         self._own(online_method(method, source, options, "Stream"), None)
@@ -138,6 +138,7 @@ class Stream:
         self.method = method
         self._values = aligned((state_size(method.layout),))
         self._values[:] = method.init() if values is None else values
+        self._weights = padded(method.source.prior)  # room for the weights of a correction
         self._kernel = kernel(method, self._values) if NATIVE else refuse
         self._top = kernel(method, self._values, "bind_top")
 
@@ -200,25 +201,28 @@ class Stream:
         if isinstance(p, tuple):
             index, value = (as_array(x, "Stream.correct_one", "p")[None] for x in p)
             return np.asarray(self.correct_many((index, value))[0])
-        out = np.empty(len(self.source.prior))
-        row = p
-        known = padded(self.weights)
-        if not NATIVE or loops.correct(known, float(len(out)), row, out, 1) != DONE:
-            row = check_row(p, "Stream.correct_one", "p", len(out))
-            learned(loops.correct(known, float(len(out)), row, out, 1))
+        k = len(self.source.prior)
+        out, known = np.empty(k), self._padded_weights()
+        if not NATIVE or loops.correct(known, k, p, out, 1) != DONE:
+            learned(loops.correct(known, k, check_row(p, "Stream.correct_one", "p", k), out, 1))
         return out
+
+    def _padded_weights(self) -> Vector:
+        source = self.source.prior
+        np.divide(self.prior, source, out=self._weights[0, : len(source)])
+        return self._weights
 
     def correct_many(self, proba: Any) -> Matrix:
         """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values."""
         if isinstance(proba, tuple) and len(proba) == 2:
             blocks = check_top_k(*proba, "Stream.correct_many", self.source.prior)
             return correct_listed(self.method, self.prior, blocks)
-        weights = self.weights
+        k = len(self.source.prior)
         if NATIVE and isinstance(proba, np.ndarray):
             out = np.empty(proba.shape, proba.dtype)
-            if loops.correct(padded(weights), float(len(weights)), proba, out, 2) == DONE:
+            if loops.correct(self._padded_weights(), k, proba, out, 2) == DONE:
                 return out
-        return correct(check_matrix(proba, "Stream.correct_many", "proba", len(weights)), weights)
+        return correct(check_matrix(proba, "Stream.correct_many", "proba", k), self.weights)
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
@@ -282,6 +286,7 @@ class StreamTable:
         self.on_evict = on_evict
         self._fresh = self.method.init()
         self._slots: dict[Hashable, int] = {}
+        self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
         self._clock = 0
         self._grow(min(64, self.max_streams))
@@ -327,10 +332,32 @@ class StreamTable:
     def pop(self, key: Hashable) -> Stream:
         """Return the stream of that key and forget it here."""
         stream = self[key]
-        slot = self._slots.pop(key, None)
-        if slot is not None:
-            self._free.append(slot)
+        if key in self._slots:
+            self._remove(key)
         return stream
+
+    def _remove(self, key: Hashable) -> None:
+        self._free.append(self._slots.pop(key))
+        if isinstance(key, int) and 0 <= key < len(self._numbered):
+            self._numbered[key] = -1
+
+    def _add(self, key: Hashable) -> None:
+        self._slots[key] = slot = self._free.pop()
+        self._table[slot] = self._fresh
+        if isinstance(key, int) and 0 <= key < 8 * len(self._table):
+            if key >= len(self._numbered):
+                self._numbered = np.append(self._numbered, np.full(8 * len(self._table) - len(self._numbered), -1))
+            self._numbered[key] = slot
+
+    def _find(self, keys: Any) -> tuple[list[Hashable], Labels]:
+        """Return the keys as a list (empty if they were numbers found at once), and their slots, -1 for new keys."""
+        numbers = isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1 and len(keys) > 0
+        if numbers and keys.min() >= 0 and keys.max() < len(self._numbered):
+            slots = self._numbered[keys]
+            if slots.min() >= 0:
+                return [], slots
+        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+        return names, np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
 
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:
         """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
@@ -347,7 +374,7 @@ class StreamTable:
         leaving = set(evictable[np.argsort(self._used[evictable])[:over]].tolist())
         for key in [key for key, slot in self._slots.items() if slot in leaving]:
             self.on_evict(key, self[key])  # if it raises, this stream and those behind it are still here
-            self._free.append(self._slots.pop(key))
+            self._remove(key)
 
     def _slots_of(self, keys: list[Hashable], caller: str) -> Labels:
         """Return the row of each key, making rows for new ones."""
@@ -356,29 +383,29 @@ class StreamTable:
             new = dict.fromkeys(key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0)
             self._make_room(len(new), slots[slots >= 0], caller)
             for key in new:
-                self._slots[key] = slot = self._free.pop()
-                self._table[slot] = self._fresh
+                self._add(key)
             slots = np.fromiter(map(self._slots.__getitem__, keys), np.int64, len(keys))
-        self._used[slots] = np.arange(self._clock, self._clock + len(keys))
-        self._clock += len(keys)
+        self._use(slots)
         return slots
 
-    def learn(self, keys: Iterable[Hashable], proba: Any) -> None:
+    def _use(self, slots: Labels) -> None:
+        self._used[slots] = np.arange(self._clock, self._clock + len(slots))
+        self._clock += len(slots)
+
+    def learn(self, keys: Any, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order."""
         caller, top = "StreamTable.learn", isinstance(proba, tuple) and len(proba) == 2
-        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
-        slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
-        if len(names) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
+        names, slots = self._find(keys)
+        if len(slots) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
             code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
-                self._used[slots] = np.arange(self._clock, self._clock + len(names))
-                self._clock += len(names)
+                self._use(slots)
                 return
         blocks = checked(proba, self.source, caller)
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
-        if len(names) != n:
-            fail(caller, "keys", f"name the stream of each of {n} rows", len(names))
-        slots = self._slots_of(names, caller)
+        if len(slots) != n:
+            fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
+        slots = self._slots_of(names or keys.tolist(), caller)
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return

@@ -119,11 +119,11 @@ def test_correct(k: int, dtype: type) -> None:
     rows = rows.astype(dtype)
     ours, theirs = np.empty_like(rows), np.empty_like(rows)
     known = reference.padded(np.linspace(0.1, 3, k))
-    assert native.correct(known, float(k), rows, ours, 2) == reference.DONE
-    assert reference.correct(known, float(k), rows, theirs, 2) == reference.DONE
+    assert native.correct(known, k, rows, ours, 2) == reference.DONE
+    assert reference.correct(known, k, rows, theirs, 2) == reference.DONE
     np.testing.assert_allclose(ours, theirs, rtol=1e-14 if dtype == np.float64 else 1e-6)
     one = np.empty(k, dtype)
-    assert native.correct(known, float(k), rows[-1], one, 1) == reference.DONE
+    assert native.correct(known, k, rows[-1], one, 1) == reference.DONE
     np.testing.assert_array_equal(one, ours[-1])
 
 

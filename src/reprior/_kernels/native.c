@@ -5,6 +5,7 @@
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
@@ -28,8 +29,8 @@ enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01;
 
 typedef struct {
-    double *table; /* one state, or many in rows of `size` */
-    Py_ssize_t size;
+    double *table; /* one state, or `states` of them in rows of `size` */
+    Py_ssize_t size, states;
     const int64_t *slots; /* the state of each row, or NULL */
     Py_ssize_t k, width, n;
     const double *inverse, *valid; /* 1/ε; ones, and zeros behind */
@@ -38,6 +39,10 @@ typedef struct {
     const double *options, *bank;
     Py_ssize_t filters;
     double *scratch; /* first `width` numbers for a row, then the kernel's */
+    unsigned char *touched; /* one bit a slot whose state is in the log, or NULL */
+    int64_t *log_slots;
+    double *log_states;
+    Py_ssize_t logged;
 } Job;
 
 INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
@@ -54,7 +59,8 @@ INLINE double largest(const double *x, Py_ssize_t width) {
     return most;
 }
 
-/* Write p/ε, times `prior` unless NULL, to `out`, its sum to `z`; return Σp, or NaN if p is no probability vector. */
+/* Write p/ε, times `prior` unless NULL, to `out` unless NULL, its sum to `z`; return Σp, or NaN if p is no
+ * probability vector. */
 INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, double *out, double *z) {
     const Py_ssize_t k = job->k, whole = k / 8 * 8;
     const double *p = (const double *)job->rows + row * k;
@@ -72,6 +78,7 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
         if (i == whole) x = (v8)((v8i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
         sum += x;
         negative |= x < 0.0;
+        if (!out) continue;
         x *= LOAD(job->inverse + i);
         if (prior) x *= LOAD(prior + i);
         joint += x;
@@ -87,17 +94,25 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
 WIDEST static Py_ssize_t first_bad(const Job *job) {
     double z;
     for (Py_ssize_t row = 0; row < job->n; row++)
-        if (isnan(likelihood(job, row, NULL, job->scratch + job->width, &z))) return row;
+        if (isnan(likelihood(job, row, NULL, NULL, &z))) return row;
     return DONE;
 }
 
-INLINE double *state_of(const Job *job, Py_ssize_t row) {
+/* The state that a row goes to; where a log is kept, it is written down before its first change. */
+INLINE double *state_of(Job *job, Py_ssize_t row) {
     if (!job->slots) return job->table;
-    if (row + 1 < job->n) {
-        const char *next = (const char *)(job->table + job->slots[row + 1] * job->size);
+    if (row + 2 < job->n) {
+        const char *next = (const char *)(job->table + job->slots[row + 2] * job->size);
         for (Py_ssize_t i = 0; i < job->size * 8 && i < 4096; i += 64) __builtin_prefetch(next + i, 1);
     }
-    return job->table + job->slots[row] * job->size;
+    const int64_t slot = job->slots[row];
+    double *state = job->table + slot * job->size;
+    if (job->touched && !(job->touched[slot / 8] >> slot % 8 & 1)) {
+        job->touched[slot / 8] |= (unsigned char)(1 << slot % 8);
+        memcpy(job->log_states + job->logged * job->size, state, (size_t)job->size * sizeof(double));
+        job->log_slots[job->logged++] = slot;
+    }
+    return state;
 }
 
 static void rebase(double *state, Py_ssize_t k, int normalise) {
@@ -129,7 +144,7 @@ static void statistic(double *state, Py_ssize_t k, double gamma, int delta, doub
     }
 }
 
-WIDEST static Py_ssize_t fmapls_rows(const Job *job) {
+WIDEST static Py_ssize_t fmapls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width;
     const int paper = job->options[1] != 0.0, delta = (int)job->options[4];
     const double c = job->options[2], gamma = job->options[3], memory = job->options[5], inflow = job->options[6];
@@ -137,7 +152,7 @@ WIDEST static Py_ssize_t fmapls_rows(const Job *job) {
     for (Py_ssize_t row = 0; row < job->n; row++) {
         double *state = state_of(job, row), *u = state + HEAD;
         if (state[A] != 1.0 || state[B] != 0.0) {
-            if (isnan(likelihood(job, row, NULL, joint, &z))) return row;
+            if (isnan(likelihood(job, row, NULL, NULL, &z))) return row;
             rebase(state, k, 0);
         }
         if (isnan(likelihood(job, row, u, joint, &z))) return row; /* eq. 8, up to 1/z */
@@ -170,7 +185,7 @@ WIDEST static Py_ssize_t fmapls_rows(const Job *job) {
     return DONE;
 }
 
-WIDEST static Py_ssize_t ebls_rows(const Job *job) {
+WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
     const double share = job->options[1];
     double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters, unused;
@@ -261,7 +276,7 @@ static Py_ssize_t bad_listing(const int64_t *index, const double *p, Py_ssize_t 
     return DONE;
 }
 
-static Py_ssize_t fmapls_top_rows(const Job *job, const int64_t *index, const double *p, Py_ssize_t listed) {
+static Py_ssize_t fmapls_top_rows(Job *job, const int64_t *index, const double *p, Py_ssize_t listed) {
     const Py_ssize_t k = job->k, period = k > 1024 ? k : 1024;
     const double memory = job->options[5], inflow = job->options[6];
     for (Py_ssize_t row = 0; row < job->n; row++, index += listed, p += listed) {
@@ -305,7 +320,7 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
 
 /* ---- Python's side ---- */
 
-enum { MOST = 6, STACK = 1024, FREE_FROM = 8192 };
+enum { MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
 
 typedef struct {
     Py_buffer held[MOST];
@@ -356,30 +371,45 @@ static int take_table(Buffers *buffers, Job *job, PyObject *table, PyObject *slo
     if (slots == Py_None) return states->ndim == 1;
     Py_buffer *which = take(buffers, slots, "lq", 0);
     if (!which || which->itemsize != 8 || which->ndim != 1 || states->ndim != 2) return 0;
-    job->slots = which->buf, job->n = which->shape[0];
+    job->slots = which->buf, job->n = which->shape[0], job->states = states->shape[0];
     for (Py_ssize_t i = 0; i < job->n; i++)
         if (job->slots[i] < 0 || job->slots[i] >= states->shape[0]) return 0;
     return 1;
 }
 
-/* Learn every row, or none: a bad row late in a block puts the state back. */
-static Py_ssize_t learn(Job *job, Py_ssize_t (*kernel)(const Job *), Py_ssize_t extra) {
-    double stack[STACK], *heap = NULL;
-    const int undo = job->n > 1 && !job->slots;
+/* Learn every row, or none: a bad row late in a block puts back what was changed. Rows of a table are looked at
+ * beforehand while a second look at them is cheap; a larger block keeps a log of the states it changes. */
+static Py_ssize_t learn(Job *job, Py_ssize_t (*kernel)(Job *), Py_ssize_t extra) {
+    const int keyed = job->slots != NULL, log = keyed && job->n * job->k > LOG_FROM, undo = job->n > 1 && !keyed;
+    const size_t state = (size_t)job->size * sizeof(double);
     const Py_ssize_t scratch = 2 * job->width + extra, room = scratch + (undo ? job->size : 0);
-    if (room > STACK && !(heap = PyMem_Malloc((size_t)room * sizeof(double)))) {
-        PyErr_NoMemory();
-        return REFUSED;
-    }
-    job->scratch = heap ? heap : stack;
-    PyThreadState *thread = job->n * job->size >= FREE_FROM ? PyEval_SaveThread() : NULL;
+    const Py_ssize_t most = job->n < job->states ? job->n : job->states;
+    double stack[STACK], *heap = NULL;
     Py_ssize_t code = DONE;
-    if (undo) memcpy(job->scratch + scratch, job->table, (size_t)job->size * sizeof(double));
-    if (job->slots) code = first_bad(job);
-    if (code == DONE) code = kernel(job);
-    if (undo && code != DONE) memcpy(job->table, job->scratch + scratch, (size_t)job->size * sizeof(double));
-    if (thread) PyEval_RestoreThread(thread);
-    PyMem_Free(heap);
+    if (room > STACK) heap = malloc((size_t)room * sizeof(double));
+    if (log) {
+        job->touched = calloc((size_t)job->states / 8 + 1, 1);
+        job->log_slots = malloc((size_t)most * sizeof(int64_t));
+        job->log_states = malloc((size_t)most * state);
+    }
+    if ((room > STACK && !heap) || (log && !(job->touched && job->log_slots && job->log_states))) {
+        PyErr_NoMemory();
+        code = REFUSED;
+    } else {
+        job->scratch = heap ? heap : stack;
+        PyThreadState *thread = job->n * job->size >= FREE_FROM ? PyEval_SaveThread() : NULL;
+        if (undo) memcpy(job->scratch + scratch, job->table, state);
+        if (keyed && !log) code = first_bad(job);
+        if (code == DONE) code = kernel(job);
+        if (undo && code != DONE) memcpy(job->table, job->scratch + scratch, state);
+        while (log && code != DONE && job->logged--)
+            memcpy(job->table + job->log_slots[job->logged] * job->size, job->log_states + job->logged * job->size, state);
+        if (thread) PyEval_RestoreThread(thread);
+    }
+    free(heap);
+    free(job->touched);
+    free(job->log_slots);
+    free(job->log_states);
     return code;
 }
 
@@ -448,7 +478,7 @@ static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t cou
         out->len != job.n * job.k * (Py_ssize_t)(job.single ? sizeof(float) : sizeof(double)))
         return answer(&buffers, REFUSED);
     double stack[STACK], *heap = NULL;
-    if (2 * job.width > STACK && !(heap = PyMem_Malloc((size_t)(2 * job.width) * sizeof(double)))) {
+    if (2 * job.width > STACK && !(heap = malloc((size_t)(2 * job.width) * sizeof(double)))) {
         PyErr_NoMemory();
         return answer(&buffers, REFUSED);
     }
@@ -456,7 +486,7 @@ static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t cou
     PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
     Py_ssize_t code = correct_rows(&job, out->buf);
     if (thread) PyEval_RestoreThread(thread);
-    PyMem_Free(heap);
+    free(heap);
     return answer(&buffers, code);
 }
 

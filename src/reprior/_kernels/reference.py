@@ -202,10 +202,10 @@ def fmapls_top(
     return DONE
 
 
-def correct(known: Array, k: float, rows: Array, out: Array, ndim: int = 2) -> int:
+def correct(known: Array, k: int, rows: Array, out: Array, ndim: int = 2) -> int:
     """Write `rows` (n, K) reweighted by `known` and normalised to `out` (eq. 8)."""
     bad = first_bad_row(np.atleast_2d(np.asarray(rows, np.float64)))
     if bad < 0:
-        joint = np.asarray(rows, np.float64) * known[0, : int(k)]
+        joint = np.asarray(rows, np.float64) * known[0, :k]
         out[...] = joint / joint.sum(axis=-1, keepdims=True)
     return bad
