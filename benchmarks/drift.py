@@ -22,6 +22,7 @@ from reprior.online import OnlineEbls, OnlineFmapls
 from reprior.peers import PEERS
 
 FLOORS = (1e-4, 1e-3, 1e-2, 0.05, 0.2)
+OURS = ("online-ebls", "online-fmapls")
 
 
 def simulated(k=100, sharp=2.2, n_heldout=3000, n_pool=15000, ratio=0.1):
@@ -119,7 +120,7 @@ def contenders(source):
 
 def drifts(seeds):
     """Mean over time of KL(true ‖ estimate) along 1,000 steps of 10 samples; `seconds` a stream of each method."""
-    out, seconds, wins, cells = {}, {}, 0, 0
+    out, seconds, wins = {}, {}, []
     for name in PROBLEMS:
         source, pool, y = problem(name)
         k = len(source.prior)
@@ -127,7 +128,7 @@ def drifts(seeds):
             for speed, period in (
                 (("published", None), ("slow", 100)) if kind in ("squ", "sin", "ber") else (("", None),)
             ):
-                found = {}
+                found, suited = {}, {}
                 for seed in range(seeds):
                     rng = np.random.default_rng(seed)
                     shape = "dirichlet" if seed % 2 else "shuffled long tail"
@@ -138,19 +139,26 @@ def drifts(seeds):
                         start = time.perf_counter()
                         priors, _ = trajectory(method, sample.proba)
                         seconds.setdefault(label, []).append(time.perf_counter() - start)
-                        if method.name in PEERS:  # the floor that would have suited it best on this very stream
+                        found.setdefault(label, []).append(kl_rows(path, priors).mean())
+                        if method.name in PEERS:  # smoothed as would have suited it best on this very stream
                             bare = (priors - method.floor / k) / (1 - method.floor)
                             error = min(kl_rows(path, (1 - f) * bare + f / k).mean() for f in FLOORS)
-                        else:
-                            error = kl_rows(path, priors).mean()
-                        found.setdefault(label, []).append(error)
+                            suited.setdefault(label, []).append(error)
                 cell = {label: float(np.mean(errors)) for label, errors in found.items()}
-                best = min((v, label) for label, v in cell.items() if "[" in label)
-                out[f"{name}, {kind} {speed}".strip()] = {**cell, "best published": best[1]}
-                wins += cell["online-ebls"] < best[0]
-                cells += 1
-                print(name, kind, speed, f"online-ebls {cell['online-ebls']:.3f}, best published {best}", flush=True)
-    return {"seeds": seeds, "kl": out, "online-ebls below every published method": f"{wins} of {cells} cells",
+                best = min((v, label) for label, v in cell.items() if label not in OURS)
+                easy = min((float(np.mean(errors)), label) for label, errors in suited.items())
+                out[f"{name}, {kind} {speed}".strip()] = {**cell, "best published, smoothed in hindsight": easy[0]}
+                wins.append((cell["online-ebls"] < best[0], cell["online-ebls"] < easy[0]))
+                print(
+                    name,
+                    kind,
+                    speed,
+                    f"online-ebls {cell['online-ebls']:.3f}, best published {best} {easy}",
+                    flush=True,
+                )
+    below, below_easy = np.sum(wins, axis=0)
+    return {"seeds": seeds, "kl": out, "online-ebls below every published method": f"{below} of {len(wins)} cells",
+            "even if each is smoothed towards uniform, up to 20 %, as suits it best in hindsight": f"{below_easy}",
             "seconds": {label: float(np.mean(s)) for label, s in seconds.items()}}  # fmt: skip
 
 
@@ -313,13 +321,11 @@ def table(section, found):
         return "\n".join([markdown(["KL after 3,000", *keys], rows), "",
                           *(f"- {k}: {v:.3f}" for k, v in found["ratios"].items())])  # fmt: skip
     if section == "drift":
-        keys = [key for key in next(iter(found["kl"].values())) if key != "best published"]
-        rows = [
-            [key, *(f"{cell[key]:.3f}" for cell in found["kl"].values()), f"{found['seconds'][key]:.2f}"]
-            for key in keys
-        ]
-        wins = f"online-ebls below every published method in {found['online-ebls below every published method']}."
-        return f"{markdown(['mean KL over time', *found['kl'], 'seconds'], rows)}\n\n{wins}"
+        keys = list(next(iter(found["kl"].values())))
+        rows = [[key, *(f"{cell[key]:.3f}" for cell in found["kl"].values())] for key in keys]
+        rows = [[*row, f"{found['seconds'][row[0]]:.2f}" if row[0] in found["seconds"] else ""] for row in rows]
+        said = [f"- {key}: {value}" for key, value in found.items() if key.startswith(("online-ebls", "even"))]
+        return "\n".join([markdown(["mean KL over time", *found["kl"], "seconds a stream"], rows), "", *said])
     if section == "swap":
         keys = list(next(iter(found["problems"].values()))["samples to twice that"])
         rows = [[name, f"{v['stationary KL']:.4f}", *(str(v["samples to twice that"][key] or "never") for key in keys),

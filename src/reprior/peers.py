@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from reprior._check import check_number, fail
-from reprior._types import Matrix, Source, Vector
+from reprior._types import Labels, Matrix, Source, Vector
 from reprior.online import Layout, StreamMethod, state_size, unpack
 
 MATRICES = ("prior", "classes", "counts", "confusion", "hard_confusion")
@@ -171,23 +171,27 @@ class Ftfwh:
     @cached_property
     def layout(self) -> Layout:
         k = len(self.source.prior)
-        return {"n": (), "pending": (k,), "ring": (self.window // self.batch, k)}
+        return {"n": (), "pending": (k,), "total": (k,), "ring": (self.window // self.batch, k)}
 
     def init(self) -> Vector:
         return start(self)[0]
 
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
-        ring = part["ring"]
+        ring, total = part["ring"], part["total"]
         for estimate in self.box.estimates(part["n"], part["pending"], rows):
             slot = (int(part["n"]) // self.batch - 1) % len(ring)
+            total -= ring[slot]
             ring[slot] = to_simplex(estimate) if self.clip else estimate
+            total += ring[slot]
+            if slot == len(ring) - 1:
+                total[:] = ring.sum(axis=0)  # so that rounding does not add up
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         self.box.observe(unpack(self.layout, state)["pending"], row, y)
 
     def prior(self, state: Vector) -> Vector:
-        total = unpack(self.layout, state)["ring"].sum(axis=0)
+        total = unpack(self.layout, state)["total"]
         return leave_open(to_simplex(total) if total.any() else self.source.prior, self.floor)
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
@@ -297,17 +301,18 @@ class Rogd:
         return black_box(self)
 
     @cached_property
-    def heldout(self) -> tuple[Matrix, Any, Vector]:
-        """Outputs over source prior (n, K), labels (n,), and 1 / (rows of the label) (n,)."""
+    def heldout(self) -> tuple[Matrix, Labels, Vector]:
+        """Outputs over source prior (n, K), labels (n,), and that of the label / rows with the label (n,)."""
         assert self.source.heldout is not None
         rows, y = self.source.heldout
-        return np.asarray(rows, np.float64) / self.source.prior, y, 1.0 / np.bincount(y)[y]
+        ratio = np.asarray(rows, np.float64) / self.source.prior
+        return ratio, y, ratio[np.arange(len(y)), y] / np.bincount(y)[y]
 
     def gradient(self, prior: Vector, share: Vector) -> Vector:
         """Return the gradient (K,) at `prior` of Σ_k share_k · (error of class k after reweighting)."""
-        ratio, y, one = self.heldout
+        ratio, y, of_label = self.heldout
         scale = np.maximum(ratio @ prior, 1e-12)
-        own = ratio[np.arange(len(y)), y] * share[y] * one / scale
+        own = of_label * share[y] / scale
         return np.asarray(ratio.T @ (own * prior[y] / scale) - np.bincount(y, own, len(prior)))
 
     @cached_property
