@@ -1,0 +1,312 @@
+"""Batch methods against implementations that share no line with ours; each test says against what."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import make_problem
+from scipy.optimize import lsq_linear, minimize
+from scipy.special import digamma, gammaln, logsumexp
+
+import reprior as rp
+from reprior import data, simulate
+from reprior.moments import regularised_shift
+
+Case = tuple[rp.Source, np.ndarray]
+
+
+def real_case(name: str, n: int) -> Case:
+    """Outputs of a shipped classifier under a shuffled long tail, with the training counts as source prior."""
+    shipped = data.load(name)
+    source = rp.summarize(shipped.heldout_proba, shipped.heldout_y, prior=shipped.counts)
+    prior = simulate.shuffled_long_tail(shipped.counts.size, 0.05, rng=3)
+    return source, simulate.resample(shipped.pool_proba, shipped.pool_y, prior, n=n, rng=4).proba
+
+
+def exact_case(k: int, n: int, alpha: float = 1.0) -> Case:
+    problem = make_problem(k, n, separation=2.0, seed=k, alpha=alpha)
+    return problem.source, problem.proba
+
+
+CASES = {
+    "K=5": lambda: exact_case(5, 400),
+    "K=12": lambda: exact_case(12, 2000),
+    "banking77": lambda: real_case("banking77", 1500),
+}
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]()
+
+
+def responsibilities(proba: np.ndarray, source: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """The textbook E-step, which materialises r_ij (eq. 8)."""
+    joint = proba * (prior / source)
+    return joint / joint.sum(axis=1, keepdims=True)
+
+
+# -- mlls against QuaPy's EMQ -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def emq() -> type:
+    pytest.importorskip("quapy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its dependencies' own
+        from quapy.method.aggregative import EMQ
+    return EMQ
+
+
+def test_mlls_optimum_is_where_quapy_emq_converges(case: Case, emq: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, proba = case
+    monkeypatch.setattr(emq, "MAX_ITER", 60_000)
+    # their stop rule is the mean change of a share in a step, which is far smaller than what is left to go
+    theirs, _ = emq.EM(source.prior.copy(), proba, epsilon=1e-13)
+    ours = rp.mlls(source, proba, tol=1e-13)
+    assert ours.status is rp.Status.OPTIMUM
+    np.testing.assert_allclose(ours.prior, theirs, rtol=0, atol=1e-7)
+
+
+def test_mlls_steps_are_those_of_quapy_emq(case: Case, emq: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, proba = case
+    monkeypatch.setattr(emq, "MAX_ITER", 37)
+    with pytest.warns(UserWarning, match="maximum number of iterations"):
+        theirs, _ = emq.EM(source.prior.copy(), proba, epsilon=0.0)
+    np.testing.assert_allclose(rp.mlls(source, proba, n_iter=37).prior, theirs, rtol=0, atol=1e-13)
+
+
+# -- mapls against the published nested formula [ye2024] --------------------------------------------------------------
+
+
+def published_mapls(source: np.ndarray, proba: np.ndarray, offset: float) -> np.ndarray:
+    """MAPLS with λ as published: a map from divergence to confidence and its inverse, nested three deep.
+
+    `offset` is what the authors' code adds to the second argument of each divergence (1e-8), their formula does not.
+    """
+    uniform = np.full_like(source, 1 / source.size)
+
+    def em(share: float) -> np.ndarray:
+        prior = source
+        for _ in range(100):
+            prior = share * responsibilities(proba, source, prior).mean(axis=0) + (1 - share) * uniform
+        return prior
+
+    def divergence(p: np.ndarray, q: np.ndarray) -> float:
+        return float(sum(a * np.log(a / (b + offset)) for a, b in zip(p, q, strict=True) if a > 0))
+
+    def confidence(d: float, steepness: float) -> float:
+        return steepness * d / (1 + steepness * d)
+
+    def steepness(d: float, conf: float) -> float:  # such that confidence(d, steepness) = conf
+        return (1 / (1 - conf) - 1) / d
+
+    fitted = em(1.0)
+    source_conf = 1 - confidence(divergence(source, uniform), steepness(0.5, 0.2))
+    bend = steepness(0.5, source_conf)
+    from_uniform, from_source = (confidence(divergence(fitted, other), bend) for other in (uniform, source))
+    return em(0.9 * from_uniform + 0.1 * (1 - from_source))
+
+
+def test_mapls_is_the_published_formula(case: Case) -> None:
+    source, proba = case
+    ours = rp.mapls(source, proba).prior
+    np.testing.assert_allclose(ours, published_mapls(source.prior, proba, 0.0), rtol=0, atol=1e-9)
+    # their code's 1e-8 inside the logarithm is all that is left between the two
+    np.testing.assert_allclose(ours, published_mapls(source.prior, proba, 1e-8), rtol=0, atol=1e-6)
+
+
+# -- bbse against abstention's BBSE, and against a general bounded least-squares solver -------------------------------
+
+
+@pytest.fixture(scope="module")
+def abstention_bbse() -> type:
+    pytest.importorskip("abstention", exc_type=ImportError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it imports a deprecated SciPy module
+        from abstention.label_shift import BBSEImbalanceAdapter
+    return BBSEImbalanceAdapter
+
+
+@pytest.mark.filterwarnings("ignore:Importing abstention")
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("name", ["K=5", "K=12"])
+def test_bbse_solved_and_clipped_is_abstentions(name: str, hard: bool, abstention_bbse: type) -> None:
+    source, proba = CASES[name]()
+    heldout, y = source.heldout
+    labels = np.eye(heldout.shape[1])[y]
+    weights = abstention_bbse(soft=not hard)(labels, proba, heldout).multipliers
+    theirs = weights * labels.mean(axis=0)
+    ours = rp.bbse(source, proba, hard=hard, solver="clip").prior
+    np.testing.assert_allclose(ours, theirs / theirs.sum(), rtol=0, atol=1e-9)
+    if (weights > 0).all():  # then nothing was clipped, and the constraint does not bind either
+        np.testing.assert_allclose(rp.bbse(source, proba, hard=hard).prior, ours, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_bbse_constrained_fits_as_well_as_scipys_trust_region(case: Case, hard: bool) -> None:
+    source, proba = case
+    confusion = source.hard_confusion if hard else source.confusion
+    mean = np.eye(len(confusion))[proba.argmax(axis=1)].mean(axis=0) if hard else proba.mean(axis=0)
+    theirs = lsq_linear(confusion, mean, bounds=(0, np.inf), method="trf", tol=1e-14, max_iter=2000).x
+    ours = rp.bbse(source, proba, hard=hard).prior / confusion.sum(axis=0)
+    ours *= (confusion @ ours) @ mean / np.square(confusion @ ours).sum()  # π sums to one, w·P(y) need not
+    misfit = np.linalg.norm(confusion @ theirs - mean)
+    assert np.linalg.norm(confusion @ ours - mean) <= misfit + 1e-7
+    assert misfit < np.linalg.norm(confusion @ np.ones_like(theirs) - mean)
+
+
+# -- rlls against a general convex solver -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_rlls_reaches_the_objective_of_a_general_convex_solver(case: Case, hard: bool) -> None:
+    """Against SciPy's SLSQP from the source prior, on the objective as printed in azizzadenesheli2019."""
+    source, proba = case
+    confusion = source.hard_confusion if hard else source.confusion
+    k, n = len(confusion), source.counts.sum()
+    mean = np.eye(k)[proba.argmax(axis=1)].mean(axis=0) if hard else proba.mean(axis=0)
+    change = mean - confusion.sum(axis=1)
+    rho = 3 * (2 * np.log(2 * k / 0.05) / (3 * n) + np.sqrt(2 * np.log(2 * k / 0.05) / n))
+
+    def objective(theta: np.ndarray) -> float:
+        return float(np.linalg.norm(confusion @ theta - change) + 0.01 * rho * np.linalg.norm(theta))
+
+    def slope(theta: np.ndarray) -> np.ndarray:
+        residual = confusion @ theta - change
+        return confusion.T @ residual / np.linalg.norm(residual) + 0.01 * rho * theta / np.linalg.norm(theta)
+
+    theirs = minimize(objective, np.full(k, 1e-3), jac=slope, method="SLSQP", bounds=[(-1, None)] * k,
+                      options={"ftol": 1e-13, "maxiter": 1000})  # fmt: skip
+    assert theirs.fun < objective(np.zeros(k))
+    ours = regularised_shift(confusion, change, 0.01 * rho)
+    assert ours.min() >= -1
+    assert objective(ours) <= theirs.fun * (1 + 1e-7)
+    prior = (1 + ours) * confusion.sum(axis=0)
+    np.testing.assert_allclose(rp.rlls(source, proba, hard=hard).prior, prior / prior.sum(), rtol=0, atol=1e-12)
+
+
+# -- fmapls, as printed, against Algorithm 1 written out --------------------------------------------------------------
+
+
+def algorithm_1(
+    source: np.ndarray, proba: np.ndarray, n_iter: int, *, c: float = 0.0, mu: float = 0.0, n_grad: int = 0
+) -> tuple[np.ndarray, float]:
+    """FMAPLS of hu2025 line by line; LSF if `c`, else gradient ascent. Returns π and the smallest numerator met."""
+    k = source.size
+    alpha, prior, least = np.ones(k), np.full(k, 1 / k), np.inf
+    for _ in range(n_iter):
+        r = responsibilities(proba, source, prior)
+        numerator = np.array([alpha[j] - 1 + sum(r[:, j]) for j in range(k)])  # eq. 9
+        least = min(least, numerator.min())
+        prior = numerator / numerator.sum()
+        if c:
+            alpha = c / prior.max() * prior  # eq. 15
+        else:
+            for _ in range(n_grad):
+                alpha = alpha + mu * (-digamma(alpha) + digamma(alpha.sum()) + np.log(prior))  # eq. 10
+    return prior, least
+
+
+@pytest.mark.parametrize("k", [5, 12])
+def test_fmapls_paper_lsf_is_algorithm_1(k: int) -> None:
+    source, proba = exact_case(k, 900, alpha=30.0)
+    n = len(proba)
+    for c in (n / 2, float(n), 4.0 * n):
+        theirs, least = algorithm_1(source.prior, proba, 40, c=c)
+        assert least > 0, "no floor was needed, so the two must agree"
+        ours = rp.fmapls(source, proba, variant="paper", c=c, n_iter=40).prior
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [5, 12])
+def test_fmapls_paper_gradient_ascent_is_algorithm_1(k: int) -> None:
+    source, proba = exact_case(k, 900, alpha=30.0)
+    theirs, least = algorithm_1(source.prior, proba, 30, mu=0.01, n_grad=10)
+    assert least > 0
+    ours = rp.fmapls(source, proba, variant="paper", update="ga", n_iter=30, mu=0.01, n_grad=10).prior
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+# -- ebls against its pseudocode, written out without acceleration ----------------------------------------------------
+
+
+def slow_ebls(source: np.ndarray, proba: np.ndarray, n_iter: int) -> np.ndarray:
+    """EBLS with N×K temporaries, a derivative by differences, and plain iteration."""
+    n_rows, k = proba.shape
+    likelihood = proba / source
+
+    def log_nb(x: np.ndarray, shape: float, mean: np.ndarray) -> np.ndarray:
+        return (gammaln(x + shape) - gammaln(shape) + shape * np.log(shape / (shape + mean))
+                + x * np.log(mean / (shape + mean)))  # fmt: skip
+
+    def fit(base: np.ndarray) -> tuple[np.ndarray, float]:
+        log_a, m, mix, w = 0.0, 1.0, np.array([0.05, 0.9, 0.05]), n_rows * base
+        prior = base
+        for _ in range(n_iter):
+            w = w * n_rows / w.sum()
+            r = likelihood * w
+            r /= r.sum(axis=1, keepdims=True)
+            n, squares = r.sum(axis=0), (r**2).sum(axis=0)
+            kappa = squares / n
+            x, e = np.empty(k), np.empty(k)
+            for j in range(k):
+                if n[j] >= w[j]:
+                    x[j], e[j] = n[j] - (1 - kappa[j]) * w[j], kappa[j]
+                else:
+                    x[j], e[j] = kappa[j] * n[j], 1 - (1 - kappa[j]) * n[j] / w[j]
+
+            def components(log_a: float, m: float) -> tuple[np.ndarray, np.ndarray]:
+                a = np.exp(log_a)
+                shape = np.array([np.ones(k), np.full(k, a), np.full(k, 0.5)])
+                return shape, np.array([np.full(k, 2.0), a / (m * n_rows * base), np.full(k, 0.5 / (0.3 * n_rows))])
+
+            def weigh(log_a: float, m: float, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                shape, rate = components(log_a, m)
+                log_q = (np.log(mix)[:, None] + gammaln(x + shape) - gammaln(shape) + shape * np.log(rate)  # noqa: B023
+                         - (x + shape) * np.log(e + rate))  # noqa: B023  # fmt: skip
+                log_z = logsumexp(log_q, axis=0)
+                return np.exp(log_q - log_z), log_z
+
+            for _ in range(2):
+                q, _ = weigh(log_a, m, mix)
+                mix = (q.sum(axis=1) + np.array([0.1, 1, 0.1])) / (k + 1.2)
+                a = np.exp(log_a)
+                rate = a / (m * n_rows * base)
+                m = np.clip(sum(q[1] * (x + a) / (e + rate)) / sum(q[1] * n_rows * base), 1e-3, 10)
+
+                def goal(log_a: float) -> float:
+                    fitted = q[1] @ log_nb(x, np.exp(log_a), e * m * n_rows * base)  # noqa: B023
+                    return fitted - log_a - 2 * np.log1p(np.exp(-log_a))
+
+                h = 1e-4
+                slope = (goal(log_a + h) - goal(log_a - h)) / (2 * h)
+                bend = (goal(log_a + h) - 2 * goal(log_a) + goal(log_a - h)) / h**2
+                log_a += np.clip(-slope / bend if bend < 0 else np.sign(slope), -1, 1)
+                log_a = np.clip(log_a, -7, 12)
+            q, log_z = weigh(log_a, m, mix)
+            shape, rate = components(log_a, m)
+            lam = (q * (n + shape) / (1 + rate)).sum(axis=0)
+            prior = lam / lam.sum()
+            w = (q * np.exp(digamma(n + shape) - np.log(1 + rate))).sum(axis=0)
+        evidence = np.log(likelihood @ prior).sum() + log_z.sum() - (x * np.log(lam) - e * lam).sum()
+        return prior, evidence - log_a - 2 * np.log1p(np.exp(-log_a))
+
+    uniform = np.full(k, 1 / k)
+    around_uniform, ev_uniform = fit(uniform)
+    around_source, ev_source = fit(source)
+    return around_source if ev_source - ev_uniform > 0.1 * k else around_uniform
+
+
+@pytest.mark.parametrize("shift", ["long tail", "none"])
+def test_ebls_is_its_pseudocode_iterated_to_the_end(shift: str) -> None:
+    shipped = data.load("banking77")
+    k = shipped.counts.size
+    prior = shipped.counts if shift == "none" else simulate.shuffled_long_tail(k, 0.05, rng=3)
+    proba = simulate.resample(shipped.pool_proba, shipped.pool_y, prior, n=600, rng=4).proba
+    ours = rp.ebls(shipped.counts, proba)
+    assert ours.status is rp.Status.CONVERGED
+    theirs = slow_ebls(shipped.counts / shipped.counts.sum(), proba, n_iter=600)
+    np.testing.assert_allclose(ours.prior, theirs, rtol=0, atol=1e-6)
