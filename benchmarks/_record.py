@@ -1,0 +1,63 @@
+"""What every benchmark shares: BLAS on one thread, and results that say how they were made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # takes effect because this module is imported before NumPy
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def circumstances() -> dict[str, Any]:
+    """Return on what, with what and by which command a result was made."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        cpu = models[0] if models else cpu
+    return {
+        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "load": [round(x, 1) for x in os.getloadavg()],
+        "blas_threads": os.environ["OPENBLAS_NUM_THREADS"],
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "scipy": version("scipy"),
+        "reprior": version("reprior"),
+    }
+
+
+def store(name: str, figures: dict[str, Any], table: str) -> None:
+    """Write `results/{name}.json` and `results/{name}.md`, and print the table."""
+    made = circumstances()
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"made": made, **figures}, indent=1) + "\n", encoding="utf-8")
+    how = (
+        f"`{made['command']}`, {made['made']}; {made['cores']} cores of {made['cpu']} (load {made['load'][0]}), "
+        f"BLAS on {made['blas_threads']} thread, Python {made['python']}, NumPy {made['numpy']}, SciPy {made['scipy']}."
+    )
+    (RESULTS / f"{name}.md").write_text(f"{table.rstrip()}\n\nMade by {how}\n", encoding="utf-8")
+    print(table)
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def progress(done: int, total: int, what: str) -> None:
+    """Say on the terminal how far a long run is."""
+    if sys.stderr.isatty() or done == total:
+        print(f"\r{done}/{total} {what:<40}", end="\n" if done == total else "", file=sys.stderr, flush=True)
