@@ -39,8 +39,10 @@ def evaluate(target: Blocks, prior: Vector, source_prior: Vector) -> Point:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         stats = e_step(target, gradient_weights, likelihood=True)
         gradient = stats.counts / gradient_weights / source_prior / stats.n
-    value = stats.log_likelihood / stats.n
-    return Point(prior, gradient, value if np.isfinite(value) else -np.inf, float(gradient.max() - 1), stats.n)
+    value, gap = stats.log_likelihood / stats.n, float(gradient.max() - 1)
+    if note_gap := getattr(target, "note_gap", None):  # whoever shows progress
+        note_gap(gap)
+    return Point(prior, gradient, value if np.isfinite(value) else -np.inf, gap, stats.n)
 
 
 def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int = 500) -> tuple[Point, int]:

@@ -1,0 +1,253 @@
+"""Parquet, Arrow IPC and CSV by pyarrow: a list column, a fixed-size list column, or one column a class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix
+from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing
+
+try:
+    import pyarrow as pa
+except ImportError as error:  # pragma: no cover
+    raise ImportError("Parquet, Arrow and CSV files need pyarrow: pip install 'reprior[files]'") from error
+
+CLASSES_KEY = b"reprior.classes"  # schema metadata: the class names of a list column, as JSON
+BATCH_BYTES = 1 << 21  # of decoded rows: large enough for speed, small enough for memory
+BUFFER_BYTES = 1 << 25  # read ahead for all columns together, instead of a whole row group at once
+
+
+def parquet_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of a Parquet file, batch by batch."""
+    import pyarrow.parquet as pq
+
+    with opener() as file:
+        opened = pq.ParquetFile(file)
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        codec = opened.metadata.row_group(0).column(0).compression.lower() if opened.num_row_groups else "none"
+        codec = {"uncompressed": "none"}.get(codec, codec)
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        with opener() as file:
+            ahead = min(1 << 20, max(1 << 14, BUFFER_BYTES // len(schema)))
+            source = pq.ParquetFile(file, buffer_size=ahead, pre_buffer=False)
+            yield from source.iter_batches(batch_size=size, columns=columns, use_threads=False)
+
+    width = max((column.type.list_size for column in schema if pa.types.is_fixed_size_list(column.type)), default=0)
+    size = batch_rows(width or len(schema) if width or len(schema) > 8 else 1000)
+
+    def writer(file: IO[bytes], schema: Any) -> Any:
+        return pq.ParquetWriter(file, schema, compression=codec)
+
+    return table_part(name, schema, batches, choice, writer, rows=rows)
+
+
+def batch_rows(n_classes: int) -> int:
+    """Return how many rows to decode at once."""
+    return min(1 << 16, max(64, BATCH_BYTES // (4 * n_classes)))
+
+
+def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an Arrow IPC file or stream."""
+
+    def open_any(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
+        try:
+            found = pa.ipc.open_file(file)
+        except pa.ArrowInvalid:
+            file.seek(0)
+            stream = pa.ipc.open_stream(file)
+            return stream.schema, iter(stream)
+        return found.schema, (found.get_batch(i) for i in range(found.num_record_batches))
+
+    with opener() as file:
+        schema, _ = open_any(file)
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        with opener() as file:
+            for batch in open_any(file)[1]:
+                whole = batch.select(columns) if columns else batch
+                yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
+
+    return table_part(name, schema, batches, choice, pa.ipc.new_file)
+
+
+def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of a CSV file with a header, one column a class."""
+    from pyarrow import csv
+
+    reading = csv.ReadOptions(block_size=4 << 20, use_threads=False)
+    with opener() as file, csv.open_csv(file, read_options=reading) as reader:
+        schema = reader.schema
+    chosen, label = choose(name, schema, choice, text=True)
+    whole = label is not None and pa.types.is_integer(schema.field(label).type)
+    # all that is not a number to us stays the text it is, whatever the first block made it look like
+    types = {column: pa.float64() if column in chosen else pa.string() for column in schema.names}
+    types |= {label: pa.int64()} if whole else {}
+    schema = pa.schema(types.items())
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        converting = csv.ConvertOptions(column_types=types, include_columns=columns or schema.names)
+        with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
+            yield from reader
+
+    return table_part(name, schema, batches, choice, csv.CSVWriter, text=True)
+
+
+def table_part(
+    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None, text: bool = False
+) -> Part:
+    """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes."""
+    chosen, label = choose(name, schema, choice, text=text)
+    wanted = [*chosen, *([label] if label else [])]
+    kind = schema.field(chosen[0]).type
+    classes: tuple[str, ...] | None = tuple(chosen)
+    n_classes = len(chosen)
+    listed = is_list(kind)
+    if listed:
+        written = (schema.metadata or {}).get(CLASSES_KEY)
+        classes = tuple(map(str, json.loads(written))) if written else None
+        n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(name, batches, wanted, choice)
+        if classes is not None and len(classes) != n_classes:
+            fail(choice.caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
+    if n_classes < 2:
+        fail(choice.caller, name, "have at least two classes", f"{n_classes} ({', '.join(chosen)})",
+             remedy="For a binary classifier store both probabilities")  # fmt: skip
+
+    def read() -> Iterator[Chunk]:
+        first = 0
+        for batch in batches(wanted):
+            place = (choice.caller, name, first)
+            rows = list_rows(batch.column(0), n_classes, place) if listed else stacked(batch, n_classes, place)
+            yield Chunk(rows, label_values(batch.column(len(chosen)), place) if label else None)
+            first += len(rows)
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        out = schema
+        for column in () if listed else chosen:
+            if not pa.types.is_floating(schema.field(column).type):
+                out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
+        with writer(file, out) as target:
+            first = 0
+            for batch in batches(None):
+                place = (choice.caller, name, first)
+                picked = batch.select(chosen)
+                rows = list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
+                first += len(rows)
+                target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
+
+    return Part(name, n_classes, read, rewrite, classes, rows)
+
+
+def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
+    """Return the batch with other probabilities in the columns that held them."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if is_list(batch.schema.field(chosen[0]).type):
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        columns[chosen[0]] = lists.cast(schema.field(chosen[0]).type)
+    else:
+        columns |= {column: pa.array(rows[:, j]) for j, column in enumerate(chosen)}
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[str], str | None]:
+    """Return the columns that hold the probabilities, and the label column if it is wanted."""
+    there = {column.name: str(column.type) for column in schema}
+    if len(there) < len(schema):
+        fail(choice.caller, name, "have columns with different names", ", ".join(schema.names[:30]))
+    label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
+    if choice.label and choice.label not in there:
+        missing(choice, name, choice.label, there)
+    if choice.with_labels and label is None:
+        missing(choice, name, choice.label or "label", there)
+    columns = [column for column in there if column != label]
+    if choice.columns:
+        chosen = pick(choice.columns, columns)
+        for column in chosen:
+            if column not in there:
+                missing(choice, name, column, there)
+    elif text:
+        chosen = columns
+    else:
+        lists = [column for column in columns if is_list(schema.field(column).type)]
+        floats = [column for column in columns if pa.types.is_floating(schema.field(column).type)]
+        chosen = ["proba"] if "proba" in lists else lists or floats
+        if not chosen or (len(lists) > 1 and chosen != ["proba"]):
+            missing(choice, name, "proba", there)
+    kinds = [schema.field(column).type for column in chosen]
+    for column, kind in zip(chosen, kinds, strict=True):
+        number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind
+        if not (pa.types.is_floating(number) or pa.types.is_integer(number)):
+            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
+                 remedy="Name the class columns with `--columns first:last` or `--columns a,b,c`")  # fmt: skip
+    return chosen, label if choice.with_labels else None
+
+
+def pick(wanted: str, columns: list[str]) -> list[str]:
+    """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
+    first, colon, last = wanted.partition(":")
+    if colon and wanted not in columns and first in columns and last in columns:
+        return columns[columns.index(first) : columns.index(last) + 1]
+    return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
+
+
+def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:
+    """Return K of a list column: the length of its first list."""
+    for batch in batches(columns):
+        if batch.num_rows:
+            return int(batch.column(0).value_lengths()[0].as_py() or 0)
+    fail(choice.caller, name, "have at least one row", "none")
+
+
+def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
+    """Return a list column (n lists of K numbers) as (n, K), without copying; refuse nulls and other lengths."""
+    no_nulls(column, place)
+    if not pa.types.is_fixed_size_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
+        if (lengths != n_classes).any():
+            row = int(np.argmax(lengths != n_classes))
+            fail(place[0], place[1], f"have {n_classes} numbers in every list, as in the first row", int(lengths[row]),
+                 place=f"row {place[2] + row} of this file", count=int((lengths != n_classes).sum()))  # fmt: skip
+    flat = column.flatten()
+    no_nulls(flat, place, per_row=n_classes)
+    return numbers(flat).reshape(-1, n_classes)
+
+
+def stacked(batch: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
+    """Return one column a class as (n, K), stored class by class as it came."""
+    columns = [batch.column(j) for j in range(n_classes)]
+    for column in columns:
+        no_nulls(column, place)
+    arrays = [numbers(column) for column in columns]
+    out = np.empty((n_classes, batch.num_rows), np.result_type(*arrays))
+    for row, array in zip(out, arrays, strict=True):
+        row[:] = array
+    return out.T
+
+
+def numbers(column: Any) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None:
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // per_row
+        fail(place[0], place[1], "contain only finite numbers", "null", place=f"row {place[2] + row} of this file",
+             count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
+
+
+def label_values(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, Any]:
+    no_nulls(column, place)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return np.asarray(column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy(zero_copy_only=False))

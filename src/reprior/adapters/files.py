@@ -1,0 +1,256 @@
+"""Prediction files as rows to estimate from: NPY, NPZ, Parquet, Arrow IPC, CSV, NDJSON, a folder of parts, a pipe.
+
+A `Table` is one or several parts, each of which can be read again and again as chunks of rows. `FileBlocks` makes a
+target of it: rows are checked in the first pass and kept decoded in a scratch file, so that later passes only read.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Labels, Matrix
+
+Opener = Callable[[], IO[bytes]]
+Rewrite = Callable[[IO[bytes], Callable[[Matrix], Matrix]], None]
+SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".npy", ".npz", ".csv", ".ndjson", ".jsonl", ".json")
+MAGIC = {
+    b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
+}  # fmt: skip
+LABEL_NAMES = ("label", "y")
+
+
+class Chunk(NamedTuple):
+    """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
+
+    proba: Matrix
+    labels: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which columns the user asked for; None: the obvious ones."""
+
+    columns: str | None = None
+    label: str | None = None
+    with_labels: bool = False
+    caller: str = "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of rows: `read()` starts again at its first row each time.
+
+    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
+    """
+
+    name: str
+    n_classes: int
+    read: Callable[[], Iterator[Chunk]]
+    rewrite: Rewrite
+    classes: tuple[str, ...] | None = None
+    rows: int | None = None
+    mapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Parts that together hold the rows of one data set, all with the same classes in the same order."""
+
+    parts: tuple[Part, ...]
+    choice: Choice = field(repr=False, default_factory=Choice)
+
+    @property
+    def n_classes(self) -> int:
+        return self.parts[0].n_classes
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.parts[0].classes
+
+    @property
+    def rows(self) -> int | None:
+        sizes = [part.rows for part in self.parts]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    def chunks(self) -> Iterator[tuple[Part, int, Chunk]]:
+        """Yield each chunk with its part and the number of its first row within the part."""
+        for part in self.parts:
+            first = 0
+            with readable(part.name, self.choice.caller):
+                for chunk in part.read():
+                    if len(chunk.proba):
+                        yield part, first, chunk
+                    first += len(chunk.proba)
+
+    def load(self) -> Chunk:
+        """Return all rows at once (a mapped file stays mapped); for held-out data, which fits in memory."""
+        chunks = [chunk for _, _, chunk in self.chunks()]
+        if not chunks:
+            fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
+        if len(chunks) == 1:
+            return chunks[0]
+        labels = None if chunks[0].labels is None else np.concatenate([np.asarray(c.labels) for c in chunks])
+        return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
+
+
+class readable:
+    """Turn whatever a reader raises about a file into the one sentence that names the file."""
+
+    def __init__(self, name: str, caller: str) -> None:
+        self.name, self.caller = name, caller
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, InputError) or not isinstance(error, (ValueError, OSError, EOFError, KeyError, TypeError)):
+            return
+        if isinstance(error, OSError) and error.filename:
+            raise error
+        reason = " ".join(str(error).split())[:200]
+        try:
+            fail(self.caller, self.name, "be a readable, whole file", repr(reason))
+        except InputError as told:
+            raise told from error
+
+
+def open_table(path: str | Path, choice: Choice) -> Table:
+    """Return the rows of a file, of a folder's parts in the order of their names, or of standard input (`-`)."""
+    place = Path(path)
+    if str(path) == "-":
+        spooled = spool(sys.stdin.buffer)
+        return Table((open_part("standard input", lambda: again(spooled), choice),), choice)
+    if not place.is_dir():
+        return Table((open_part(str(place), lambda: place.open("rb"), choice),), choice)
+    files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
+    if not files:
+        fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
+    parts = tuple(open_part(str(f), lambda f=f: f.open("rb"), choice) for f in files)  # type: ignore[misc]
+    for part in parts[1:]:
+        if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
+            fail(
+                choice.caller, part.name, f"have the classes of {parts[0].name}", describe(part.classes, part.n_classes)
+            )
+    return Table(parts, choice)
+
+
+def describe(classes: tuple[str, ...] | None, n_classes: int) -> str:
+    """Return a short phrase for a set of classes."""
+    if classes is None:
+        return f"{n_classes} classes without names"
+    return f"{n_classes} classes: " + ", ".join(classes[:8]) + (", …" if n_classes > 8 else "")
+
+
+def spool(stream: IO[bytes]) -> IO[bytes]:
+    """Return what comes through a pipe as a file that can be read again, and that no crash can leave behind."""
+    file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+    shutil.copyfileobj(stream, file, 1 << 20)
+    return file
+
+
+class again(io.BufferedReader):
+    """The same open file from its start; closing this view leaves the file open for the next pass."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        super().__init__(io.FileIO(file.fileno(), closefd=False))
+
+
+def open_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader that a file's first bytes, not its name, ask for."""
+    with readable(name, choice.caller):
+        with opener() as file:
+            head = file.read(4096)
+        if not head:
+            fail(choice.caller, name, "have at least one row", "an empty file")
+        kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+        if kind in ("npy", "npz"):
+            return numpy_part(name, opener, choice, kind)
+        if not kind and head.lstrip()[:1] in (b"{", b"["):
+            from reprior.adapters.ndjson import ndjson_part
+
+            return ndjson_part(name, opener, choice)
+        from reprior.adapters import arrow
+
+        return {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "": arrow.csv_part}[kind](name, opener, choice)
+
+
+def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
+    """Return the reader of an NPY file (mapped) or of an NPZ file with `proba` and perhaps `y` and `classes`."""
+    classes, labels = None, None
+    if kind == "npy":
+        array = np.load(name, mmap_mode="r") if Path(name).is_file() else np.load(opener())
+    else:
+        with np.load(opener()) as archive:
+            wanted = choice.columns or "proba"
+            if wanted not in archive:
+                missing(choice, name, wanted, {key: "" for key in archive.files})
+            array = archive[wanted]
+            classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
+            key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
+            labels = archive[key] if choice.with_labels and key in archive else None
+    if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
+        fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
+    if choice.with_labels and labels is None:
+        fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
+             remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
+    if classes is not None and len(classes) != array.shape[1]:
+        fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
+    array = array if array.dtype.kind == "f" else array.astype(np.float64)
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        if kind == "npy":
+            file.write(npy_header(array))
+            for block in np.array_split(array, max(1, array.nbytes >> 20)):
+                file.write(np.ascontiguousarray(fn(block)).data)
+            return
+        with np.load(opener()) as archive:
+            np.savez(file, **{**archive, choice.columns or "proba": fn(array)})
+
+    return Part(name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy")
+
+
+def npy_header(array: Matrix) -> bytes:
+    """Return what an NPY file of the same shape and type, in C order, begins with."""
+    file = io.BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
+def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
+    """Refuse a column that is not there, and list what is."""
+    listed = ", ".join(f"{column} ({kind})" if kind else column for column, kind in list(there.items())[:30])
+    fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
+         remedy="Name what holds the probabilities with `--columns`, labels with `--label`")  # fmt: skip
+
+
+def label_index(labels: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Labels:
+    """Return labels as column indices: whole numbers as they are, names by their place in `classes`."""
+    values = np.asarray(labels)
+    if values.dtype.kind in "iub" or (values.dtype.kind == "f" and np.all(values == np.floor(values))):
+        return values.astype(np.intp)
+    if classes is None:
+        fail(caller, name, "have whole numbers as labels, or class names to match them with", repr(values[0]))
+    place = {label: index for index, label in enumerate(classes)}
+    unknown = next((i for i, label in enumerate(values) if str(label) not in place), None)
+    if unknown is not None:
+        fail(caller, name, "have labels that are class names", repr(values[unknown]), place=f"row {unknown}",
+             remedy=f"The columns are {describe(classes, len(classes))}")  # fmt: skip
+    return np.array([place[str(label)] for label in values], dtype=np.intp)
+
+
+def named(table: Table, classes: tuple[str, ...] | None) -> Table:
+    """Return the table with class names, where it has none of its own."""
+    if classes is None or table.classes is not None:
+        return table
+    return replace(table, parts=tuple(replace(part, classes=classes) for part in table.parts))

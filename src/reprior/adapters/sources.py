@@ -1,0 +1,114 @@
+"""What is known of the source, from a file: class counts or a prior, or held-out predictions with labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reprior._check import InputError, check_prior, fail
+from reprior._types import Matrix, Source, Vector
+from reprior.adapters.files import Choice, Table, describe, label_index, open_table, readable
+from reprior.source import summarize
+
+
+def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
+    """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
+
+    A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with the
+    columns class and count, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`. `columns` are the
+    target's: they are tried where `choice` names none.
+    """
+    with readable(str(path), choice.caller):
+        vector = read_vector(path)
+    if vector is not None:
+        values, classes = vector
+        prior = check_prior(values, choice.caller, str(path))
+        return Source(prior=prior, classes=classes, made=f"read from {path.name}")
+    try:
+        table = open_table(path, choice if choice.columns else replace(choice, columns=columns))
+    except InputError:
+        if choice.columns or columns is None:
+            raise
+        table = open_table(path, choice)
+    rows = table.load()
+    labels = label_index(rows.labels, table.classes, choice.caller, str(path))
+    source = summarize(rows.proba, labels, classes=table.classes)
+    return replace(source, made=f"{source.made} of {path.name}")
+
+
+def read_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return (values, class names) if the file holds one number a class, else None."""
+    if path.is_dir():
+        return None
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith(b"\x93NUMPY"):
+        array = np.load(path, mmap_mode="r")
+        return (array, None) if array.ndim == 1 else None
+    if head.startswith(b"PK"):
+        with np.load(path) as archive:
+            key = next((key for key in ("counts", "prior") if key in archive), None)
+            if key is None or "proba" in archive:
+                return None
+            return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
+    if head.lstrip()[:1] in (b"{", b"["):
+        return json_vector(path)
+    return csv_vector(path) if head[:4] not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff") else None
+
+
+def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return the numbers of a JSON list or object; None for rows, one JSON value a line."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("prior"), list):
+        return value["prior"], tuple(map(str, value["classes"])) if value.get("classes") else None
+    if isinstance(value, dict) and value and all(type(item) in (int, float) for item in value.values()):
+        return list(value.values()), tuple(map(str, value))
+    return (value, None) if isinstance(value, list) and all(type(item) in (int, float) for item in value) else None
+
+
+def csv_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return the numbers of a CSV file of two columns, a class and its count."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header = next(csv.reader(file), [])
+        if [name.strip().lower() for name in header[:1]] != ["class"] or len(header) != 2:
+            return None
+        rows = [row for row in csv.reader(file) if row]
+    return [float(row[1]) for row in rows], tuple(row[0] for row in rows)
+
+
+def match(source: Source, table: Table, caller: str) -> Source:
+    """Return the source with its classes in the table's order, found by name where both have names."""
+    name = table.parts[0].name
+    if len(source.prior) != table.n_classes:
+        fail(caller, name, f"have the {len(source.prior)} classes of the source",
+             describe(table.classes, table.n_classes))  # fmt: skip
+    if source.classes is None or table.classes is None or source.classes == table.classes:
+        return replace(source, classes=source.classes or table.classes)
+    if set(source.classes) != set(table.classes) or len(set(table.classes)) < table.n_classes:
+        strange = [label for label in table.classes if label not in source.classes]
+        fail(caller, name, f"have the classes of the source ({describe(source.classes, table.n_classes)})",
+             f"others, such as {', '.join(strange[:5]) or 'a name twice'}",
+             remedy="Choose the class columns with `--columns`")  # fmt: skip
+    order = np.array([source.classes.index(label) for label in table.classes])
+
+    def vector(x: Vector | None) -> Vector | None:
+        return None if x is None else x[order]
+
+    def square(x: Matrix | None) -> Matrix | None:
+        return None if x is None else x[np.ix_(order, order)]
+
+    heldout = None
+    if source.heldout is not None:
+        rows, labels = source.heldout
+        heldout = (rows[:, order], np.argsort(order)[labels])
+    return replace(source, prior=source.prior[order], classes=table.classes, counts=vector(source.counts),
+                   confusion=square(source.confusion), hard_confusion=square(source.hard_confusion),
+                   heldout=heldout)  # fmt: skip

@@ -1,0 +1,49 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+
+def hidden(path: Path, suffix: str) -> Path:
+    """Return the name of a helper file beside `path`."""
+    return path.with_name(f".{path.name}.{suffix}")
+
+
+@contextmanager
+def whole_file(path: Path, keep: int = 0) -> Iterator[IO[bytes]]:
+    """Yield a file that takes the place of `path` when the block ends well, and vanishes when it does not.
+
+    `keep` bytes that an earlier run left in it, when it was killed, stay, and writing goes on behind them.
+    Errors that say nothing of where they happened, as pyarrow's on a full disk, get the name of the file.
+    """
+    partial = hidden(path, "partial")
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with partial.open("r+b" if keep else "wb") as file:
+                file.truncate(keep)
+                file.seek(keep)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in system errors that name no file, or only the hidden one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno and (error.filename is None or str(hidden(path, "partial")) == str(error.filename)):
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        raise

@@ -1,0 +1,111 @@
+"""What most commands start from: target rows, and what is known of the source; both from files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from reprior import Blocks, PriorEstimate, Source
+    from reprior.adapters.files import Table
+    from reprior.calibrate import Calibrator
+
+CALIBRATIONS = ("none", "auto", "ts", "bcts", "nbvs", "vs")
+
+
+def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options by which target and source are named."""
+    file = click.Path(path_type=Path)
+    options = [
+        click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
+        click.option("-s", "--source", required=True, type=file, help="Training class counts or prior (JSON, CSV, NPY),"
+                     " or held-out predictions with labels (any format)."),
+        click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
+        click.option("--source-columns", help="The same in the source, if they are called otherwise there."),
+        click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
+        click.option("--calibrate", default="none", show_default=True, type=click.Choice(CALIBRATIONS),
+                     help="Calibrate on the held-out rows first."),
+    ]  # fmt: skip
+    return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the choice of a method and of its options."""
+    command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
+                           help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
+    return click.option("-m", "--method", default="ebls", show_default=True, help="How to estimate.")(command)
+
+
+def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return NAME=VALUE pairs with numbers as numbers."""
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise click.UsageError(f"-O takes NAME=VALUE, got {pair!r}")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Target and source, with their classes in the target's order."""
+
+    table: Table
+    rows: Any  # FileBlocks, unless calibrated
+    target: Blocks
+    source: Source
+    calibrator: Calibrator | None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes or tuple(str(k) for k in range(self.table.n_classes))
+
+    def estimate(self, method: str, options: dict[str, Any]) -> PriorEstimate:
+        """Return the estimate by a method with its options."""
+        import reprior as rp
+        from reprior._check import fail
+
+        try:
+            return rp.estimate(self.source, self.target, method, **options)
+        except TypeError as error:
+            if "unexpected keyword" not in str(error):
+                raise
+            fail(method, "option", "be one the method has", str(error).split("argument ")[-1])
+
+
+def read_inputs(
+    caller: str, *, target: Path, source: Path, columns: str | None, source_columns: str | None, label: str | None,
+    calibrate: str,
+) -> Inputs:  # fmt: skip
+    """Open the target and read the source; nothing of the target but its first rows is read yet."""
+    from reprior._check import fail
+    from reprior.adapters.files import Choice, open_table
+    from reprior.adapters.scratch import CalibratedBlocks, FileBlocks
+    from reprior.adapters.sources import match, read_source
+
+    table = open_table(target, Choice(columns=columns, label=None, caller=caller))
+    wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
+    known = match(read_source(source, wanted, columns), table, caller)
+    rows = FileBlocks(table)
+    if calibrate == "none":
+        return Inputs(table, rows, rows, known, None)
+    if known.heldout is None:
+        fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
+             remedy="Give held-out predictions as --source")  # fmt: skip
+    import reprior as rp
+    from reprior import calibrate as calibration
+
+    calibrator = calibration.fit(*known.heldout, kind=calibrate)
+    calibrated = rp.summarize(calibrator(known.heldout[0]), known.heldout[1], classes=known.classes)
+    calibrated = replace(calibrated, made=f"{calibrated.made}, calibrated ({calibrator.kind})")
+    return Inputs(table, rows, CalibratedBlocks(rows, calibrator), calibrated, calibrator)

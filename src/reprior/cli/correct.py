@@ -1,0 +1,154 @@
+"""`reprior correct`: the same files with corrected predictions, each written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprior.cli._atomic import hidden, naming, whole_file
+from reprior.cli._inputs import Inputs, inputs, method_options, parse_options, read_inputs
+from reprior.cli._progress import progress
+from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reprior._types import Matrix, Vector
+    from reprior.adapters.files import Part
+
+STEP_BYTES = 1 << 20  # corrected and written at once
+SAVE_BYTES = 1 << 28  # written to a large file between two notes of how far it got
+
+
+@click.command("correct")
+@inputs
+@method_options
+@click.option("-o", "--output", required=True, type=click.Path(allow_dash=True, path_type=Path),
+              help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
+@click.option("--prior", type=click.Path(exists=True, path_type=Path),
+              help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
+@as_json
+def command(
+    method: str, options: tuple[str, ...], output: Path, prior: Path | None, as_json: bool, **files: Any
+) -> int:
+    """Write TARGET again with its predictions corrected for the estimated class mix.
+
+    Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
+
+    \b
+    Example:  reprior correct scores.parquet --source counts.json -o corrected.parquet
+    """
+    given, target = read_inputs("correct", **files), files["target"]
+    if str(output) == "-":
+        weights, ok = find_weights(given, prior, method, parse_options(options))
+        given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given))
+        return DONE if ok else NOT_CONVERGED
+    mark = fingerprint(given, [files["source"], prior], [method, *options, files["calibrate"]])
+    journal = read_journal(output, mark)
+    if journal is None:
+        weights, ok = find_weights(given, prior, method, parse_options(options))
+        journal = {"mark": mark, "weights": weights, "ok": ok, "parts": 0, "rows": 0}
+        write_journal(output, journal)
+    fn, parts, kept = correction(journal["weights"], given), given.table.parts, journal["parts"]
+    for part in parts[kept:]:
+        path = output / Path(part.name).relative_to(target) if target.is_dir() else output
+        if part.mapped:
+            write_mapped(part, path, fn, output, journal)
+        else:
+            with whole_file(path) as file:
+                part.rewrite(file, fn)
+        journal |= {"parts": journal["parts"] + 1, "rows": 0}
+        write_journal(output, journal)
+    hidden(output, "journal").unlink(missing_ok=True)
+    value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"]}
+    text = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected"
+    emit(value, text + (f", {kept} of them by an earlier run" if kept else ""), as_json)
+    return DONE if journal["ok"] else NOT_CONVERGED
+
+
+def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[str, Any]) -> tuple[Vector, bool]:
+    """Return target over source prior (K,), estimated or from a file."""
+    from reprior.adapters.files import Choice
+    from reprior.adapters.sources import match, read_source
+
+    if prior is not None:
+        known = match(read_source(prior, Choice(caller="correct")), given.table, "correct")
+        return known.prior / given.source.prior, True
+    with progress(given.rows):
+        found = given.estimate(method, options)
+    return found.weights, found.status.ok
+
+
+def correction(weights: Vector, given: Inputs) -> Callable[[Matrix], Matrix]:
+    """Return what corrects rows (n, K): compiled where that was built, else by NumPy."""
+    import numpy as np
+
+    import reprior as rp
+    from reprior._kernels import NATIVE, loops
+    from reprior._kernels.reference import DONE as ALL_RIGHT
+    from reprior._kernels.reference import padded
+
+    calibrator, known = given.calibrator, padded(weights)
+
+    def fn(rows: Matrix) -> Matrix:
+        if calibrator is not None:
+            rows = calibrator(rows)
+        out = np.empty(rows.shape, rows.dtype)
+        if NATIVE and loops.correct(known, len(weights), rows, out, 2) == ALL_RIGHT:
+            return out
+        return np.ascontiguousarray(rp.correct(rows, weights))
+
+    return fn
+
+
+def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
+    """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
+    from reprior.adapters.files import npy_header
+
+    ((array, _),) = part.read()
+    header, width = npy_header(array), array.shape[1] * array.itemsize
+    step, done = max(1, STEP_BYTES // width), journal["rows"]
+    with whole_file(path, keep=len(header) + done * width if done else 0) as file:
+        if not done:
+            file.write(header)
+        for start in range(done, len(array), step):
+            file.write(fn(array[start : start + step]).data)
+            if (start + step - done) * width >= SAVE_BYTES and start + step < len(array):
+                file.flush()
+                os.fdatasync(file.fileno())
+                done = start + step
+                write_journal(output, journal | {"rows": done})
+
+
+def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
+    """Return how far an earlier run of this very job got, if there was one."""
+    from reprior import InputError
+    from reprior.codec import decode
+
+    try:
+        found = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
+    except (OSError, InputError):
+        return None
+    return found if found["mark"] == mark else None
+
+
+def write_journal(output: Path, journal: dict[str, Any]) -> None:
+    """Note, whole or not at all, the weights in use and how far the job got."""
+    from reprior.codec import encode, write_atomically
+
+    with naming(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(hidden(output, "journal"), encode("correct-journal", journal))
+
+
+def fingerprint(given: Inputs, files: list[Path | None], settings: list[str]) -> str:
+    """Return what tells whether a journal belongs to this very job: same files, unchanged, same settings."""
+    names = [part.name for part in given.table.parts] + [str(file) for file in files if file is not None]
+    stats = [os.stat(name) for name in names if os.path.exists(name)]
+    about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings, repr(given.table.choice)]
+    return blake2b(repr(about).encode(), digest_size=16).hexdigest()
