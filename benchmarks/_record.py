@@ -58,6 +58,8 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 
 def progress(done: int, total: int, what: str) -> None:
-    """Say on the terminal how far a long run is."""
-    if sys.stderr.isatty() or done == total:
+    """Say how far a long run is: on a terminal always, in a log every tenth."""
+    if sys.stderr.isatty():
         print(f"\r{done}/{total} {what:<40}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    elif done % max(1, total // 10) == 0:
+        print(f"{done}/{total} {what}", file=sys.stderr, flush=True)
