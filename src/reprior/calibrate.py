@@ -293,7 +293,7 @@ def _pair(proba: Any, y: Any, logits: Any, caller: str) -> tuple[Matrix, Labels]
 
 def _floor(proba: Matrix) -> float:
     """Return what zeros are taken for: half of the smallest positive probability in the held-out rows."""
-    return float(0.5 * proba.min(initial=1.0, where=proba > 0))
+    return max(0.5 * float(proba.min(initial=1.0, where=proba > 0)), np.finfo(np.float64).tiny)
 
 
 def _centred(block: Matrix, floor: float | None) -> Matrix:

@@ -106,6 +106,11 @@ def test_zeros_and_ones_are_safe(kind):
         assert out.max(axis=1).mean() == pytest.approx(np.mean(hard.argmax(axis=1) == y), abs=0.01)
 
 
+def test_the_smallest_float_is_no_trouble():
+    cal = calibrate.temperature([[1.0, 5e-324], [0.3, 0.7]], [0, 1])
+    assert np.isfinite(cal([[1.0, 0.0]])).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_are_all_right_keep_the_scale_finite(kind):
     y = np.arange(40) % 4

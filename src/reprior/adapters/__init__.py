@@ -1,1 +1,1 @@
-"""Readers and bridges to other libraries; each behind an extra."""
+"""Bridges to neighbours, each behind an extra of its own; importing this package imports none of them."""

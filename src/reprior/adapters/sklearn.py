@@ -1,0 +1,159 @@
+"""A scikit-learn classifier that follows its target's class prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from reprior._check import check_prior, fail
+from reprior._types import Labels, Matrix, PriorEstimate, Vector
+from reprior.online import StreamState
+from reprior.select import pipeline
+
+
+class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Wrap a classifier with `predict_proba` so that `adapt` can fit it to new, unlabelled data.
+
+    A fitted `estimator` (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out
+    rows. Any other is cloned and fitted, and its held-out outputs come from cross-validation. `calibration` is a name
+    of `reprior.calibrate.KINDS` or "auto"; `source_prior` is "mean", "labels", or the class counts that the estimator
+    was trained on, in the order of `classes_` or by class; `method` and `options` go to `reprior.estimate`.
+
+    Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,), `weights_` (K,) against the source
+    and, after `adapt`, `estimate_`.
+    """
+
+    def __init__(
+        self, estimator: Any, *, method: str = "ebls", options: Mapping[str, Any] | None = None,
+        calibration: str = "auto", source_prior: Any = "mean", cv: Any = 5,
+    ) -> None:  # fmt: skip
+        self.estimator = estimator
+        self.method = method
+        self.options = options
+        self.calibration = calibration
+        self.source_prior = source_prior
+        self.cv = cv
+
+    def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
+        """Learn the source side from rows of the training distribution, which a fitted estimator has not seen."""
+        y = validate_data(self, X="no_validation", y=y)
+        check_classification_targets(y)
+        if get_config()["enable_metadata_routing"]:
+            fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+        if is_fitted(self.estimator):
+            fitted, proba = self.estimator, self.estimator.predict_proba(X)
+        else:
+            fitted = clone(self.estimator).fit(X, y, **fit_params)
+            proba = cross_val_predict(
+                clone(self.estimator), X, y, cv=folds(self.cv, y), method="predict_proba", params=fit_params
+            )
+        self.pipeline_ = pipeline(
+            proba, column_of(y, fitted.classes_), calibration=self.calibration,
+            prior=by_class(self.source_prior, fitted.classes_), method=self.method, **(self.options or {}),
+        )  # fmt: skip
+        self.estimator_, self.classes_ = fitted, np.asarray(fitted.classes_)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(fitted, name):
+                setattr(self, name, getattr(fitted, name))
+        self.stream_: StreamState | None = None
+        return self._take(self.pipeline_.source.prior)
+
+    def adapt(self, X: Any) -> Self:
+        """Estimate the prior of unlabelled target rows, and predict under it from now on."""
+        check_is_fitted(self)
+        estimate = self.pipeline_.estimate(self.estimator_.predict_proba(X))
+        return self._take(estimate.prior, estimate)
+
+    def partial_adapt(self, X: Any) -> Self:
+        """Let a stream of target rows, in order, move the prior: predict first, then adapt."""
+        from reprior.stream import Stream
+
+        check_is_fitted(self)
+        proba = self.pipeline_.calibrator(self.estimator_.predict_proba(X))
+        source = self.pipeline_.source
+        stream = Stream("online-ebls", source) if self.stream_ is None else Stream.of(self.stream_)
+        stream.learn_many(proba)
+        self.stream_ = stream.state  # a value: it can be pickled and copied, which an open stream cannot
+        return self._take(stream.prior)
+
+    def set_prior(self, prior: Any) -> Self:
+        """Predict under a prior that is known: shares or counts in the order of `classes_`, or by class."""
+        check_is_fitted(self)
+        known = check_prior(by_class(prior, self.classes_), "set_prior", "prior", allow_zero=True)
+        if len(known) != len(self.classes_):
+            fail("set_prior", "prior", f"have {len(self.classes_)} classes", len(known))
+        return self._take(known)
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """Return calibrated class probabilities (n, K) under the current prior."""
+        check_is_fitted(self)
+        return self.pipeline_.correct(self.estimator_.predict_proba(X), self.prior_)
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """Return the most probable class (n,) of each row under the current prior."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Route what `fit` is given to the estimator's own `fit`."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
+
+    def __sklearn_tags__(self) -> Any:
+        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
+        tags.input_tags, tags.classifier_tags = inner.input_tags, inner.classifier_tags
+        return tags
+
+    def _take(self, prior: Vector, estimate: PriorEstimate | None = None) -> Self:
+        self.prior_, self.weights_, self.estimate_ = prior, prior / self.pipeline_.source.prior, estimate
+        return self
+
+
+def is_fitted(estimator: Any) -> bool:
+    try:
+        check_is_fitted(estimator)
+    except NotFittedError:
+        return False
+    return True
+
+
+def folds(cv: Any, y: np.ndarray[Any, Any]) -> Any:
+    """Return a splitter that puts every class into every fold."""
+    if not isinstance(cv, int):
+        return cv
+    classes, counts = np.unique(y, return_counts=True)
+    if counts.min() < 2:
+        lone = classes[counts.argmin()]
+        fail("fit", "y", "have at least two rows of every class to cross-validate", f"one of {lone!r}",
+             remedy="Fit the estimator yourself and pass held-out rows, or leave that class out")  # fmt: skip
+    return StratifiedKFold(min(cv, int(counts.min())))
+
+
+def column_of(y: np.ndarray[Any, Any], classes: np.ndarray[Any, Any]) -> Labels:
+    """Return the column (n,) of each label."""
+    columns = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    strange = classes[columns] != y
+    if strange.any():
+        fail("fit", "y", "hold classes that the estimator knows", repr(y[strange][0]),
+             place=f"row {int(np.argmax(strange))}", count=int(strange.sum()))  # fmt: skip
+    return np.asarray(columns, dtype=np.intp)
+
+
+def by_class(prior: Any, classes: np.ndarray[Any, Any]) -> Any:
+    """Return a prior given as {class: share} in the order of `classes`, and any other as it is."""
+    if not isinstance(prior, Mapping):
+        return prior
+    names = list(classes)
+    if set(prior) != set(names):
+        fail("prior", "prior", f"name each of {names}", list(prior))
+    return np.array([prior[name] for name in names], dtype=np.float64)

@@ -1,0 +1,156 @@
+"""LabelShiftClassifier is a scikit-learn classifier, and does what it is for."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+sklearn = pytest.importorskip("sklearn")
+from sklearn.base import clone  # noqa: E402
+from sklearn.datasets import load_digits, make_classification  # noqa: E402
+from sklearn.frozen import FrozenEstimator  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.naive_bayes import GaussianNB, MultinomialNB  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+
+from reprior import InputError, calibrate, ebls, simulate, summarize  # noqa: E402
+from reprior.adapters.sklearn import LabelShiftClassifier  # noqa: E402
+
+
+@parametrize_with_checks([LabelShiftClassifier(LogisticRegression(solver="newton-cholesky"))])
+def test_scikit_learn_s_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """A fitted classifier, held-out rows at the training prior, and target rows where two digits dominate."""
+    x, y = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(y))
+    train, held, pool = order[:300], order[300:800], order[800:]
+    prior = np.array([0.02] * 8 + [0.42, 0.42])
+    drawn = simulate.resample(np.full((len(pool), 10), 0.1), y[pool], prior, n=400, rng=rng).rows
+    model = LogisticRegression(C=0.01, solver="newton-cholesky").fit(x[train], y[train])
+    return model, (x[held], y[held]), (x[pool[drawn]], y[pool[drawn]])
+
+
+def test_one_line_estimates_and_corrects(digits):
+    model, (x_val, y_val), (x_new, y_new) = digits
+    shifted = LabelShiftClassifier(model).fit(x_val, y_val).adapt(x_new)
+    assert shifted.estimator_ is model
+    assert np.abs(shifted.prior_ - np.bincount(y_new) / len(y_new)).max() < 0.03
+    assert shifted.score(x_new, y_new) >= model.score(x_new, y_new)
+    assert shifted.estimate_.status.ok
+    cal = shifted.pipeline_.calibrator
+    by_hand = ebls(summarize(cal(model.predict_proba(x_val)), y_val), cal(model.predict_proba(x_new)))
+    np.testing.assert_allclose(by_hand.prior, shifted.prior_, rtol=1e-6)
+    np.testing.assert_allclose(
+        shifted.predict_proba(x_new), by_hand.correct(cal(model.predict_proba(x_new))), atol=1e-9
+    )
+
+
+def test_an_unfitted_estimator_is_cross_validated_and_a_frozen_one_is_not(digits):
+    model, (x, y), (x_new, _) = digits
+    inner = GaussianNB(var_smoothing=0.01)
+    crossed = LabelShiftClassifier(inner, calibration="temperature").fit(x, y)
+    assert not hasattr(inner, "theta_")
+    assert crossed.pipeline_.calibrator.n == len(y)
+    frozen = LabelShiftClassifier(FrozenEstimator(model), calibration="temperature")
+    again = clone(frozen).fit(x, y)
+    np.testing.assert_allclose(again.estimator_.predict_proba(x_new), model.predict_proba(x_new))
+
+
+def test_a_known_prior_undoes_resampling():
+    x, y = make_classification(6000, n_informative=6, weights=[0.95], class_sep=0.7, random_state=0)
+    rng = np.random.default_rng(0)
+    train, test = np.arange(3000), np.arange(3000, 6000)
+    rare = train[y[train] == 1]
+    balanced = np.concatenate([rare, rng.choice(train[y[train] == 0], len(rare), replace=False)])
+    model = LogisticRegression().fit(x[balanced], y[balanced])
+    wrapped = LabelShiftClassifier(model, calibration="none").fit(x[balanced], y[balanced])
+    share = {0: np.mean(y[train] == 0), 1: np.mean(y[train] == 1)}
+    assert wrapped.predict_proba(x[test])[:, 1].mean() > 0.2
+    wrapped.set_prior(share)
+    assert wrapped.predict_proba(x[test])[:, 1].mean() == pytest.approx(np.mean(y[test] == 1), abs=0.02)
+    assert wrapped.score(x[test], y[test]) > model.score(x[test], y[test])
+    whole = LogisticRegression().fit(x[train], y[train])
+    assert np.abs(wrapped.predict_proba(x[test]) - whole.predict_proba(x[test])).mean() < 0.03
+
+
+def test_a_stream_of_batches_moves_the_prior_however_it_is_cut(digits):
+    model, val, (x_new, y_new) = digits
+    one = LabelShiftClassifier(model, calibration="temperature").fit(*val).partial_adapt(x_new)
+    many = LabelShiftClassifier(model, calibration="temperature").fit(*val)
+    for part in np.array_split(x_new, 7):
+        many.partial_adapt(part)
+    np.testing.assert_allclose(one.prior_, many.prior_, rtol=1e-9)
+    assert np.abs(one.prior_ - np.bincount(y_new) / len(y_new)).max() < 0.05
+    back = pickle.loads(pickle.dumps(many))
+    np.testing.assert_array_equal(back.predict_proba(x_new), many.predict_proba(x_new))
+    np.testing.assert_allclose(back.partial_adapt(x_new).prior_, many.partial_adapt(x_new).prior_)
+    assert many.fit(*val).stream_ is None
+
+
+def test_pipeline_grid_search_and_cross_validation(digits):
+    _, (x, y), (x_new, y_new) = digits
+    wrapped = LabelShiftClassifier(GaussianNB(), cv=2, calibration="temperature")
+    grid = {
+        "labelshiftclassifier__estimator__var_smoothing": [1e-2, 1e-1],
+        "labelshiftclassifier__method": ["ebls", "mapls"],
+    }
+    search = GridSearchCV(make_pipeline(StandardScaler(), wrapped), grid, cv=2).fit(x, y)
+    assert search.score(x_new, y_new) > 0.8
+    assert cross_val_score(wrapped, x, y, cv=2).min() > 0.7
+
+
+@pytest.mark.parametrize("dtype", [str, object, bool, float])
+def test_classes_of_any_type(dtype):
+    x, y = make_classification(300, random_state=1, weights=[0.7])
+    names = np.array([False, True] if dtype is bool else [1.0, 2.0] if dtype is float else ["no", "yes"], dtype=dtype)
+    wrapped = LabelShiftClassifier(LogisticRegression(), calibration="temperature").fit(x, names[y])
+    wrapped.adapt(x).set_prior({names[0]: 1, names[1]: 3})
+    assert wrapped.classes_.dtype == names.dtype
+    assert set(wrapped.predict(x)) <= set(names)
+    np.testing.assert_allclose(wrapped.prior_, [0.25, 0.75])
+
+
+def test_sparse_rows_pass_through(digits):
+    _, (x, y), (x_new, _) = digits
+    wrapped = LabelShiftClassifier(MultinomialNB(), cv=2, calibration="temperature")
+    dense = clone(wrapped).fit(x, y).adapt(x_new)
+    thin = clone(wrapped).fit(sparse.csr_matrix(x), y).adapt(sparse.csr_matrix(x_new))
+    np.testing.assert_allclose(dense.prior_, thin.prior_, atol=1e-6)
+
+
+def test_sample_weights_reach_the_estimator_with_and_without_routing():
+    x, y = make_classification(300, random_state=1, weights=[0.8])
+    weight = np.where(y == 1, 4.0, 1.0)
+    wrapped = LabelShiftClassifier(LogisticRegression(), calibration="none")
+    plain = clone(wrapped).fit(x, y, sample_weight=weight)
+    with sklearn.config_context(enable_metadata_routing=True):
+        inner = LogisticRegression().set_fit_request(sample_weight=True)
+        routed = LabelShiftClassifier(inner, calibration="none").fit(x, y, sample_weight=weight)
+        np.testing.assert_allclose(routed.estimator_.coef_, plain.estimator_.coef_)
+    assert plain.pipeline_.source.prior[1] > clone(wrapped).fit(x, y).pipeline_.source.prior[1] + 0.05
+
+
+def test_refusals(digits):
+    model, (x, y), _ = digits
+    with pytest.raises(InputError, match="classes that the estimator knows"):
+        LabelShiftClassifier(model).fit(x, np.where(y == 3, 11, y))
+    with pytest.raises(InputError, match="at least two rows of every class"):
+        LabelShiftClassifier(LogisticRegression()).fit(x[:5], np.array([0, 0, 1, 1, 2]))
+    fitted = LabelShiftClassifier(model, calibration="none").fit(x, y)
+    before = fitted.prior_
+    for bad in ([0.5, 0.5], {0: 1.0}, [-1.0] * 10):
+        with pytest.raises(InputError):
+            fitted.set_prior(bad)
+    assert fitted.prior_ is before
+    with pytest.raises(InputError, match="be one of"):
+        LabelShiftClassifier(model, calibration="platt").fit(x, y)
+    assert calibrate.KINDS[0] == "none"
