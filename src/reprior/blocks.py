@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from reprior._check import as_array, check_matrix, check_prior, check_rows, fail
-from reprior._kernels import reference as kernel
+from reprior._kernels import loops, reference
+from reprior._kernels.reference import REFUSED, padded
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -160,13 +161,14 @@ class Counts:
 
 def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares: bool = False) -> Counts:
     """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
+    k, aligned = len(weights), padded(weights)[0]
 
     def of_block(block: Matrix) -> Counts:
-        if squares:
-            counts, second, scale = kernel.e_step_squares(block, weights)
-        else:
-            (counts, scale), second = kernel.e_step(block, weights), None
-        return Counts(counts, float(np.log(scale).sum()) if likelihood else 0.0, len(block), second)
+        sums = np.zeros((2 if squares else 1, len(aligned)))
+        value = loops.e_step(block, aligned, sums, likelihood)
+        if value == REFUSED:  # rows that are not contiguous: BLAS can read those
+            value = reference.e_step(block, aligned, sums, likelihood)
+        return Counts(weights * sums[0, :k], value, len(block), weights**2 * sums[1, :k] if squares else None)
 
     return target.map_sum(of_block)
 

@@ -320,7 +320,7 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
 
 /* ---- Python's side ---- */
 
-enum { MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
+enum { AHEAD = 1024, MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
 
 typedef struct {
     Py_buffer held[MOST];
@@ -490,8 +490,79 @@ static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t cou
     return answer(&buffers, code);
 }
 
+/* `many` rows at a time: s = p·w, then add p/s to `sums` and, if asked, (p/s)² behind it. Return Σ log s or 0.
+ * Rows reach into the next one, where `w` is zero and `sums` is not read. */
+INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, const int many) {
+    const Py_ssize_t k = job->k, width = job->width;
+    const double *w = job->inverse, *p = (const double *)job->rows, *r[4];
+    double *last = job->scratch, sum = 0.0, product = 1.0, inverse[4];
+    for (Py_ssize_t row = 0; row < job->n; row += many) {
+        for (int j = 0; j < many; j++) {
+            r[j] = p + (row + j) * k;
+            if (row + j >= job->n) r[j] = last; /* no such row: zeros */
+            else if ((row + j) * k + width > job->n * k) r[j] = memcpy(last + (j + 1) * width, r[j], (size_t)k * 8);
+        }
+        v8 s[4] = {{0}};
+        const double *ahead = r[0] + many * k + AHEAD; /* hardware does not fetch across pages */
+        for (Py_ssize_t i = 0; i < width; i += 8) {
+            const v8 x = LOAD(w + i);
+            for (int j = 0; j < many; j++) {
+                __builtin_prefetch(ahead + j * k + i);
+                s[j] += LOAD(r[j] + i) * x;
+            }
+        }
+        for (int j = 0; j < many; j++) {
+            const double scale = row + j < job->n ? total(s[j]) : 1.0;
+            inverse[j] = 1.0 / scale;
+            product *= scale; /* one logarithm for many rows */
+            if (logs && !(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
+        }
+        for (Py_ssize_t i = 0; i < width; i += 8) {
+            v8 x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
+            for (int j = 0; j < many; j++) {
+                const v8 g = LOAD(r[j] + i) * inverse[j];
+                x += g;
+                if (squares) y += g * g;
+            }
+            STORE(sums + i, x);
+            if (squares) STORE(sums + width + i, y);
+        }
+    }
+    return logs ? sum + log(product) : 0.0;
+}
+
+WIDEST static double e_step_rows(const Job *job, double *sums, int squares, int logs) {
+    return job->k > 512 ? e_step_by(job, sums, squares, logs, 2) : e_step_by(job, sums, squares, logs, 4); /* in L1 */
+}
+
+static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 4) return PyErr_Format(PyExc_TypeError, "e_step takes 4 arguments");
+    Py_buffer *rows = take(&buffers, args[0], "d", 0), *w = rows ? take(&buffers, args[1], "d", 0) : NULL;
+    Py_buffer *sums = w ? take(&buffers, args[2], "d", 1) : NULL;
+    const long logs = PyLong_AsLong(args[3]);
+    double *scratch = NULL, value = 0.0;
+    const int fits = sums && rows->ndim == 2 && w->ndim == 1 && sums->ndim == 2 &&
+                     w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] && sums->shape[0] <= 2;
+    if (fits && (scratch = calloc((size_t)(5 * w->shape[0]), sizeof(double)))) {
+        job.rows = rows->buf, job.n = rows->shape[0], job.k = rows->shape[1], job.width = w->shape[0];
+        job.inverse = w->buf, job.scratch = scratch;
+        PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
+        value = e_step_rows(&job, sums->buf, sums->shape[0] == 2, (int)logs);
+        if (thread) PyEval_RestoreThread(thread);
+        free(scratch);
+    }
+    PyObject *code = answer(&buffers, REFUSED);
+    if (!scratch) return code; /* the caller takes the reference */
+    Py_DECREF(code);
+    return PyFloat_FromDouble(value);
+}
+
 static PyMethodDef functions[] = {
     {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
+    {"e_step", (PyCFunction)(void (*)(void))e_step, METH_FASTCALL, NULL},
     {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},
     {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
     {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},

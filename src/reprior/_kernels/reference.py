@@ -10,19 +10,18 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def e_step(block: Array, weights: Array) -> tuple[Array, Array]:
-    """Return expected class counts (K,) of a block (n, K) and the row normalisers s = P w (n,): eq. 8 and its sum."""
-    scale = block @ weights
-    return weights * (block.T @ (1.0 / scale)), scale
+def e_step(block: Array, weights: Array, sums: Array, logs: int) -> float:
+    """Add Σ p/s and, where `sums` has a second row, Σ (p/s)² of a block (n, K) to `sums`, s = P w; return Σ log s.
 
-
-def e_step_squares(block: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """As `e_step`, with the sums of squared responsibilities (K,) in between."""
-    scale = block @ weights
+    `weights` (width,) has zeros behind; without `logs` the answer is 0. Times w these are Σ r and Σ r² of eq. 8.
+    """
+    k = block.shape[1]
+    scale = block @ weights[:k]
     inverse = 1.0 / scale
-    counts = weights * (block.T @ inverse)
-    squares = weights**2 * ((block * block).T @ (inverse * inverse))
-    return counts, squares, scale
+    sums[0, :k] += block.T @ inverse
+    if len(sums) > 1:
+        sums[1, :k] += (block * block).T @ (inverse * inverse)
+    return float(np.log(scale).sum()) if logs else 0.0
 
 
 # The per-sample kernels change a state, one flat vector, in place. All take `table`, one state (size,) or many
