@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import outputs
 from cells import CIFAR, IMAGENET, TEXT, Cell, draw
 from contenders import CONTENDERS, Contender, Target, know
 from models import available, load
@@ -62,9 +63,9 @@ def methods(experiment: Experiment) -> dict[str, Contender]:
 
 @functools.lru_cache(maxsize=1)
 def prepared(model: str):
-    outputs = load(model)
-    known = know(outputs)
-    return outputs, known, known.calibrator(outputs.test)
+    pool = load(model)
+    known = know(pool)
+    return pool, known, known.calibrator(pool.test)
 
 
 def run_chunk(name: str, cell: Cell, trials: range, path: Path, redo: tuple[str, ...] = ()) -> None:
@@ -74,10 +75,10 @@ def run_chunk(name: str, cell: Cell, trials: range, path: Path, redo: tuple[str,
     todo = {m: f for m, f in methods(experiment).items() if m not in values or m in redo}
     if not todo:
         return
-    outputs, known, calibrated = prepared(cell.model)
+    pool, known, calibrated = prepared(cell.model)
     found: dict[str, list[tuple[float, float]]] = {m: [] for m in todo}
     for trial in trials:
-        sample = draw(cell, outputs, trial, n_dirichlet=experiment.n_dirichlet)
+        sample = draw(cell, pool, trial, n_dirichlet=experiment.n_dirichlet)
         target = Target(sample.proba, calibrated[sample.rows], sample.prior)
         for method, contender in todo.items():
             guess = contender(known, target)
@@ -122,13 +123,11 @@ def chunks(name: str, trials: int) -> list[range]:
 
 
 def piece_path(folder: Path, name: str, cell: Cell, trials: range) -> Path:
-    return folder / f"{name}-{cell.name.replace('/', '-')}-{trials.start}-{trials.stop}.json"
-
-
-def fingerprint() -> str:
-    """Return a short hash of the outputs and of how trials are drawn; pieces of other data are never reused."""
-    files = [HERE / "cells.py", HERE / "outputs" / "SHA256SUMS"]
-    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:12]
+    """Return where a piece is kept; named by how rows are drawn and from what, so that none is wrongly reused."""
+    data = outputs.FOLDER / f"{cell.model}.npz"
+    content = (HERE / "cells.py").read_bytes() + (data.read_bytes() if data.exists() else b"")
+    key = hashlib.sha256(content).hexdigest()[:8]
+    return folder / f"{name}-{cell.name.replace('/', '-')}-{trials.start}-{trials.stop}-{key}.json"
 
 
 def main() -> None:
@@ -141,7 +140,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results")
     args = parser.parse_args()
     trials = args.trials or EXPERIMENTS[args.experiment].trials
-    folder = args.work / fingerprint()
+    folder = args.work
     folder.mkdir(parents=True, exist_ok=True)
     args.results.mkdir(parents=True, exist_ok=True)
     cells = [c for c in EXPERIMENTS[args.experiment].cells if available(c.model)]

@@ -95,10 +95,11 @@ def cell_text(e: Entry, bold: str, end: str, line: str, aside: str, aside_end: s
 
 
 def legend(result: dict) -> str:
-    return (f"KL(true ‖ estimate) and accuracy in % after correction, mean ± standard error of {result['trials']} "
-            "trials; best of ours in bold. Below, in the same box, what the paper prints for that cell. Raw outputs and "
-            "the training prior unless a name ends in “+ TS”: temperature scaling on held-out rows, mean calibrated "
-            "output as source prior. The c of the printed methods is the single best over all cells, chosen with hindsight.")
+    return (f"KL(true ‖ estimate) and accuracy in % after correction: mean ± standard error of {result['trials']} "
+            "trials; best of ours in bold. Below, in the same box, what the paper prints for that cell. Raw outputs "
+            "and the training prior are used unless a name ends in “+ TS”: temperature scaling on held-out rows, with "
+            "the mean calibrated output as source prior. The c of a printed method is the single best over all cells, "
+            "chosen with hindsight.")
 
 
 def markdown(result: dict) -> str:
@@ -112,8 +113,8 @@ def markdown(result: dict) -> str:
 
 
 STYLE = ("body{font:14px/1.4 system-ui,sans-serif;margin:2em;max-width:75em}"
-         "table{border-collapse:collapse;margin:1em 0}td,th{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right;font-variant-numeric:tabular-nums}"
-         "td:first-child{text-align:left}small{color:#777}")
+         "table{border-collapse:collapse;margin:1em 0}td:first-child{text-align:left}small{color:#777}"
+         "td,th{padding:.3em .7em;border-bottom:1px solid #ddd;text-align:right;font-variant-numeric:tabular-nums}")
 
 
 def web(result: dict) -> str:

@@ -1,6 +1,7 @@
 """Train ResNet-32 on long-tailed CIFAR-100 and export its outputs on the test and held-out images.
 
-    python train.py DATA RUNS --export outputs
+    python train.py DATA FIRST --ratios 0.02 --epochs 18
+    python train.py DATA RUNS --start FIRST/ratio-0.02/checkpoint.pt --export outputs
 
 DATA is the .npz file or the folder of the original pickled files; RUNS keeps one checkpoint per model, written
 after every epoch. Started again, the script goes on where it stopped, with the same random numbers.
@@ -67,7 +68,7 @@ def train(data: cifar.Cifar, ratio: float, *, epochs: int, seed: int, folder: Pa
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, log = folder / "checkpoint.pt", folder / "log.jsonl"
     torch.manual_seed(seed)
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed + (start is not None))  # no model sees the crops it started from again
     rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(seed))
     x, y = normalise(data.x_train[rows]), torch.from_numpy(data.y_train[rows])
     x_held, y_held = normalise(data.x_train[held]), data.y_train[held]
@@ -114,8 +115,9 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.02, 0.1, 0.2, 0.05])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[18, 6, 5, 5], help="one number, or one per ratio")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[24, 12, 9, 9], help="one number, or one per ratio")
     parser.add_argument("--seed", type=int, default=2025)
+    parser.add_argument("--start", type=Path, help="checkpoint that the first model starts from")
     parser.add_argument("--export", type=Path, help="folder for the float16 outputs")
     args = parser.parse_args()
     torch.set_flush_denormal(True)
@@ -126,7 +128,7 @@ def main() -> None:
     for ratio, n_epochs in zip(args.ratios, epochs, strict=True):
         folder = args.runs / f"ratio-{ratio}"
         smaller = [r for r in finished if r < ratio]
-        start = args.runs / f"ratio-{max(smaller)}" / "checkpoint.pt" if smaller else None
+        start = args.runs / f"ratio-{max(smaller)}" / "checkpoint.pt" if smaller else args.start
         model = train(data, ratio, epochs=n_epochs, seed=args.seed, folder=folder, start=start)
         finished.append(ratio)
         if args.export:
