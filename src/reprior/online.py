@@ -248,7 +248,7 @@ class OnlineEbls:
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
     STRENGTHS: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0)
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
-    SHARE: ClassVar[float] = 0.003
+    SHARE: ClassVar[float] = 0.001
 
     source: Source = field(repr=False)
     drift: bool = True

@@ -1,0 +1,68 @@
+"""River's habits, with a real river classifier."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import reprior as rp
+
+pytest.importorskip("river")
+from river import metrics, naive_bayes
+
+from reprior.adapters.river import PriorCorrected
+
+
+def samples(n: int, share: float, seed: int):
+    rng = random.Random(seed)
+    for _ in range(n):
+        y = "spam" if rng.random() < share else "mail"
+        yield {"length": rng.gauss(1.5 if y == "spam" else 0.0, 1.0)}, y
+
+
+@pytest.fixture
+def model():
+    trained = naive_bayes.GaussianNB()
+    for x, y in samples(1000, 0.5, 0):
+        trained.learn_one(x, y)
+    return trained
+
+
+@pytest.mark.parametrize("method", ["online-ebls", "online-fmapls"])
+def test_it_follows_the_prior_without_labels(model, method: str) -> None:
+    corrected = PriorCorrected(model, {"mail": 1, "spam": 1}, method)
+    before, after = metrics.LogLoss(), metrics.LogLoss()
+    for x, y in samples(600, 0.05, 1):
+        before.update(y == "spam", model.predict_proba_one(x)["spam"])
+        after.update(y == "spam", corrected.predict_proba_one(x)["spam"])  # predict first
+        corrected.learn_one(x)
+    assert corrected.stream.prior[1] == pytest.approx(0.05, abs=0.05)
+    assert after.get() < 0.75 * before.get()
+    assert set(corrected.predict_proba_one({"length": 0.0})) == {"mail", "spam"}
+    assert corrected.predict_one({"length": 4.0}) == "spam"
+
+
+def test_labels_help_and_the_model_stays_as_it_is(model) -> None:
+    corrected = PriorCorrected(model, {"mail": 1, "spam": 1})
+    said = model.predict_proba_one({"length": 0.7})
+    for x, y in samples(300, 0.1, 2):
+        corrected.learn_one(x, y)
+    assert model.predict_proba_one({"length": 0.7}) == said
+    assert corrected.stream.n == 300
+    with pytest.raises(rp.InputError, match="class of `source`"):
+        corrected.learn_one({"length": 0.0}, "ham")
+    assert corrected.stream.n == 300
+    assert corrected.clone().stream.n == 0
+
+
+def test_a_class_without_a_count_is_refused(model) -> None:
+    with pytest.raises(rp.InputError, match="no count of 'spam'"):
+        PriorCorrected(model, {"mail": 1, "ham": 1}).learn_one({"length": 0.0})
+
+
+def test_an_untrained_model_says_nothing() -> None:
+    corrected = PriorCorrected(naive_bayes.GaussianNB(), {"mail": 3, "spam": 1})
+    corrected.learn_one({"length": 0.0})
+    np.testing.assert_allclose(corrected.output({"length": 0.0}), [0.75, 0.25])
