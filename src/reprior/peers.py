@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from reprior.online import Layout, StreamMethod, state_size, unpack
 
 MATRICES = ("prior", "classes", "counts", "confusion", "hard_confusion")
 ROWS = (*MATRICES, "heldout")
+RULES: dict[str, dict[str, Any]] = {
+    "batch": {"low": 1, "whole": True}, "experts": {"low": 2, "whole": True}, "horizon": {"low": 1, "whole": True},
+    "floor": {"low": 0, "high": 1, "open_low": True}, "rate": {"low": 0, "open_low": True},
+    "diameter": {"low": 0, "open_low": True},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,6 @@ class BlackBox:
                 pending[:] = 0.0
                 yield estimate
 
-    def observe(self, pending: Vector, row: Vector, y: int) -> None:
-        pending += self.forward[:, y] - self.output(row)
-
 
 def black_box(method: Any) -> BlackBox:
     """Return the black-box estimator of a method's source and options, or say what it lacks."""
@@ -57,12 +59,21 @@ def black_box(method: Any) -> BlackBox:
     matrix = source.hard_confusion if method.hard else source.confusion
     if matrix is None or source.counts is None or ("heldout" in method.needs and source.heldout is None):
         fail(caller, "source", "have held-out rows with labels", "a prior alone", remedy="Make it by `summarize`")
-    batch = int(check_number(method.batch, caller, "batch", low=1, whole=True))
-    check_number(method.floor, caller, "floor", low=0, high=1, open_low=True)
     seen = source.counts > 0  # a class with no held-out row is taken to be predicted without error
     forward = np.where(seen, matrix / np.where(seen, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
     ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart
-    return BlackBox(forward, np.linalg.solve(forward.T @ forward + ridge, forward.T), bool(method.hard), batch)
+    return BlackBox(
+        forward, np.linalg.solve(forward.T @ forward + ridge, forward.T), bool(method.hard), int(method.batch)
+    )
+
+
+def check_options(method: Any) -> None:
+    """Refuse options out of range, and a source that lacks what the method needs."""
+    for option in (f.name for f in fields(method) if f.name in RULES):
+        if getattr(method, option) != "auto":
+            check_number(getattr(method, option), method.name, option, **RULES[option])
+    check_number(getattr(method, "window", method.batch), method.name, "window", low=method.batch, whole=True)
+    black_box(method)
 
 
 def to_simplex(x: Vector) -> Vector:
@@ -83,14 +94,19 @@ def leave_open(prior: Vector, floor: float) -> Vector:
     return (1 - floor) * prior + floor / len(prior)
 
 
-def no_variance(method: Any) -> NoReturn:
+def zeros(method: Any) -> Vector:
+    """Return the state before the first sample, where all its parts are zero."""
+    return np.zeros(state_size(method.layout))
+
+
+def late_label(method: Any, state: Vector, row: Vector, y: int) -> None:
+    """Let the mean output of class `y` take the place of the sample's own in the next estimate."""
+    pending = unpack(method.layout, state)["pending"]
+    pending += method.box.forward[:, y] - method.box.output(row)
+
+
+def no_variance(method: Any, state: Vector) -> tuple[Vector, str]:
     fail("interval", "method", "know its own uncertainty", repr(method.name), remedy="Use 'online-ebls'")
-
-
-def start(method: Any) -> tuple[Vector, dict[str, Vector]]:
-    """Return a state of zeros and its parts."""
-    state = np.zeros(state_size(method.layout))
-    return state, unpack(method.layout, state)
 
 
 @dataclass(frozen=True)
@@ -105,6 +121,7 @@ class Fth:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = MATRICES
 
+    box, init, observe, variance = cached_property(black_box), zeros, late_label, no_variance
     source: Source = field(repr=False)
     batch: int = 1
     hard: bool = True
@@ -112,34 +129,21 @@ class Fth:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def layout(self) -> Layout:
         k = len(self.source.prior)
         return {"n": (), "pending": (k,), "total": (k,)}
 
-    def init(self) -> Vector:
-        return start(self)[0]
-
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
         for estimate in self.box.estimates(part["n"], part["pending"], rows):
             part["total"] += to_simplex(estimate) if self.clip else estimate
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         total = unpack(self.layout, state)["total"]
         return leave_open(to_simplex(total) if total.any() else self.source.prior, self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,7 @@ class Ftfwh:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = MATRICES
 
+    box, init, observe, variance = cached_property(black_box), zeros, late_label, no_variance
     source: Source = field(repr=False)
     window: int = 1000
     batch: int = 1
@@ -161,20 +166,12 @@ class Ftfwh:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-        check_number(self.window, self.name, "window", low=self.batch, whole=True)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def layout(self) -> Layout:
         k = len(self.source.prior)
         return {"n": (), "pending": (k,), "total": (k,), "ring": (self.window // self.batch, k)}
-
-    def init(self) -> Vector:
-        return start(self)[0]
 
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
@@ -187,15 +184,9 @@ class Ftfwh:
             if slot == len(ring) - 1:
                 total[:] = ring.sum(axis=0)  # so that rounding does not add up
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         total = unpack(self.layout, state)["total"]
         return leave_open(to_simplex(total) if total.any() else self.source.prior, self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 @dataclass(frozen=True)
@@ -212,6 +203,7 @@ class FlhFtl:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = MATRICES
 
+    box, init, observe, variance = cached_property(black_box), zeros, late_label, no_variance
     source: Source = field(repr=False)
     rate: float | str = "auto"
     experts: int = 1000
@@ -220,22 +212,12 @@ class FlhFtl:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-        check_number(self.experts, self.name, "experts", low=2, whole=True)
-        if self.rate != "auto":
-            check_number(self.rate, self.name, "rate", low=0, open_low=True)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def layout(self) -> Layout:
         k, m = len(self.source.prior), self.experts
         return {"n": (), "pending": (k,), "weight": (m,), "count": (m,), "mean": (m, k)}
-
-    def init(self) -> Vector:
-        return start(self)[0]
 
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
@@ -253,9 +235,6 @@ class FlhFtl:
             count[:live] += 1.0
             mean[:live] += (estimate - mean[:live]) / count[:live, None]
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         part = unpack(self.layout, state)
         if not part["weight"].any():
@@ -263,9 +242,6 @@ class FlhFtl:
         live = np.count_nonzero(part["count"])
         mixed = part["weight"][:live] @ part["mean"][:live]
         return leave_open(mixed / mixed.sum(), self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 @dataclass(frozen=True)
@@ -283,6 +259,7 @@ class Rogd:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ROWS
 
+    box, observe, variance = cached_property(black_box), late_label, no_variance
     source: Source = field(repr=False)
     rate: float | str = "auto"
     horizon: int = 1000
@@ -291,14 +268,7 @@ class Rogd:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-        check_number(self.horizon, self.name, "horizon", low=1, whole=True)
-        if self.rate != "auto":
-            check_number(self.rate, self.name, "rate", low=0, open_low=True)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def heldout(self) -> tuple[Matrix, Labels, Vector]:
@@ -332,8 +302,8 @@ class Rogd:
         return {"n": (), "pending": (k,), "point": (k,)}
 
     def init(self) -> Vector:
-        state, part = start(self)
-        part["point"][:] = self.source.prior
+        state = zeros(self)
+        unpack(self.layout, state)["point"][:] = self.source.prior
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
@@ -342,14 +312,8 @@ class Rogd:
         for estimate in self.box.estimates(part["n"], part["pending"], rows):
             point[:] = nearest_on_simplex(point - self.step_size * self.gradient(point, estimate))
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         return leave_open(unpack(self.layout, state)["point"], self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 def risk_and_gradient(source: Source, bias: Vector, share: Vector) -> tuple[float, Vector]:
@@ -386,6 +350,7 @@ class Uogd:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ROWS
 
+    box, init, observe, variance = cached_property(black_box), zeros, late_label, no_variance
     source: Source = field(repr=False)
     diameter: float = 10.0
     horizon: int = 1000
@@ -394,21 +359,12 @@ class Uogd:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-        check_number(self.diameter, self.name, "diameter", low=0, open_low=True)
-        check_number(self.horizon, self.name, "horizon", low=1, whole=True)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def layout(self) -> Layout:
         k = len(self.source.prior)
         return {"n": (), "pending": (k,), "bias": (k,)}
-
-    def init(self) -> Vector:
-        return start(self)[0]
 
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
@@ -417,14 +373,8 @@ class Uogd:
             _, gradient = risk_and_gradient(self.source, bias, estimate)
             bias[:] = into_ball(bias - size * gradient, self.diameter)
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         return leave_open(biased(self.source, unpack(self.layout, state)["bias"]), self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 @dataclass(frozen=True)
@@ -439,6 +389,7 @@ class Atlas:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ROWS
 
+    box, init, observe, variance = cached_property(black_box), zeros, late_label, no_variance
     source: Source = field(repr=False)
     diameter: float = 10.0
     horizon: int = 1000
@@ -447,13 +398,7 @@ class Atlas:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        black_box(self)
-        check_number(self.diameter, self.name, "diameter", low=0, open_low=True)
-        check_number(self.horizon, self.name, "horizon", low=1, whole=True)
-
-    @cached_property
-    def box(self) -> BlackBox:
-        return black_box(self)
+        check_options(self)
 
     @cached_property
     def sizes(self) -> Vector:
@@ -465,9 +410,6 @@ class Atlas:
         k, m = len(self.source.prior), len(self.sizes)
         return {"n": (), "pending": (k,), "risk": (m,), "bias": (m, k)}
 
-    def init(self) -> Vector:
-        return start(self)[0]
-
     def learn(self, state: Vector, rows: Matrix) -> None:
         part = unpack(self.layout, state)
         for estimate in self.box.estimates(part["n"], part["pending"], rows):
@@ -476,17 +418,11 @@ class Atlas:
                 part["risk"][j] += risk
                 bias[:] = into_ball(bias - size * gradient, self.diameter)
 
-    def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.box.observe(unpack(self.layout, state)["pending"], row, y)
-
     def prior(self, state: Vector) -> Vector:
         part = unpack(self.layout, state)
         rate = 2 * math.sqrt(math.log(len(self.sizes)) / self.horizon)
         weight = np.exp(-rate * (part["risk"] - part["risk"].min()))
         return leave_open(biased(self.source, weight @ part["bias"] / weight.sum()), self.floor)
-
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        no_variance(self)
 
 
 PEERS: dict[str, type[StreamMethod]] = {peer.name: peer for peer in (Fth, Ftfwh, FlhFtl, Rogd, Uogd, Atlas)}
