@@ -10,7 +10,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing
+from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing, pick
 
 try:
     import pyarrow as pa
@@ -175,6 +175,8 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
         for column in chosen:
             if column not in there:
                 missing(choice, name, column, there)
+    elif choice.classes and set(choice.classes) <= set(columns):
+        chosen = list(choice.classes)
     elif text:
         chosen = columns
     else:
@@ -190,14 +192,6 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
             fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
                  remedy="Name the class columns with `--columns first:last` or `--columns a,b,c`")  # fmt: skip
     return chosen, label if choice.with_labels else None
-
-
-def pick(wanted: str, columns: list[str]) -> list[str]:
-    """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
-    first, colon, last = wanted.partition(":")
-    if colon and wanted not in columns and first in columns and last in columns:
-        return columns[columns.index(first) : columns.index(last) + 1]
-    return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
 
 
 def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:

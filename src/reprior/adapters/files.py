@@ -38,12 +38,13 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which columns the user asked for; None: the obvious ones."""
+    """Which columns the user asked for; None: those called like the source's `classes`, else the obvious ones."""
 
     columns: str | None = None
     label: str | None = None
     with_labels: bool = False
     caller: str = "read"
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,14 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     listed = ", ".join(f"{column} ({kind})" if kind else column for column, kind in list(there.items())[:30])
     fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
          remedy="Name what holds the probabilities with `--columns`, labels with `--label`")  # fmt: skip
+
+
+def pick(wanted: str, columns: list[str]) -> list[str]:
+    """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
+    first, colon, last = wanted.partition(":")
+    if colon and wanted not in columns and first in columns and last in columns:
+        return columns[columns.index(first) : columns.index(last) + 1]
+    return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
 
 
 def label_index(labels: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Labels:

@@ -43,6 +43,8 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
     if choice.label and choice.label not in value:
         missing(choice, name, choice.label, there)
     lists = [key for key, item in value.items() if isinstance(item, list)]
+    if not choice.columns and choice.classes and all(key in value for key in choice.classes):
+        return None, choice.classes, label
     wanted = choice.columns or ("proba" if "proba" in lists else lists[0] if len(lists) == 1 else None)
     if wanted is not None and wanted in lists:
         return wanted, None, label

@@ -93,9 +93,10 @@ def read_inputs(
     from reprior.adapters.scratch import CalibratedBlocks, FileBlocks
     from reprior.adapters.sources import match, read_source
 
-    table = open_table(target, Choice(columns=columns, label=None, caller=caller))
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
-    known = match(read_source(source, wanted, columns), table, caller)
+    known = read_source(source, wanted, columns)
+    table = open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ()))
+    known = match(known, table, caller)
     rows = FileBlocks(table)
     if calibrate == "none":
         return Inputs(table, rows, rows, known, None)

@@ -43,10 +43,12 @@ def command(
     \b
     Example:  reprior correct scores.parquet --source counts.json -o corrected.parquet
     """
+    from reprior.cli._correction import correction
+
     given, target = read_inputs("correct", **files), files["target"]
     if str(output) == "-":
         weights, ok = find_weights(given, prior, method, parse_options(options))
-        given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given))
+        given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given.calibrator))
         return DONE if ok else NOT_CONVERGED
     mark = fingerprint(given, [files["source"], prior], [method, *options, files["calibrate"]])
     journal = read_journal(output, mark)
@@ -54,7 +56,7 @@ def command(
         weights, ok = find_weights(given, prior, method, parse_options(options))
         journal = {"mark": mark, "weights": weights, "ok": ok, "parts": 0, "rows": 0}
         write_journal(output, journal)
-    fn, parts, kept = correction(journal["weights"], given), given.table.parts, journal["parts"]
+    fn, parts, kept = correction(journal["weights"], given.calibrator), given.table.parts, journal["parts"]
     for part in parts[kept:]:
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
@@ -82,28 +84,6 @@ def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[s
     with progress(given.rows):
         found = given.estimate(method, options)
     return found.weights, found.status.ok
-
-
-def correction(weights: Vector, given: Inputs) -> Callable[[Matrix], Matrix]:
-    """Return what corrects rows (n, K): compiled where that was built, else by NumPy."""
-    import numpy as np
-
-    import reprior as rp
-    from reprior._kernels import NATIVE, loops
-    from reprior._kernels.reference import DONE as ALL_RIGHT
-    from reprior._kernels.reference import padded
-
-    calibrator, known = given.calibrator, padded(weights)
-
-    def fn(rows: Matrix) -> Matrix:
-        if calibrator is not None:
-            rows = calibrator(rows)
-        out = np.empty(rows.shape, rows.dtype)
-        if NATIVE and loops.correct(known, len(weights), rows, out, 2) == ALL_RIGHT:
-            return out
-        return np.ascontiguousarray(rp.correct(rows, weights))
-
-    return fn
 
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:

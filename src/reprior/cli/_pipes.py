@@ -1,0 +1,95 @@
+"""Ends of a stream: bytes as they arrive, bytes as they leave, each able to go on from a known place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reprior._check import fail
+
+READ = 1 << 18  # bytes at most at a time
+POLL = 0.05  # seconds between two looks at a followed file
+
+
+class Stop:
+    """Ctrl-C and SIGTERM, heeded between two batches: at once while waiting, after the batch while working."""
+
+    def __init__(self) -> None:
+        self.asked = self.waiting = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: Any) -> None:
+        self.asked = True
+        if self.waiting:
+            raise KeyboardInterrupt
+
+
+def arriving(path: Path, offset: int, *, follow: bool, replay: bool, stop: Stop) -> Iterator[bytes]:
+    """Yield bytes of a file or pipe (`-`) from `offset` on, whatever there is, until it ends or `stop` is asked for.
+
+    A pipe goes on where it is, unless with `replay` it starts again and its first `offset` bytes are passed over.
+    """
+    handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY)
+    regular = stat.S_ISREG(os.fstat(handle).st_mode)
+    if regular:
+        if os.fstat(handle).st_size < offset:
+            fail("stream", str(path), f"still hold the {offset} bytes that were read of it", os.fstat(handle).st_size)
+        os.lseek(handle, offset, os.SEEK_SET)
+    left = 0 if regular or not replay else offset
+    while not stop.asked:
+        try:
+            stop.waiting = True
+            data = os.read(handle, min(READ, left) if left else READ)
+            if not data and follow and regular:
+                time.sleep(POLL)
+                continue
+        except KeyboardInterrupt:
+            return
+        finally:
+            stop.waiting = False
+        if not data:
+            return
+        if left:
+            left -= len(data)
+        else:
+            yield data
+
+
+class Leaving:
+    """Where bytes go: a file, cut to `written` bytes when a run goes on, or standard output (`-`)."""
+
+    def __init__(self, path: Path, written: int | None) -> None:
+        self.name = "standard output" if str(path) == "-" else str(path)
+        self.handle = 1 if str(path) == "-" else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        about = os.fstat(self.handle)
+        self.regular = stat.S_ISREG(about.st_mode)
+        if self.regular and written is not None and about.st_size >= written:
+            os.ftruncate(self.handle, written)
+        elif self.handle != 1 and written is None:
+            os.ftruncate(self.handle, 0)
+        elif self.handle != 1:
+            fail("stream", self.name, f"still hold the {written} bytes that were written to it", about.st_size)
+        if self.regular:
+            os.lseek(self.handle, 0, os.SEEK_END)
+
+    def write(self, data: bytes) -> None:
+        """Write all of it."""
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self.handle, view) :]
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise OSError(error.errno, error.strerror, self.name) from error
+
+    def sync(self) -> None:
+        """Have it on disk, where it goes to a disk."""
+        if self.regular:
+            os.fsync(self.handle)
