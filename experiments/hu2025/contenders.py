@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 import reprior as rp
 from reprior import Source, calibrate
+from reprior.calibrate import Calibrator
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
@@ -18,29 +19,30 @@ PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a method may know of one classifier: raw outputs with the training prior, or calibrated with their own."""
+    """What a method may know of one classifier: the source of its raw outputs, and of calibrated ones, by name.
 
-    raw: Source
-    calibrated: Source
-    calibrator: calibrate.Calibrator
+    Raw outputs come with the training prior, as in the paper; calibrated ones with their own mean.
+    """
+
+    sources: dict[str, Source]
+    calibrators: dict[str, Calibrator]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The rows of a trial, raw and temperature-scaled; the true prior is for the ceiling only."""
+    """The rows of a trial, raw and calibrated, by name; the true prior is for the ceiling only."""
 
-    raw: np.ndarray
-    calibrated: np.ndarray
+    rows: dict[str, np.ndarray]
     prior: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """An estimated prior, and the weights that correct `rows` (the raw ones if None)."""
+    """An estimated prior, and the weights that correct the rows called `use`."""
 
     prior: np.ndarray
     weights: np.ndarray
-    rows: np.ndarray | None = None
+    use: str = "raw"
 
 
 Contender = Callable[[Known, Target], Guess]
@@ -48,27 +50,30 @@ Contender = Callable[[Known, Target], Guess]
 
 def know(outputs: Outputs) -> Known:
     """Return what the held-out rows and the training counts tell."""
-    raw = rp.summarize(outputs.held_out, outputs.y_held_out, prior=outputs.counts)
-    calibrator = calibrate.temperature(outputs.held_out, outputs.y_held_out)
-    return Known(raw, rp.summarize(calibrator(outputs.held_out), outputs.y_held_out), calibrator)
+    rows, y = outputs.held_out, outputs.y_held_out
+    calibrators = {"TS": calibrate.temperature(rows, y), "BCTS": calibrate.bias_corrected(rows, y, ridge=10)}
+    sources = {name: rp.summarize(c(rows), y) for name, c in calibrators.items()}
+    return Known({"raw": rp.summarize(rows, y, prior=outputs.counts), **sources}, calibrators)
 
 
-def batch(method: str, *, calibrated: bool = False, c_of_n: float | None = None, **options: object) -> Contender:
+def batch(method: str, use: str = "raw", *, c_of_n: float | None = None, **options: object) -> Contender:
     def run(known: Known, target: Target) -> Guess:
-        source, rows = (known.calibrated, target.calibrated) if calibrated else (known.raw, target.raw)
-        more = options if c_of_n is None else {**options, "c": c_of_n * len(rows)}
-        found = rp.estimate(source, rows, method, **more)
-        return Guess(found.prior, found.weights, rows)
+        more = options if c_of_n is None else {**options, "c": c_of_n * len(target.rows[use])}
+        found = rp.estimate(known.sources[use], target.rows[use], method, **more)
+        return Guess(found.prior, found.weights, use)
     return run
 
 
-def online(method: str, *, calibrated: bool = False, **options: object) -> Contender:
+def online(method: str, use: str = "raw", **options: object) -> Contender:
     def run(known: Known, target: Target) -> Guess:
-        source, rows = (known.calibrated, target.calibrated) if calibrated else (known.raw, target.raw)
-        stream = rp.Stream(method, source, **options)
-        stream.learn_many(rows)
-        return Guess(stream.prior, stream.prior / source.prior, rows)
+        stream = rp.Stream(method, known.sources[use], **options)
+        stream.learn_many(target.rows[use])
+        return Guess(stream.prior, stream.prior / known.sources[use].prior, use)
     return run
+
+
+def truth(use: str = "raw") -> Contender:
+    return lambda known, target: Guess(target.prior, target.prior / known.sources[use].prior, use)
 
 
 def rlls_undivided(known: Known, target: Target) -> Guess:
@@ -76,7 +81,7 @@ def rlls_undivided(known: Known, target: Target) -> Guess:
 
     The public code of the MAPLS authors computes it so; only here, to explain the paper's RLLS column.
     """
-    source, raw = known.raw, target.raw
+    source, raw = known.sources["raw"], target.rows["raw"]
     n, k = float(source.counts.sum()), len(source.prior)
     hard = source.hard_confusion
     change = np.bincount(raw.argmax(1), minlength=k) / len(raw) - hard.sum(1)
@@ -97,20 +102,13 @@ def rlls_undivided(known: Known, target: Target) -> Guess:
 
 
 def no_change(known: Known, target: Target) -> Guess:
-    return Guess(known.raw.prior, np.ones_like(known.raw.prior))
-
-
-def truth(known: Known, target: Target) -> Guess:
-    return Guess(target.prior, target.prior / known.raw.prior)
-
-
-def truth_calibrated(known: Known, target: Target) -> Guess:
-    return Guess(target.prior, target.prior / known.calibrated.prior, target.calibrated)
+    prior = known.sources["raw"].prior
+    return Guess(prior, np.ones_like(prior))
 
 
 CONTENDERS: dict[str, Contender] = {
-    "true prior": truth,
-    "true prior + TS": truth_calibrated,
+    "true prior": truth(),
+    "true prior + TS": truth("TS"),
     "source prior": no_change,
     "MLLS": batch("mlls", n_iter=100),
     "MLLS, converged": batch("mlls"),
@@ -127,12 +125,14 @@ CONTENDERS: dict[str, Contender] = {
     "online-FMAPLS": online("online-fmapls"),
     "online-EBLS": online("online-ebls", drift=False),
     "online-EBLS, drift": online("online-ebls"),
-    "MLLS + TS": batch("mlls", calibrated=True, n_iter=100),
-    "BBSE + TS": batch("bbse", calibrated=True),
-    "RLLS + TS": batch("rlls", calibrated=True),
-    "MAPLS + TS": batch("mapls", calibrated=True),
-    "FMAPLS + TS": batch("fmapls", calibrated=True),
-    "EBLS + TS": batch("ebls", calibrated=True),
-    "online-FMAPLS + TS": online("online-fmapls", calibrated=True),
-    "online-EBLS + TS": online("online-ebls", calibrated=True, drift=False),
+    "MLLS + TS": batch("mlls", "TS", n_iter=100),
+    "BBSE + TS": batch("bbse", "TS"),
+    "RLLS + TS": batch("rlls", "TS"),
+    "MAPLS + TS": batch("mapls", "TS"),
+    "FMAPLS + TS": batch("fmapls", "TS"),
+    "EBLS + TS": batch("ebls", "TS"),
+    "FMAPLS + BCTS": batch("fmapls", "BCTS"),
+    "EBLS + BCTS": batch("ebls", "BCTS"),
+    "online-FMAPLS + TS": online("online-fmapls", "TS"),
+    "online-EBLS + TS": online("online-ebls", "TS", drift=False),
 }

@@ -51,7 +51,7 @@ def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int) -> dict:
     out: dict[str, dict] = {}
     for model in dict.fromkeys(c.model for c in cells):
         outputs = load(model)
-        source = know(outputs).raw
+        source = know(outputs).sources["raw"]
         for cell in (c for c in cells if c.model == model):
             samples = [draw(cell, outputs, t, n_dirichlet=n_dirichlet) for t in range(trials)]
             at = grid(len(samples[0].y))
@@ -73,7 +73,7 @@ def imagenet_online() -> dict:
 def why(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
     """KL of printed FMAPLS against iterations for several c, and against c for several numbers of iterations."""
     outputs = load(model)
-    source = know(outputs).raw
+    source = know(outputs).sources["raw"]
     cell = Cell(model, "dirichlet", 1.0)
     samples = [draw(cell, outputs, t) for t in range(trials)]
     c_of_n, steps = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16], [1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024]
@@ -106,7 +106,7 @@ def printed_with_mended_start(
 def collapse(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
     """KL of the printed online recursion against samples for several c, beside the stable form."""
     outputs = load(model)
-    source = know(outputs).raw
+    source = know(outputs).sources["raw"]
     cell = Cell(model, "dirichlet", 1.0)
     samples = [draw(cell, outputs, t) for t in range(trials)]
     at = grid(len(samples[0].y))
@@ -133,21 +133,21 @@ def intervals(trials: int = 20) -> dict:
     for ratio in CIFAR_RATIOS:
         model = f"cifar100-lt-{ratio}"
         outputs = load(model)
-        known = know(outputs)
+        source = know(outputs).sources["raw"]
         for cell in (Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)):
             hits: dict[str, list[tuple[float, float]]] = {}
             for t in range(trials):
                 s = draw(cell, outputs, t)
-                for name, (low, high) in all_intervals(known, s.proba).items():
+                for name, (low, high) in all_intervals(source, s.proba).items():
                     hits.setdefault(name, []).append(
                         (float(np.mean((low <= s.prior) & (s.prior <= high))), float(np.mean(high - low))))
             out[cell.name] = {name: np.round(np.mean(v, 0), 4).tolist() for name, v in hits.items()}
     return {"level": 0.95, "columns": ["coverage", "width"], "cells": out}
 
 
-def all_intervals(known, proba: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    estimate = rp.ebls(known.raw, proba)
-    without = rp.ebls(known.raw.prior, proba)
+def all_intervals(source: rp.Source, proba: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    estimate = rp.ebls(source, proba)
+    without = rp.ebls(source.prior, proba)
     counts = estimate.correct(proba).sum(0)
     half = 1.96 * np.sqrt(bounds.cramer_rao(estimate.prior, counts).diagonal())
     printed = (np.maximum(estimate.prior - half, 0), np.minimum(estimate.prior + half, 1))
