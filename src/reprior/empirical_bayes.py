@@ -26,7 +26,8 @@ MEAN = (1e-3, 10.0)
 @dataclass(frozen=True, slots=True)
 class Fit:
     """An EBLS iteration: `prior` (K,) the estimate, `belief` (K,) the geometric mean that the E-step uses, and the
-    fitted share prior: `log_shape` and `mean` of the ordinary classes, `mix` (3,) the proportions."""
+    fitted share prior: `log_shape` and `mean` of the ordinary classes, `mix` (3,) the proportions; `temper` is the
+    weight that the likelihood was given."""
 
     prior: Vector
     belief: Vector
@@ -35,6 +36,7 @@ class Fit:
     mean: float
     mix: Vector
     log_prior_mass: float
+    temper: float = 1.0
 
     def coordinates(self) -> Vector:
         """Return all that an iteration changes as one vector without constraints."""
@@ -63,8 +65,12 @@ def start_ebls(base: Vector) -> Fit:
     return Fit(base, base, base, 0.0, 1.0, PRIOR_MIX, 0.0)
 
 
-def m_step_ebls(stats: Counts, fit: Fit) -> Fit:
-    """Return the next fit from Σr and Σr² of one E-step."""
+def m_step_ebls(stats: Counts, fit: Fit, misfit: Vector | float = 0.0) -> Fit:
+    """Return the next fit from Σr and Σr² of one E-step.
+
+    `misfit` σ² (K,) is the variance of the classifier's own error in the log of a class's share. More rows do not
+    lessen it, so a class's evidence is tempered by β = 1/(1 + σ²·count) and is never worth more than 1/σ² rows.
+    """
     assert stats.squares is not None
     n, total = stats.counts, float(stats.n)
     expected = fit.belief * total  # the λ at which the E-step was taken
@@ -74,6 +80,9 @@ def m_step_ebls(stats: Counts, fit: Fit) -> Fit:
     exposure = np.where(above, worth, 1 - (1 - worth) * n / np.maximum(expected, 1e-300))
     log_shape, mean, mix = fit.log_shape, fit.mean, fit.mix
     ordinary = total * fit.base
+    seen = np.maximum(x, exposure * mean * ordinary)  # of a class not seen: what was to be expected
+    beta = np.ones_like(x) / (1 + misfit * seen)
+    x, exposure = beta * x, beta * exposure
     for _ in range(2):
         shape, rate = components(log_shape, mean, ordinary, total)
         log_q = gamma_evidence(x, exposure, shape, rate) + np.log(mix)[:, None]
@@ -87,10 +96,12 @@ def m_step_ebls(stats: Counts, fit: Fit) -> Fit:
     log_q = gamma_evidence(x, exposure, shape, rate) + np.log(mix)[:, None]
     log_z = log_sum_exp(log_q)
     q = np.exp(log_q - log_z)
-    share = (q * (n + shape) / (1 + rate)).sum(axis=0)  # posterior mean of λ: the estimate
-    belief = (q * np.exp(digamma(n + shape) - np.log1p(rate))).sum(axis=0)  # its geometric mean, per component
+    counts, rate = beta * n + shape, beta + rate
+    share = (q * counts / rate).sum(axis=0)  # posterior mean of λ: the estimate
+    belief = (q * np.exp(digamma(counts) - np.log(rate))).sum(axis=0)  # its geometric mean, per component
     mass = float(log_z.sum() - (x * np.log(share) - exposure * share).sum() + log_shape_prior(log_shape))
-    return Fit(share / share.sum(), belief / belief.sum(), fit.base, log_shape, mean, mix, mass)
+    temper = float(beta @ n / total)
+    return Fit(share / share.sum(), belief / belief.sum(), fit.base, log_shape, mean, mix, mass, temper)
 
 
 def components(log_shape: float, mean: float, ordinary: Vector, total: float) -> tuple[Matrix, Matrix]:
