@@ -111,7 +111,8 @@ def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode:
     spare = alpha / 2 if mode == "ever" else alpha
     weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
     low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
-    # Σ (mean − truth)²/truth · n is a weighted sum of χ²; a covariance of probability vectors is at most diag(mean)
+    # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
+    # 1/n and the quarter more are for classes with few rows, where it has a longer tail
     scaled = covariance / np.sqrt(np.outer(mean, mean))
     first, second = float(np.trace(scaled)), float((scaled**2).sum())
     c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
@@ -120,7 +121,8 @@ def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode:
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
     shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
     threshold = 2 / alpha if mode == "ever" else run_length
-    return Plan(mean, c_squared * high / n, slope, price, np.log(np.concatenate(shares)),
+    spread = 1.25 * c_squared * (mean + 1 / n) / n
+    return Plan(mean, spread, slope, price, np.log(np.concatenate(shares)),
                 math.log(threshold), mode == "monitor")  # fmt: skip
 
 
