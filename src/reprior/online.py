@@ -231,7 +231,7 @@ class OnlineFmapls:
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)
-        note = "As if the labels of the last ĉ samples had been seen: too narrow where classes are confused."
+        note = "As if the labels of the last ĉ samples had been seen: too narrow, above all where classes are confused."
         return pi * (1.0 - pi) / (state[1] + 1.0), note
 
 
@@ -268,10 +268,12 @@ class OnlineEbls:
     @cached_property
     def bank(self) -> Matrix:
         """One row a filter: prior strength, memory (0 = endless), whether it competes with the row above, weight."""
-        memories = [*((x, float(i > 0)) for i, x in enumerate(self.MEMORIES)), (0.0, 1.0)] if self.drift else []
-        ladder = [*memories, (0.0, 0.0)]
-        weight = 0.9 / (len(self.STRENGTHS) * len(ladder))
-        return np.array([(a, memory, competes, weight) for a in self.STRENGTHS for memory, competes in ladder])
+        ladder = [(0.0, 0.0, 1.0)]  # endless, and never reset
+        if self.drift:  # each memory has twice the weight of the next shorter one: that keeps quiet streams steady
+            steps = [(memory, float(i > 0), 2.0**i) for i, memory in enumerate((*self.MEMORIES, 0.0))]
+            ladder = [*steps, (0.0, 0.0, steps[-1][2])]
+        total = len(self.STRENGTHS) * sum(weight for _, _, weight in ladder) / 0.9
+        return np.array([(a, memory, competes, w / total) for a in self.STRENGTHS for memory, competes, w in ladder])
 
     @cached_property
     def layout(self) -> Layout:

@@ -342,6 +342,7 @@ class StreamTable:
             self._numbered[key] = -1
 
     def _add(self, key: Hashable) -> None:
+        key = key.item() if isinstance(key, np.generic) else key
         self._slots[key] = slot = self._free.pop()
         self._table[slot] = self._fresh
         if isinstance(key, int) and 0 <= key < 8 * len(self._table):

@@ -1,4 +1,4 @@
-"""Bytes of earlier releases stay readable: the files here were written by the release in their name, and never change."""
+"""Bytes of earlier releases stay readable: the files here were written by the release in their name."""
 
 from __future__ import annotations
 
