@@ -20,7 +20,7 @@ from reprior.solve import nonnegative_quadratic
 SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
-ENOUGH_ROWS = 10  # a class, and a thousand times that in all, to take correlations from
+ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to take correlations from
 REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
 
 
@@ -96,27 +96,19 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     from scipy.special import ndtri  # costs more to import than the whole of reprior
 
     check_number(level, "interval", "level", low=0, high=1 - 1e-9, open_low=True)
-    if estimate.target is None:
-        fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
-    source, target, n = estimate.source, estimate.target, float(estimate.n)
-    # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
-    near = (n * estimate.prior + SMOOTHING) / (n + SMOOTHING * len(estimate.prior))
-    near = np.maximum(e_step(target, near / source.prior).counts / n, 1e-12)
-    rows = local_likelihood(target, near, source.prior)
+    source, rows = estimate.source, around(estimate)
     group, share = alike(rows)
     fit = maximum(merge(rows, group, share))
-    notes, misfit = [], 0.0
+    notes, extra = [], 0.0
     if source.heldout is None:
         notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
     else:
-        moved = refit(*source.heldout, fit.shares[group] * share, source.prior)
-        error = np.bincount(group, moved) - fit.shares
-        misfit = float(np.mean(error**2 / fit.variances))
-        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + misfit):.2f}.")
-    if n < len(near):
-        notes.append(f"Few rows: {n:.0f} for {len(near)} classes.")
+        extra = misfit(fit, *source.heldout, source.prior, group, share)
+        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + extra):.2f}.")
+    if rows.n < len(group):
+        notes.append(f"Few rows: {rows.n:.0f} for {len(group)} classes.")
     notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
-    lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + misfit), n=n)
+    lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + extra), n=rows.n)
     single = np.bincount(group)[group] == 1
     # what a group of classes has together, any one of them may have alone, or not at all
     return Interval(np.where(single, lower[group], 0.0), upper[group], level=level, note=" ".join(notes))
@@ -158,6 +150,17 @@ class Fit:
     variances: Vector
     slopes: Vector
     inflation: Vector
+
+
+def around(estimate: PriorEstimate) -> LocalLikelihood:
+    """Return the log-likelihood of an estimate's target rows next to it."""
+    if estimate.target is None:
+        fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
+    n, source_prior = float(estimate.n), estimate.source.prior
+    # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
+    near = (n * estimate.prior + SMOOTHING) / (n + SMOOTHING * len(source_prior))
+    near = np.maximum(e_step(estimate.target, near / source_prior).counts / n, 1e-12)
+    return local_likelihood(estimate.target, near, source_prior)
 
 
 def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> LocalLikelihood:
@@ -204,10 +207,12 @@ def maximum(rows: LocalLikelihood) -> Fit:
     n, k, scale = rows.n, len(rows.prior), rows.scale
     inverse_scale = 1 / scale
     for ridge in (1e-6, 1e-4, 1e-2):  # a pull to the estimate, as much as too few rows demand
-        h = rows.correlation + ridge * np.eye(k)
-        penalised = h + 100 * n * np.outer(inverse_scale, inverse_scale)  # holds Σπ at 1
+        h = rows.correlation.copy()
+        h.flat[:: k + 1] += ridge
+        penalised = np.outer(inverse_scale, 100 * n * inverse_scale)  # holds Σπ at 1
+        penalised += h
         b = penalised @ (scale * rows.prior) + (rows.gradient - n) * inverse_scale
-        x = nonnegative_quadratic(penalised, b, rows.prior > 0)
+        x = nonnegative_quadratic(penalised, b, rows.prior > 1e-3 / n)
         if x is not None and abs(x @ inverse_scale - 1) < 0.05:
             break
     else:
@@ -239,6 +244,20 @@ def inverse(h: Matrix) -> Matrix:
 
     half, _ = dpotri(dpotrf(h, lower=True, clean=True)[0], lower=True, overwrite_c=True)
     return np.asarray(half + np.tril(half, -1).T)
+
+
+def misfit(
+    fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None
+) -> float:
+    """Return φ: the classifier's error on labelled rows reweighted to the fitted shares, in units of their variance.
+
+    `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class.
+    """
+    shares = fit.shares if group is None or share is None else fit.shares[group] * share
+    error = refit(proba, y, shares, source_prior)
+    if group is not None:
+        error = np.bincount(group, error).astype(np.float64, copy=False)
+    return float(np.mean((error - fit.shares) ** 2 / fit.variances))
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

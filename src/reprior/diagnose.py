@@ -1,0 +1,260 @@
+"""Does the method apply: is there a shift, is it label shift, can classes be told apart, are outputs calibrated?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_number, check_source
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior.blocks import Blocks, as_blocks, e_step
+from reprior.bounds import Fit, LocalLikelihood, around, maximum, misfit
+from reprior.em import ebls
+
+ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
+DIRECTIONS = 16  # of the log-odds that the label-shift test looks along
+OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the rows say about the method's assumptions; `str()` gives it in sentences.
+
+    `shift_p` and `label_shift_p` are p-values of "nothing has shifted" and of "only the class shares have"; None where
+    no held-out rows were there to tell. `confused` lists (class, class, correlation), worst first, and
+    `smallest_singular_value` is that of the column-normalised confusion matrix. `worth` is how many labelled rows would
+    tell as much about the shares, `heldout_worth` how many rows the held-out ones are worth after reweighting,
+    `overconfidence` mean confidence minus accuracy on them with `overconfidence_se`, `accuracy` what they predict for
+    the target as (uncorrected, corrected). `alpha` is the level at which the sentences decide.
+    """
+
+    estimate: PriorEstimate
+    shift_p: float
+    label_shift_p: float | None
+    confused: tuple[tuple[str, str, float], ...]
+    smallest_singular_value: float | None
+    worth: float
+    heldout_worth: float | None
+    overconfidence: float | None
+    overconfidence_se: float | None
+    accuracy: tuple[float, float] | None
+    alpha: float
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the class shares, or something else, differ from the source."""
+        return self.shift_p < self.alpha or (self.label_shift_p is not None and self.label_shift_p < self.alpha)
+
+    @property
+    def applies(self) -> bool | None:
+        """Whether a change of class shares explains the outputs; None if no held-out rows were there to tell."""
+        return None if self.label_shift_p is None else self.label_shift_p >= self.alpha
+
+    def __str__(self) -> str:
+        return "\n".join(sentences(self))
+
+
+def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
+    """Return whether label-shift correction applies to `proba` (n, K), from a `Source` or class counts (K,).
+
+    Most answers need the held-out rows of `summarize`. `estimate` is the one to judge; without it `ebls` makes one.
+
+    >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
+    No shift found (p = 0.27).
+    Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`.
+    ...
+    """
+    known = check_source(source, "diagnose")
+    level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
+    target = as_blocks(proba, known, "diagnose")
+    made = ebls(known, target) if estimate is None else estimate
+    rows = around(made)
+    fit = maximum(rows)
+    sample = some_rows(target, made.n)
+    spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
+    label_shift_p = heldout_worth = gap = gap_se = accuracy = None
+    if known.heldout is not None:
+        label_shift_p = label_shift_p_value(sample, *known.heldout, rows, fit, known.prior)
+        heldout_worth, accuracy = reweighted(*known.heldout, made)
+        gap, gap_se = overconfidence(*known.heldout)
+    return Diagnosis(
+        estimate=made, shift_p=shift_p_value(target, sample, known), label_shift_p=label_shift_p,
+        confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
+        worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
+        accuracy=accuracy, alpha=level,
+    )  # fmt: skip
+
+
+def some_rows(target: Blocks, n: float) -> Matrix:
+    """Return rows (m, K) spread evenly over the target, enough to test with."""
+    stride = max(1, int(n) // (ENOUGH_ROWS * max(1000, target.n_classes)))
+    return np.concatenate(target.map_sum(lambda block: [block[::stride].copy()]))
+
+
+def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
+    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores over the classes.
+
+    The scores are correlated; the sum is compared with a scaled χ² of the same mean and variance (Satterthwaite).
+    """
+    from scipy.special import chdtrc
+
+    n_classes = target.n_classes
+    whole = e_step(target, np.ones(n_classes))
+    reference, n_reference = source.prior, np.inf
+    if source.heldout is not None:
+        reference, n_reference = source.heldout[0].mean(axis=0), len(source.heldout[0])
+    # all rows together: where a class is rare, a sample's own variance goes with its mean
+    centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
+    centred = centred - centred.mean(axis=0)
+    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), 1e-30))
+    centred /= deviation
+    correlation = centred.T @ centred / len(centred)
+    error = deviation * np.sqrt(1 / whole.n + 1 / n_reference)
+    squares = float((((whole.counts / whole.n - reference) / error) ** 2).sum())
+    scale = float((correlation**2).sum()) / n_classes
+    return float(chdtrc(n_classes / scale, squares / scale))
+
+
+def features(proba: Matrix) -> Matrix:
+    """Return what the label-shift test looks at (n, 2 + DIRECTIONS): confidence, entropy, and waves of the log-odds."""
+    n_classes = proba.shape[1]
+    log_odds = np.log(np.maximum(proba, 1e-6))
+    entropy = -(proba * log_odds).sum(axis=1) / np.log(n_classes)
+    log_odds -= log_odds.mean(axis=1, keepdims=True)
+    rng = np.random.default_rng(0)  # any directions do, as long as they are always the same
+    # a wave should turn about once over the spread of log-odds, whatever K is
+    directions = rng.normal(size=(n_classes, DIRECTIONS)) * (0.5 / np.sqrt(n_classes))
+    waves = np.cos(log_odds @ directions + rng.uniform(0, 2 * np.pi, DIRECTIONS))
+    return np.column_stack([proba.max(axis=1), entropy, waves])
+
+
+def label_shift_p_value(
+    sample: Matrix, heldout: Matrix, y: Labels, rows: LocalLikelihood, fit: Fit, source_prior: Vector
+) -> float:
+    """Return the p-value of "held-out rows, reweighted to the fitted shares, have the target's outputs".
+
+    Features are first cleared of what the shares themselves explain: e = h − Gβ with Gᵀe = 0 has, under label shift,
+    mean zero in every class, so an error in the shares moves the test only to second order.
+    """
+    from scipy.special import fdtrc
+
+    n_classes, m = len(source_prior), len(sample)
+    weights = rows.prior / source_prior
+
+    def scores(proba: Matrix) -> Matrix:
+        return np.asarray(proba / source_prior / (proba @ weights)[:, None])
+
+    g, h = scores(sample), features(sample)
+    centre = h.mean(axis=0)
+    gram = g.T @ g
+    gram.flat[:: n_classes + 1] *= 1 + 1e-3
+    beta = np.linalg.solve(gram + 1e-9 * np.eye(n_classes), g.T @ (h - centre))
+    here = h - centre - g @ beta
+    # rows unlike any of the target would dominate through G; nothing is known out there
+    there = np.clip(features(heldout) - centre - scores(heldout) @ beta, here.min(axis=0), here.max(axis=0))
+    counts = np.bincount(y, minlength=n_classes)
+    seen = counts > 0
+    means = np.zeros((n_classes, h.shape[1]))
+    np.add.at(means, y, there)
+    means[seen] /= counts[seen, None]
+    means[~seen] = there.mean(axis=0)
+    gap = here.mean(axis=0) - fit.shares @ means
+    # three sources of error: the target's rows, the held-out rows of each class, and the shares
+    error = np.cov(here.T) / m / (1 - min(0.9, n_classes / m))
+    inside = there - means[y]
+    pooled = inside.T @ inside / max(1, len(y) - seen.sum())
+    trust = counts / (counts + 10.0)  # a class of few rows borrows its spread from all
+    own = (fit.shares**2 * trust / np.maximum(counts - 1, 1))[y] / counts[y]
+    error += (inside * own[:, None]).T @ inside
+    error += pooled * float((fit.shares**2 * (1 - trust) / np.maximum(counts, 1)).sum())
+    error += pooled * float((fit.shares[~seen] ** 2).sum())
+    loose = means - fit.shares @ means
+    widened = fit.variances * (1 + misfit(fit, heldout, y, source_prior))
+    error += (loose * np.minimum(widened, 1.0)[:, None]).T @ loose
+    effective = 1 / float((fit.shares[seen] ** 2 / counts[seen]).sum())
+
+    def p_value(part: slice) -> float:
+        size, axes = np.linalg.eigh(error[part, part])
+        kept = size > 1e-6 * size.max()
+        statistic, df = float(((axes.T @ gap[part])[kept] ** 2 / size[kept]).sum()), int(kept.sum())
+        return float(fdtrc(df, max(3.0, effective - df), statistic / df))
+
+    # few features find a plain loss of confidence, many find what confidence hides; Bonferroni for the two
+    return min(1.0, 2 * min(p_value(slice(0, 2)), p_value(slice(2, None))))
+
+
+def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:
+    """Return what the held-out rows, reweighted to the estimate, are worth, and their accuracy (before, after)."""
+    counts = np.bincount(y, minlength=len(estimate.prior))
+    weight = (estimate.prior / np.maximum(counts, 1))[y]
+    weight = weight / weight.sum()
+    before = float(weight @ (heldout.argmax(axis=1) == y))
+    after = float(weight @ ((heldout * estimate.weights).argmax(axis=1) == y))
+    return 1 / float(weight @ weight), (before, after)
+
+
+def overconfidence(heldout: Matrix, y: Labels) -> tuple[float, float]:
+    """Return mean confidence minus accuracy of labelled rows, and its standard error if they are calibrated."""
+    confidence = heldout.max(axis=1)
+    error = np.sqrt(np.mean(confidence * (1 - confidence)) / len(y))
+    return float(np.mean(confidence) - np.mean(heldout.argmax(axis=1) == y)), float(max(error, 1e-12))
+
+
+def smallest_singular_value(source: Source) -> float | None:
+    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer."""
+    if source.confusion is None:
+        return None
+    columns = source.confusion.sum(axis=0)
+    return float(np.linalg.svd(source.confusion[:, columns > 0] / columns[columns > 0], compute_uv=False)[-1])
+
+
+def confused_pairs(rows: LocalLikelihood, classes: tuple[str, ...] | None) -> tuple[tuple[str, str, float], ...]:
+    """Return the pairs of classes that the rows hardly tell apart, worst first, ten at most."""
+    a, b = np.nonzero(np.triu(rows.correlation, 1) > OVERLAP)
+    worst = np.argsort(-rows.correlation[a, b], kind="stable")[:10]
+    return tuple(
+        (classes[i] if classes else str(i), classes[j] if classes else str(j), float(rows.correlation[i, j]))
+        for i, j in zip(a[worst], b[worst], strict=True)
+    )
+
+
+def sentences(found: Diagnosis) -> list[str]:
+    """Return the diagnosis in plain sentences."""
+    said = []
+    if found.shift_p < found.alpha:
+        said.append(f"The outputs have shifted against the source (p = {found.shift_p:.2g}).")
+    else:
+        said.append(f"No shift found (p = {found.shift_p:.2g}).")
+    if found.label_shift_p is None:
+        said.append(
+            "Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`."
+        )
+    elif found.applies:
+        said.append(f"New class shares alone explain the outputs (p = {found.label_shift_p:.2g}).")
+    else:
+        said.append(
+            f"New class shares alone do NOT explain the outputs (p = {found.label_shift_p:.2g}): the inputs look "
+            "different within classes, or a class is new. Check the data before using estimate or correction."
+        )
+    if found.confused:
+        pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
+        said.append(f"Hard to tell apart: {pairs}. Their shares are less certain than their sum.")
+    if found.smallest_singular_value is not None and found.smallest_singular_value < 0.05:
+        said.append(
+            f"The confusion matrix is nearly singular ({found.smallest_singular_value:.2g}): avoid bbse and rlls."
+        )
+    if found.overconfidence is not None and found.overconfidence_se is not None:
+        size, how = f"{abs(found.overconfidence):.1%}", "over" if found.overconfidence > 0 else "under"
+        if abs(found.overconfidence) > 3 * found.overconfidence_se:
+            said.append(f"On held-out rows the classifier is {how}confident by {size}: calibrate it first.")
+        else:
+            said.append(f"On held-out rows confidence matches accuracy to {size}.")
+    n = found.estimate.n
+    said.append(f"The {n:.0f} rows tell as much about the shares as about {found.worth:.0f} labelled ones would.")
+    if found.accuracy is not None and found.heldout_worth is not None:
+        before, after = found.accuracy
+        text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
+        said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
+    return said
