@@ -197,9 +197,14 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         const double mass = likelihood(job, row, NULL, l, &unused);
         if (isnan(mass)) return row;
         state[N] += 1.0;
+        const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
         double evidence = weights[filters] * mass;
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width;
+            for (Py_ssize_t i = 0; next && i < width; i += 8) {
+                __builtin_prefetch(next + (m - state) + i, 1);
+                __builtin_prefetch(next + (s - state) + i, 1);
+            }
             v8 sum = {0};
             for (Py_ssize_t i = 0; i < width; i += 8) sum += LOAD(l + i) * LOAD(m + i);
             z[f] = total(sum);
@@ -378,9 +383,10 @@ static int take_table(Buffers *buffers, Job *job, PyObject *table, PyObject *slo
 }
 
 /* Learn every row, or none: a bad row late in a block puts back what was changed. Rows of a table are looked at
- * beforehand while a second look at them is cheap; a larger block keeps a log of the states it changes. */
+ * beforehand while a second look at them is cheap; a larger block of small states keeps a log of those it changes. */
 static Py_ssize_t learn(Job *job, Py_ssize_t (*kernel)(Job *), Py_ssize_t extra) {
-    const int keyed = job->slots != NULL, log = keyed && job->n * job->k > LOG_FROM, undo = job->n > 1 && !keyed;
+    const int keyed = job->slots != NULL, undo = job->n > 1 && !keyed;
+    const int log = keyed && job->n * job->k > LOG_FROM && job->size < 4 * job->k;
     const size_t state = (size_t)job->size * sizeof(double);
     const Py_ssize_t scratch = 2 * job->width + extra, room = scratch + (undo ? job->size : 0);
     const Py_ssize_t most = job->n < job->states ? job->n : job->states;
