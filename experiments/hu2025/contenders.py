@@ -10,8 +10,8 @@ from outputs import Outputs
 from scipy.optimize import minimize
 
 import reprior as rp
-from reprior import Source, calibrate
-from reprior.calibrate import Calibrator
+from reprior import Source, calibrate, select
+from reprior.select import Pipeline
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
@@ -25,7 +25,8 @@ class Known:
     """
 
     sources: dict[str, Source]
-    calibrators: dict[str, Calibrator]
+    calibrators: dict[str, Callable[[np.ndarray], np.ndarray]]
+    pipelines: dict[str, Pipeline]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,10 @@ def know(outputs: Outputs) -> Known:
     rows, y = outputs.held_out, outputs.y_held_out
     calibrators = {"TS": calibrate.temperature(rows, y), "BCTS": calibrate.bias_corrected(rows, y, ridge=10)}
     sources = {name: rp.summarize(c(rows), y) for name, c in calibrators.items()}
-    return Known({"raw": rp.summarize(rows, y, prior=outputs.counts), **sources}, calibrators)
+    sources["raw"] = rp.summarize(rows, y, prior=outputs.counts)
+    pipelines = {"default": select.pipeline(rows, y, counts=outputs.counts),
+                 "FMAPLS": select.pipeline(rows, y, counts=outputs.counts, method="fmapls")}
+    return Known(sources, calibrators | {name: p.calibrate for name, p in pipelines.items()}, pipelines)
 
 
 def batch(method: str, use: str = "raw", *, c_of_n: float | None = None, **options: object) -> Contender:
@@ -69,6 +73,14 @@ def online(method: str, use: str = "raw", **options: object) -> Contender:
         stream = rp.Stream(method, known.sources[use], **options)
         stream.learn_many(target.rows[use])
         return Guess(stream.prior, stream.prior / known.sources[use].prior, use)
+    return run
+
+
+def pipeline(use: str) -> Contender:
+    def run(known: Known, target: Target) -> Guess:
+        p = known.pipelines[use]  # its `estimate`, on rows that it has calibrated already
+        found = rp.estimate(p.source, target.rows[use], p.method, **p.options)
+        return Guess(found.prior, found.weights, use)
     return run
 
 
@@ -132,7 +144,8 @@ CONTENDERS: dict[str, Contender] = {
     "FMAPLS + TS": batch("fmapls", "TS"),
     "EBLS + TS": batch("ebls", "TS"),
     "FMAPLS + BCTS": batch("fmapls", "BCTS"),
-    "EBLS + BCTS": batch("ebls", "BCTS"),
+    "default pipeline": pipeline("default"),
+    "default pipeline with FMAPLS": pipeline("FMAPLS"),
     "online-FMAPLS + TS": online("online-fmapls", "TS"),
     "online-EBLS + TS": online("online-ebls", "TS", drift=False),
 }
