@@ -21,6 +21,7 @@ SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out befo
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to take correlations from
+FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
 
 
@@ -152,15 +153,21 @@ class Fit:
     inflation: Vector
 
 
-def around(estimate: PriorEstimate) -> LocalLikelihood:
-    """Return the log-likelihood of an estimate's target rows next to it."""
+def around(estimate: PriorEstimate, *, rounds: int = 4) -> LocalLikelihood:
+    """Return the log-likelihood of an estimate's target rows next to it, or next to its maximum if that is far away."""
     if estimate.target is None:
         fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
-    n, source_prior = float(estimate.n), estimate.source.prior
-    # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
-    near = (n * estimate.prior + SMOOTHING) / (n + SMOOTHING * len(source_prior))
-    near = np.maximum(e_step(estimate.target, near / source_prior).counts / n, 1e-12)
-    return local_likelihood(estimate.target, near, source_prior)
+    n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
+    while True:
+        # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
+        near = (n * near + SMOOTHING) / (n + SMOOTHING * len(near))
+        near = np.maximum(e_step(estimate.target, near / source_prior).counts / n, 1e-12)
+        rows = local_likelihood(estimate.target, near, source_prior)
+        fit = maximum(rows)
+        rounds -= 1
+        if not rounds or np.mean((fit.shares - near) ** 2 / fit.variances) < FAR:
+            return rows
+        near = fit.shares
 
 
 def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> LocalLikelihood:
@@ -174,7 +181,7 @@ def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> Loc
     gram /= root
     gram /= root[:, None]
     np.fill_diagonal(gram, 1.0)
-    scale = np.sqrt(np.maximum(stats.squares, 1e-12)) / prior  # √I_jj; a class that no row resembles has next to none
+    scale = np.maximum(np.sqrt(stats.squares) / prior, 1e-3)  # √I_jj; next to none for a class that no row resembles
     return LocalLikelihood(prior, stats.counts / prior, scale, gram, float(stats.n))
 
 

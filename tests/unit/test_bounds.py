@@ -1,0 +1,193 @@
+"""The printed bounds against their matrices, and intervals where they are easy to get wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior import bounds
+from reprior.blocks import ArrayBlocks, e_step, information
+
+
+def printed_bound(prior, mass):
+    """Eq. 13 and 14 as they stand: a (K − 1)-dimensional matrix, inverted."""
+    scaled = mass / prior**2
+    return np.linalg.inv(np.diag(scaled[:-1]) + scaled[-1])
+
+
+def test_batch_bound_is_the_inverse_of_the_printed_matrix():
+    prior, counts, alpha = np.array([0.4, 0.3, 0.2, 0.1]), np.array([41.0, 27.0, 22.0, 10.0]), np.array([1, 2, 3, 1.5])
+    bound = bounds.cramer_rao(prior, counts, alpha=alpha)
+    expected = printed_bound(prior, alpha - 1 + counts)
+    np.testing.assert_allclose(bound.to_array()[:-1, :-1], expected, rtol=1e-10)
+    np.testing.assert_allclose(bound.diagonal()[:-1], np.diag(expected), rtol=1e-10)
+    assert bound.diagonal()[-1] == pytest.approx(expected.sum())  # π_K = 1 − Σ π_i
+
+
+def test_batch_bound_does_not_depend_on_the_last_class_as_appendix_b_would():
+    prior, counts = np.array([0.5, 0.3, 0.2]), np.array([500.0, 300.0, 200.0])
+    np.testing.assert_allclose(
+        bounds.cramer_rao(prior[::-1], counts[::-1]).diagonal()[::-1], bounds.cramer_rao(prior, counts).diagonal()
+    )
+    without_n = printed_bound(prior, np.array([500.0, 300.0, 0.2]))  # E f_K where N·E f_K belongs
+    assert without_n[0, 0] > 1.9 * bounds.cramer_rao(prior, counts).diagonal()[0]
+
+
+def test_online_bound_is_the_inverse_of_the_printed_matrix():
+    prior, seen, alpha = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.35, 0.2]), np.array([10.0, 6.0, 4.0])
+    bound = bounds.cramer_rao_online(prior, seen, alpha=alpha, gamma=0.7, label=1)
+    expected = printed_bound(prior, alpha - 1 + 0.3 * np.array([0, 1, 0]) + 0.7 * seen)
+    np.testing.assert_allclose(bound.to_array()[:-1, :-1], expected, rtol=1e-10)
+
+
+def test_implicit_matrix_works_without_forming_it():
+    k = 10_000
+    prior = rp.simulate.long_tail(k, 0.1)
+    bound = bounds.cramer_rao(prior, prior * 1e6)
+    x = np.random.default_rng(0).normal(size=(k, 2))
+    product = bound @ x
+    a = prior / 1e6
+    np.testing.assert_allclose(product, a[:, None] * x - np.outer(a, a @ x) / a.sum(), rtol=1e-9)
+    np.testing.assert_allclose(bound @ x[:, 0], product[:, 0])
+    np.testing.assert_allclose(bound @ np.ones(k), 0, atol=1e-18)  # shares sum to one
+    small = bounds.cramer_rao(prior[:5], prior[:5] * 100)
+    np.testing.assert_allclose(small @ np.eye(5), small.to_array())
+
+
+def test_no_bound_where_the_printed_mass_is_not_positive():
+    with pytest.raises(rp.InputError, match="cramer_rao: `counts` must leave every class a positive"):
+        bounds.cramer_rao([0.5, 0.5], [3.0, 0.2], alpha=0.5)
+
+
+def test_information_is_the_sum_over_rows_whatever_the_blocks(monkeypatch):
+    problem = make_problem(k=6, n=3000)
+    weights = problem.target_prior / problem.source_prior
+    g = problem.proba / problem.source_prior / (problem.proba @ weights)[:, None]
+    for size in (1 << 12, 1 << 19):
+        monkeypatch.setattr("reprior.blocks.BLOCK_BYTES", size)
+        found = information(ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior)
+        np.testing.assert_allclose(found, g.T @ g, rtol=1e-10)
+
+
+def test_variances_equal_the_inverse_information_on_the_simplex():
+    problem = make_problem(k=5, n=4000, alpha=20)
+    estimate = rp.mlls(problem.source_prior, problem.proba)
+    rows = bounds.around(estimate)
+    fit = bounds.maximum(rows)
+    np.testing.assert_allclose(fit.shares, estimate.prior, atol=1e-5)
+    inverse = np.linalg.inv(information(estimate.target, estimate.prior, problem.source_prior))
+    total = inverse.sum(axis=1)
+    np.testing.assert_allclose(fit.variances, np.diag(inverse) - total**2 / total.sum(), rtol=0.01)
+
+
+def test_classes_at_zero_get_the_variance_they_would_have_alone():
+    rng = np.random.default_rng(0)
+    g = rng.gamma(1.0, size=(50, 4))
+    gram = g.T @ g
+    scale = np.sqrt(np.diag(gram))
+    prior = np.array([0.5, 0.3, 0.2, 1e-12])
+    gradient = gram @ np.array([0.5, 0.3, 0.2, -0.4]) - gram @ prior + 50  # pulls the last class below zero
+    fit = bounds.maximum(bounds.LocalLikelihood(prior, gradient, scale, gram / np.outer(scale, scale), 50.0))
+    assert fit.shares[3] == 0
+    assert fit.slopes[3] > 0
+    inverse = np.linalg.inv(gram)
+    total = inverse.sum(axis=1)
+    assert fit.variances[3] == pytest.approx((np.diag(inverse) - total**2 / total.sum())[3], rel=1e-3)
+
+
+def test_estimates_of_one_target_share_an_interval_because_it_is_centred_on_the_likelihood():
+    problem = make_problem(k=5, n=4000)
+    likely, shrunk = (f(problem.source_prior, problem.proba) for f in (rp.mlls, rp.mapls))
+    assert np.abs(likely.prior - shrunk.prior).max() > 0.02
+    for a, b in zip(likely.interval(), shrunk.interval(), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.004)
+
+
+def test_interval_lies_inside_the_unit_interval_and_grows_with_the_level():
+    problem = make_problem(k=8, n=200)
+    estimate = rp.ebls(problem.source, problem.proba)
+    narrow, wide = estimate.interval(0.8), estimate.interval(0.99)
+    assert narrow.level == 0.8
+    for lower, upper in (narrow, wide):
+        assert (lower >= 0).all()
+        assert (upper <= 1).all()
+        assert (lower <= upper).all()
+    assert (wide.upper >= narrow.upper).all()
+    assert (wide.lower <= narrow.lower).all()
+
+
+def test_a_class_no_row_resembles_ends_at_a_few_rows():
+    proba = np.repeat([[0.98, 0.02, 0.0], [0.02, 0.98, 0.0]], 500, axis=0)
+    lower, upper = rp.mlls([1, 1, 1], proba).interval(0.95)
+    assert lower[2] == 0
+    assert upper[2] == pytest.approx(1.96**2 / 1000, rel=0.05)
+    assert (lower[:2] > 0.4).all()
+
+
+def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_together():
+    problem = make_problem(k=3, n=2000)
+    twins = np.column_stack([problem.proba[:, :2], problem.proba[:, 2] * 0.25, problem.proba[:, 2] * 0.75])
+    prior = np.append(problem.source_prior[:2], problem.source_prior[2] * np.array([0.25, 0.75]))
+    source = rp.Source(prior, classes=("a", "b", "c", "d"))
+    found = rp.ebls(source, twins).interval()
+    assert "c, d cannot be told apart" in found.note
+    assert (found.lower[2:] == 0).all()
+    merged = rp.ebls(problem.source_prior, problem.proba).interval()
+    np.testing.assert_allclose(found.upper[2:], merged.upper[2], rtol=0.05)
+    np.testing.assert_allclose(found.upper[:2], merged.upper[:2], rtol=0.05)
+    assert np.isfinite(found.upper).all()
+
+
+def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
+    problem = make_problem(k=5, n=300)
+    with_labels = rp.ebls(problem.source, problem.proba)
+    without = replace(with_labels, source=replace(with_labels.source, heldout=None))
+    assert "Optimistic" in without.interval().note
+    assert "misfit on held-out rows widens it" in with_labels.interval().note
+    width = [np.subtract(*reversed(e.interval())).sum() for e in (without, with_labels)]
+    assert width[1] > width[0]
+    assert "Few rows: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
+
+
+def test_misfit_of_a_distorted_classifier_is_found():
+    problem = make_problem(k=5, n=3000)
+    heldout, y = problem.source.heldout
+
+    def phi(power):
+        bent = heldout**power / (heldout**power).sum(axis=1, keepdims=True)
+        target = problem.proba**power / (problem.proba**power).sum(axis=1, keepdims=True)
+        source = rp.summarize(bent, y)
+        fit = bounds.maximum(bounds.around(rp.mlls(source, target)))
+        return bounds.misfit(fit, bent, y, source.prior)
+
+    assert phi(0.4) > 2 * phi(1.0)
+
+
+def test_refit_returns_the_prior_where_rows_are_certain():
+    y = np.array([0, 0, 0, 1, 2, 2])
+    found = bounds.refit(np.eye(3)[y], y, np.array([0.2, 0.5, 0.3]), np.full(3, 1 / 3))
+    np.testing.assert_allclose(found, [0.2, 0.5, 0.3])
+
+
+def test_every_other_row_gives_nearly_the_same_information():
+    problem = make_problem(k=5, n=30_000)
+    args = ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior
+    assert e_step(args[0], np.ones(5)).n > bounds.ENOUGH_ROWS * 1000 * 2
+    rows, full = bounds.local_likelihood(*args), information(*args)
+    np.testing.assert_allclose(rows.correlation * np.outer(rows.scale, rows.scale), full, rtol=0.15)
+    np.testing.assert_allclose(rows.scale**2, np.diag(full), rtol=1e-9)
+
+
+@pytest.mark.parametrize("level", [0, 1, 1.5, -0.1, "high"])
+def test_levels_outside_the_open_unit_interval_are_refused(level):
+    problem = make_problem()
+    with pytest.raises(rp.InputError, match="interval: `level` must be a number"):
+        rp.ebls(problem.source, problem.proba).interval(level)
+
+
+def test_an_estimate_without_rows_says_so():
+    problem = make_problem()
+    with pytest.raises(rp.InputError, match="interval: `estimate` must carry its target rows"):
+        replace(rp.ebls(problem.source, problem.proba), target=None).interval()

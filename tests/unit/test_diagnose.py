@@ -1,0 +1,128 @@
+"""What `diagnose` says about clean, shifted, foreign and confused data."""
+
+import numpy as np
+import pytest
+
+import reprior as rp
+from reprior.blocks import ArrayBlocks
+from reprior.diagnose import diagnose, shift_p_value, smallest_singular_value, some_rows
+
+MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
+UNIFORM = np.full(5, 0.2)
+
+
+def outputs(x):
+    logits = x @ MEANS[:5].T - 0.5 * (MEANS[:5] ** 2).sum(axis=1)
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return proba / proba.sum(axis=1, keepdims=True)
+
+
+def draw(prior, n, seed, *, unknown=0.0, blur=1.0):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(5, n, p=prior)
+    x = MEANS[np.where(rng.random(n) < unknown, 5, y)] + blur * rng.normal(size=(n, 5))
+    return outputs(x), y
+
+
+@pytest.fixture(scope="module")
+def source():
+    return rp.summarize(*draw(UNIFORM, 1500, 1), classes=tuple("abcde"))
+
+
+def test_no_shift(source):
+    found = diagnose(source, draw(UNIFORM, 2000, 2)[0])
+    assert not found.shifted
+    assert found.applies
+    assert "No shift found" in str(found)
+
+
+def test_label_shift_is_found_and_recognised(source):
+    proba, y = draw([0.5, 0.2, 0.15, 0.1, 0.05], 2000, 3)
+    found = diagnose(source, proba)
+    assert found.shift_p < 1e-6
+    assert found.applies
+    assert "New class shares alone explain the outputs" in str(found)
+    before, after = found.accuracy
+    assert after >= before
+    assert after == pytest.approx(np.mean(found.estimate.correct(proba).argmax(axis=1) == y), abs=0.06)
+    assert found.heldout_worth < 1500
+
+
+@pytest.mark.parametrize("how", [{"unknown": 0.15}, {"blur": 1.5}])
+def test_what_is_not_label_shift_is_refused(source, how):
+    found = diagnose(source, draw([0.4, 0.2, 0.2, 0.1, 0.1], 3000, 4, **how)[0])
+    assert found.applies is False
+    assert found.shifted
+    assert "do NOT explain" in str(found)
+
+
+def test_without_heldout_rows_it_says_what_it_cannot_tell():
+    found = diagnose(UNIFORM, draw(UNIFORM, 1000, 5)[0])
+    assert found.applies is None
+    assert found.accuracy is None
+    assert found.overconfidence is None
+    assert "cannot be told without held-out labelled rows" in str(found)
+
+
+def test_twins_are_named_and_the_confusion_is_singular():
+    (held, y), (target, _) = draw(UNIFORM, 1500, 6), draw(UNIFORM, 1000, 7)
+    half = np.where(np.random.default_rng(0).random(len(y)) < 0.5, y, np.where(y == 4, 5, y))
+
+    def twinned(p):
+        return np.column_stack([p[:, :4], p[:, 4] / 2, p[:, 4] / 2])
+
+    source = rp.summarize(twinned(held), half, classes=("a", "b", "c", "d", "left", "right"))
+    found = diagnose(source, twinned(target))
+    assert found.confused[0][:2] == ("left", "right")
+    assert found.confused[0][2] > 0.999
+    assert smallest_singular_value(source) < 0.05
+    assert "left and right" in str(found)
+
+
+def test_overconfidence_is_measured(source):
+    held, y = source.heldout
+    sharp = held**3 / (held**3).sum(axis=1, keepdims=True)
+    found = diagnose(rp.summarize(sharp, y), sharp)
+    assert found.overconfidence > 3 * found.overconfidence_se
+    assert "overconfident" in str(found)
+    calm = diagnose(source, held)
+    assert abs(calm.overconfidence) < 3 * calm.overconfidence_se
+
+
+def test_worth_is_near_n_for_a_sure_classifier_and_less_for_an_unsure_one(source):
+    proba = draw(UNIFORM, 1000, 8)[0]
+    soft = 0.3 * proba + 0.7 * UNIFORM
+    sure = np.eye(5)[proba.argmax(axis=1)] * 0.99 + 0.002
+    worth = [diagnose(UNIFORM, p).worth for p in (soft, proba, sure)]
+    assert worth[0] < worth[1] < worth[2] <= 1000
+    assert worth[2] > 900
+
+
+def test_an_estimate_can_be_judged(source):
+    proba = draw(UNIFORM, 500, 9)[0]
+    estimate = rp.mlls(source, proba)
+    assert diagnose(source, proba, estimate=estimate).estimate is estimate
+
+
+def test_p_values_of_the_shift_test_are_uniform_enough(source):
+    found = [
+        shift_p_value(ArrayBlocks(proba), proba, rp.Source(UNIFORM))
+        for proba in (draw(UNIFORM, 300, seed)[0] for seed in range(100, 300))
+    ]
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.1
+    assert 0.4 < np.mean(found) < 0.6
+
+
+def test_sampled_rows_cover_the_target():
+    blocks = ArrayBlocks(draw(UNIFORM, 20_000, 10)[0])
+    rows = some_rows(blocks, 20_000)
+    assert 10_000 <= len(rows) <= 10_010
+    np.testing.assert_array_equal(rows[0], blocks.array[0])
+    assert (rows[-1] == blocks.array[-20:]).all(axis=1).any()
+
+
+def test_bad_input_is_refused(source):
+    with pytest.raises(rp.InputError, match="diagnose: `proba` must have 5 columns"):
+        diagnose(source, np.full((3, 4), 0.25))
+    with pytest.raises(rp.InputError, match="diagnose: `alpha` must be a number above 0"):
+        diagnose(source, np.full((3, 5), 0.2), alpha=0)
