@@ -7,6 +7,7 @@ import inspect
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,23 @@ def test_the_environment_can_turn_it_off() -> None:
         assert off[:2] == ["False", "reference"]
         assert on[:2] == ["True", "native"]
         np.testing.assert_allclose(np.array(off[2:], float), np.array(on[2:], float), rtol=1e-12)
+
+
+def test_a_zero_with_a_sign_is_a_zero() -> None:
+    for k in (3, 8, 11):
+        source, rows = draw(k, 5)
+        rows[:, 1] = 0.0
+        rows /= rows.sum(axis=1, keepdims=True)
+        signed = np.where(rows == 0.0, -0.0, rows)
+        method = OnlineFmapls(source)
+        ours, theirs = method.init(), method.init()
+        assert learn(native, method, ours, signed) == learn(native, method, theirs, rows) == reference.DONE
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_threads_learn_side_by_side() -> None:
+    source, rows = draw(100, 2000)
+    streams = [rp.Stream("online-ebls", source) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda stream: stream.learn_many(rows), streams))
+    assert len({stream.to_bytes() for stream in streams}) == 1

@@ -72,12 +72,12 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
         p = memcpy(job->scratch, p, (size_t)k * sizeof(double));
     }
     v8 sum = {0}, joint = {0};
-    v8i negative = {0};
+    v8i signs = {0};
     for (Py_ssize_t i = 0; i < job->width; i += 8) {
         v8 x = LOAD(p + i);
         if (i == whole) x = (v8)((v8i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
         sum += x;
-        negative |= x < 0.0;
+        signs |= (v8i)x;
         if (!out) continue;
         x *= LOAD(job->inverse + i);
         if (prior) x *= LOAD(prior + i);
@@ -85,8 +85,11 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
         STORE(out + i, x);
     }
     *z = total(joint);
-    int64_t bad = 0;
-    for (int lane = 0; lane < 8; lane++) bad |= negative[lane];
+    int64_t sign = 0;
+    for (int lane = 0; lane < 8; lane++) sign |= signs[lane];
+    int bad = 0;
+    if (sign < 0) /* rare: a negative number, or a zero with a sign, which is none */
+        for (Py_ssize_t i = 0; i < k; i++) bad |= p[i] < 0.0;
     const double mass = total(sum);
     return !bad && fabs(mass - 1.0) <= TOLERANCE ? mass : NAN;
 }
@@ -175,8 +178,9 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
         } else { /* the posterior's mean */
             const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole, add = inflow / (double)k * whole;
             scale *= whole;
-            for (Py_ssize_t i = 0; i < width; i += 8)
-                STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add * LOAD(job->valid + i));
+            Py_ssize_t i = 0;
+            for (; i < k / 8 * 8; i += 8) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add);
+            if (i < k) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add * LOAD(job->valid + i));
         }
         state[N] += 1.0;
         strength += 1.0;
