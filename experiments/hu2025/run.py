@@ -63,7 +63,7 @@ def methods(experiment: Experiment) -> dict[str, Contender]:
     return {name: f for name, f in CONTENDERS.items() if name not in experiment.skip}
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=4)
 def prepared(model: str):
     pool = load(model)
     known = know(pool)
@@ -148,7 +148,7 @@ def main() -> None:
     args.results.mkdir(parents=True, exist_ok=True)
     cells = [c for c in EXPERIMENTS[args.experiment].cells if available(c.model) and args.only in c.name]
     tasks = [(args.experiment, cell, c, piece_path(folder, args.experiment, cell, c))
-             for cell in cells for c in chunks(args.experiment, trials)]
+             for c in chunks(args.experiment, trials) for cell in cells]
     start = time.time()
     with ProcessPoolExecutor(args.jobs) as pool:
         futures = [pool.submit(run_chunk, *t, redo=tuple(args.redo)) for t in tasks]

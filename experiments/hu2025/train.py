@@ -89,7 +89,7 @@ def train(data: cifar.Cifar, ratio: float, *, epochs: int, seed: int, folder: Pa
     for epoch in range(first, epochs):
         wall, cpu, total = time.time(), time.process_time(), 0.0
         model.train()
-        size = 24 if epoch < EARLY * epochs else 32
+        size = 24 if epoch < round(EARLY * epochs) else 32
         for i, batch in enumerate(torch.randperm(len(x), generator=rng).split(BATCH)):
             sgd.param_groups[0]["lr"] = peak * one_cycle((epoch + i / steps) / epochs)
             loss = F.cross_entropy(model(augment(x[batch], rng, size=size)), y[batch])
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.02, 0.1, 0.2, 0.05])
-    parser.add_argument("--epochs", type=int, nargs="+", default=[24, 12, 9, 9], help="one number, or one per ratio")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[24, 12, 5, 5], help="one number, or one per ratio")
     parser.add_argument("--seed", type=int, default=2025)
     parser.add_argument("--start", type=Path, help="checkpoint that the first model starts from")
     parser.add_argument("--export", type=Path, help="folder for the float16 outputs")
