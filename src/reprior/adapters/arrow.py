@@ -86,7 +86,8 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     chosen, label = choose(name, schema, choice, text=True)
     whole = label is not None and pa.types.is_integer(schema.field(label).type)
     # all that is not a number to us stays the text it is, whatever the first block made it look like
-    types = {column: pa.float64() if column in chosen else pa.string() for column in schema.names}
+    classes = set(chosen)
+    types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
     types |= {label: pa.int64()} if whole else {}
     schema = pa.schema(types.items())
 
@@ -161,7 +162,8 @@ def is_list(kind: Any) -> bool:
 
 def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[str], str | None]:
     """Return the columns that hold the probabilities, and the label column if it is wanted."""
-    there = {column.name: str(column.type) for column in schema}
+    types = {column.name: column.type for column in schema}
+    there = {column: str(kind) for column, kind in types.items()}
     if len(there) < len(schema):
         fail(choice.caller, name, "have columns with different names", ", ".join(schema.names[:30]))
     label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
@@ -180,13 +182,13 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
     elif text:
         chosen = columns
     else:
-        lists = [column for column in columns if is_list(schema.field(column).type)]
-        floats = [column for column in columns if pa.types.is_floating(schema.field(column).type)]
+        lists = [column for column in columns if is_list(types[column])]
+        floats = [column for column in columns if pa.types.is_floating(types[column])]
         chosen = ["proba"] if "proba" in lists else lists or floats
         if not chosen or (len(lists) > 1 and chosen != ["proba"]):
             missing(choice, name, "proba", there)
-    kinds = [schema.field(column).type for column in chosen]
-    for column, kind in zip(chosen, kinds, strict=True):
+    for column in chosen:
+        kind = types[column]
         number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind
         if not (pa.types.is_floating(number) or pa.types.is_integer(number)):
             fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",

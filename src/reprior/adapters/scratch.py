@@ -58,6 +58,10 @@ class FileBlocks:
         )
         return add_up(self._sums(segments, fn))
 
+    def __del__(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+
     def _sums(self, segments: Iterator[Segment], fn: Callable[[Matrix], S]) -> Iterator[S]:
         mode = np.geterr()  # threads do not inherit it
 
@@ -85,20 +89,23 @@ class FileBlocks:
         mapped = all(part.mapped for part in self.table.parts)
         file: IO[bytes] | None = None if mapped else tempfile.TemporaryFile()  # noqa: SIM115
         total = 0
-        for part, first, chunk in one_ahead(self.table.chunks()):
-            rows = chunk.proba
-            if self.dtype not in (None, rows.dtype):
-                file = None  # parts of several types are not worth a second format
-            self.dtype = rows.dtype
-            if file is not None:
-                file = keep(file, rows)
-            for start, segment in pieces(rows):
-                check = partial(self._check, part.name, first + start, total + start)
-                yield Segment(segment.rows, partial(checked, segment, check))
-            total += len(rows)
-        if not total:
-            fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
-        self.kept, self.n = file, total
+        try:
+            for part, first, chunk in one_ahead(self.table.chunks()):
+                rows = chunk.proba
+                if self.dtype not in (None, rows.dtype):
+                    file = file and file.close()  # parts of several types are not worth a second format
+                self.dtype = rows.dtype
+                file = file and keep(file, rows)
+                for start, segment in pieces(rows):
+                    check = partial(self._check, part.name, first + start, total + start)
+                    yield Segment(segment.rows, partial(checked, segment, check))
+                total += len(rows)
+            if not total:
+                fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
+            self.kept, self.n = file, total
+        finally:
+            if file is not None and self.kept is None:
+                file.close()
 
     def _check(self, part: str, first: int, total: int, at: int, block: Matrix) -> None:
         if fault := row_fault(block):
@@ -172,6 +179,7 @@ def keep(file: IO[bytes], rows: Matrix) -> IO[bytes] | None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
             raise
+        file.close()
         return None
     return file
 

@@ -28,7 +28,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
     if vector is not None:
         values, classes = vector
         prior = check_prior(values, choice.caller, str(path))
-        return Source(prior=prior, classes=classes, made=f"read from {path.name}")
+        return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
     try:
         table = open_table(path, choice if choice.columns else replace(choice, columns=columns))
     except InputError:

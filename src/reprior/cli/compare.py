@@ -1,0 +1,51 @@
+"""`reprior compare`: every method on one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprior.cli._inputs import inputs, read_inputs
+from reprior.cli._progress import progress
+from reprior.cli._shell import as_json, emit
+
+
+@click.command("compare")
+@inputs
+@click.option("--truth", type=click.Path(exists=True, path_type=Path),
+              help="The true class mix, or labelled rows that have it: adds each method's error.")  # fmt: skip
+@as_json
+def command(truth: Path | None, as_json: bool, **files: Any) -> None:
+    """Estimate the class mix of TARGET with every method and show how far they agree.
+
+    \b
+    Example:  reprior compare scores.parquet --source heldout.npz
+    """
+    from reprior.adapters.files import Choice
+    from reprior.adapters.sources import match, read_source
+    from reprior.report.collect import agreement
+
+    given = read_inputs("compare", **files)
+    true = None
+    if truth is not None:
+        known = match(read_source(truth, Choice(caller="compare", with_labels=True)), given.table, "compare")
+        true = known.prior if known.counts is None else known.counts / known.counts.sum()
+    with progress(given.rows):
+        methods = agreement(given.source, given.target, true=true)
+    emit({"classes": given.classes, "methods": methods}, text(methods), as_json)
+
+
+def text(methods: list[dict[str, Any]]) -> str:
+    """Return the comparison as a table."""
+    error = "KL(true‖est.)" if "kl" in methods[0] else ""
+    lines = [f"{'method':<8} {'distance to ebls':>17} {'log-lik./row':>13} {'time':>9} {error:>14}"]
+    for row in methods:
+        if "skipped" in row:
+            lines.append(f"{row['method']:<8} {row['skipped']}")
+            continue
+        kl = f"{row['kl']:14.4f}" if error else ""
+        lines.append(f"{row['method']:<8} {row['distance']:>17.4f} {row['log_likelihood']:>13.4f} "
+                     f"{1000 * row['seconds']:>6.0f} ms {kl}")  # fmt: skip
+    return "\n".join([*lines, "", "Distance: total variation, the share of rows on which two class mixes disagree."])

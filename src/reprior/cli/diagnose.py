@@ -1,0 +1,34 @@
+"""`reprior diagnose`: does label-shift correction apply to these files?"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from reprior.cli._inputs import inputs, read_inputs
+from reprior.cli._progress import progress
+from reprior.cli._shell import as_json, emit
+
+
+@click.command("diagnose")
+@inputs
+@click.option("--alpha", default=0.05, show_default=True, help="The level at which the tests decide.")
+@as_json
+def command(alpha: float, as_json: bool, **files: Any) -> None:
+    """Say whether TARGET has shifted, whether it is label shift, and how well it can be measured.
+
+    \b
+    Example:  reprior diagnose scores.parquet --source heldout.npz
+    """
+    from reprior.diagnose import diagnose
+    from reprior.report.collect import in_files
+
+    given = read_inputs("diagnose", **files)
+    with progress(given.rows):
+        found = diagnose(given.source, given.target, alpha=alpha)
+    value = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "estimate"}
+    text = in_files(str(found))
+    value |= {"shifted": found.shifted, "applies": found.applies, "sentences": text.split("\n"), "n": found.estimate.n}
+    emit(value, text, as_json)

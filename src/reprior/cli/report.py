@@ -1,0 +1,56 @@
+"""`reprior report`: one HTML file to send to a colleague, and the same as JSON."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprior.cli._atomic import whole_file
+from reprior.cli._inputs import inputs, method_options, parse_options, read_inputs
+from reprior.cli._progress import progress
+from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
+
+
+@click.command("report")
+@inputs
+@method_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file; not needed with --json.")
+@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--title", help="At the top of the page.")
+@as_json
+def command(
+    method: str, options: tuple[str, ...], output: Path | None, level: float, title: str | None, as_json: bool,
+    **files: Any,
+) -> int:  # fmt: skip
+    """Estimate the class mix of TARGET and tell about it in one self-contained HTML file.
+
+    \b
+    Example:  reprior report scores.parquet --source heldout.npz -o report.html
+    """
+    from reprior.report.collect import collect
+    from reprior.report.page import page
+
+    if output is None and not as_json:
+        raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
+    given = read_inputs("report", **files)
+    name = Path(str(files["target"])).name
+    made = {
+        "title": title or f"Class mix of {'standard input' if name == '-' else name}",
+        "target": ", ".join(part.name for part in given.table.parts[:3])
+        + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
+        "source": f"{files['source']} ({given.source.made})",
+        "method": " ".join([method, *options]), "calibration": given.calibrator.kind if given.calibrator else "none",
+        "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
+    }  # fmt: skip
+    with progress(given.rows):
+        found = given.estimate(method, parse_options(options))
+        told = plain(collect(found, given.target, given.classes, method=method, level=level, made=made))
+    if output is not None:
+        with whole_file(output) as file:
+            file.write(page(told).encode())
+    emit(told, f"{output}: {told['n']:.0f} rows, {len(told['prior'])} classes", as_json)
+    return DONE if found.status.ok else NOT_CONVERGED

@@ -1,0 +1,77 @@
+"""`reprior simulate`: a shifted data set drawn from labelled rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprior.cli._atomic import whole_file
+from reprior.cli._shell import as_json, emit
+
+SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
+
+
+@click.command("simulate")
+@click.argument("pool", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .npz or .parquet file.")
+@click.option("--shift", default="long-tail", show_default=True, type=click.Choice([*SHIFTS]), help="What changes.")
+@click.option("--strength", type=float, help="Rarest over most frequent class, Dirichlet α, share of the one class,"
+              " or share of absent classes.  [default: 0.1, 1, 0.5, 0.5]")  # fmt: skip
+@click.option("--rows", default=2000, show_default=True, help="How many rows to draw.")
+@click.option("--seed", default=0, show_default=True, help="The same seed draws the same rows.")
+@click.option("--columns", help="What holds the probabilities.")
+@click.option("--label", help="What holds the labels.  [default: label or y]")
+@as_json
+def command(
+    pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, columns: str | None,
+    label: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Draw rows of POOL, labelled predictions, so that their classes follow a new mix.
+
+    \b
+    Example:  reprior simulate heldout.npz --shift dirichlet --rows 1000 -o shifted.npz
+    """
+    import numpy as np
+
+    from reprior import simulate
+    from reprior.adapters.files import Choice, label_index, open_table
+
+    table = open_table(pool, Choice(columns=columns, label=label, with_labels=True, caller="simulate"))
+    chunk = table.load()
+    y = label_index(chunk.labels, table.classes, "simulate", str(pool))
+    rng, k = np.random.default_rng(seed), table.n_classes
+    value = SHIFTS[shift] if strength is None else strength
+    draw: Any = {"long-tail": simulate.shuffled_long_tail, "dirichlet": simulate.dirichlet,
+                 "tweak-one": simulate.tweak_one, "knock-out": simulate.knock_out}[shift]  # fmt: skip
+    sample = simulate.resample(chunk.proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
+    classes = table.classes or tuple(str(j) for j in range(k))
+    with whole_file(output) as file:
+        (write_parquet if output.suffix == ".parquet" else write_npz)(file, sample, classes)
+    told = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
+            "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
+            "reused": [classes[j] for j in sample.reused]}  # fmt: skip
+    again = f"; rows of {len(sample.reused)} classes occur more than once" if sample.reused else ""
+    emit(told, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}", as_json)
+
+
+def write_npz(file: Any, sample: Any, classes: tuple[str, ...]) -> None:
+    """Write rows, labels, class names and the prior they have."""
+    import numpy as np
+
+    np.savez_compressed(file, proba=sample.proba, y=sample.y, classes=np.array(classes), prior=sample.prior)
+
+
+def write_parquet(file: Any, sample: Any, classes: tuple[str, ...]) -> None:
+    """Write rows as a list column beside their labels, with the class names in the schema."""
+    import json
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from reprior.adapters.arrow import CLASSES_KEY
+
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
+    table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y]})
+    pq.write_table(table.replace_schema_metadata({CLASSES_KEY: json.dumps(classes).encode()}), file)

@@ -1,0 +1,301 @@
+"""Every command: its documented lines, its formats, its exit codes, its JSON, and what it leaves on disk."""
+
+import importlib
+import json
+import os
+import pty
+import re
+import resource
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from cli_files import CLASSES, TARGETS, N, write_all
+
+import reprior as rp
+from reprior.cli import COMMANDS, cli
+from reprior.cli._shell import run
+
+PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
+DOCUMENTED = re.findall(
+    r"^\$ (reprior [^#\n]+)", (Path(__file__).parents[2] / "docs/command-line.md").read_text(), re.M
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_all(tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture
+def call(capfdbinary):
+    """Run a command in this process; return (exit code, stdout, stderr)."""
+
+    def call(*args):
+        code = run(cli, [str(arg) for arg in args])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(errors="replace"), err.decode()
+
+    return call
+
+
+@pytest.fixture
+def ask(call):
+    """Run a command with --json; return its value."""
+
+    def ask(*args):
+        code, out, err = call(*args, "--json")
+        assert (code, err) == (0, "")
+        return json.loads(out)
+
+    return ask
+
+
+def test_every_command_is_documented_and_shows_an_example():
+    assert {shlex.split(line)[1] for line in DOCUMENTED} == set(COMMANDS)
+    for name in COMMANDS:
+        command = importlib.import_module(f"reprior.cli.{name}").command
+        assert f"Example:  reprior {name}" in command.help, name
+        assert "--json" in [flag for parameter in command.params for flag in parameter.opts], name
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    for name, file in {"list": "scores.parquet", "ndjson": "scores.ndjson", "heldout": "heldout.npz",
+                       "counts": "counts.json"}.items():  # fmt: skip
+        shutil.copy(files[name], file)
+    code, out, err = call(*shlex.split(line)[1:])
+    assert (code, err) == (0, "")
+    words = shlex.split(line)
+    if "-o" in words:
+        assert Path(words[words.index("-o") + 1]).stat().st_size > 100
+    else:
+        assert out
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_format_gives_the_same_estimate(ask, files, name):
+    value = ask("estimate", files[name], "-s", files["heldout"])
+    expected = rp.ebls(rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))), np.load(files["npy"]))
+    np.testing.assert_allclose(value["prior"], expected.prior, atol=1e-6)
+    assert value["classes"] == list(CLASSES)
+    assert value["n"] == N
+    assert all(low <= high for low, high in value["interval"])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_correct_writes_the_same_shape(call, files, tmp_path, name):
+    out = tmp_path / files[name].name
+    code, _, err = call("correct", files[name], "-s", files["heldout"], "-o", out)
+    assert (code, err) == (0, "")
+    assert [p.name for p in tmp_path.iterdir()] == [out.name]  # no helper file is left
+    from reprior.adapters.files import Choice, open_table
+
+    found = open_table(out, Choice(classes=CLASSES)).load().proba
+    source = rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
+    expected = rp.ebls(source, np.load(files["npy"])).correct(np.load(files["npy"]))
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    if name in ("list", "fixed", "columns"):
+        before, after = pq.read_table(files[name]), pq.read_table(out)
+        assert before.schema == after.schema
+        assert before.column("id") == after.column("id")
+
+
+def test_a_pipe_is_read_and_written(files):
+    data = files["list"].read_bytes()
+    command = [*PROGRAM, "estimate", "-", "-s", str(files["heldout"]), "--json"]
+    done = subprocess.run(command, input=data, capture_output=True, check=True)
+    assert done.stderr == b""  # no progress bar in a pipe
+    assert json.loads(done.stdout)["n"] == N
+    command = [*PROGRAM, "correct", "-", "-s", str(files["heldout"]), "-o", "-"]
+    out = subprocess.run(command, input=files["ndjson"].read_bytes(), capture_output=True, check=True).stdout
+    assert [json.loads(line)["id"] for line in out.splitlines()] == list(range(N))
+
+
+def test_a_terminal_shows_passes(files):
+    ours, theirs = pty.openpty()
+    command = [*PROGRAM, "estimate", str(files["list"]), "-s", str(files["heldout"]), "-m", "mlls"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    shown = b""
+    try:
+        while data := os.read(ours, 65536):
+            shown += data
+    except OSError:  # the other end has closed
+        pass
+    out, _ = process.communicate()
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"pass 1" in shown
+    assert b"rows/s" in shown
+    assert b"pass" not in out
+
+
+def test_exit_codes(call, files, tmp_path):
+    assert call("estimate", files["npy"], "-s", files["counts"])[0] == 0
+    assert call("estimate", files["npy"], "-s", files["counts"], "-O", "n_iter=1")[0] == 2
+    for bad in (
+        ["estimate", files["npy"]], ["estimate", tmp_path / "no.npy", "-s", files["counts"]], ["strange"],
+        ["estimate", files["npy"], "-s", files["counts"], "-m", "magic"],
+        ["estimate", files["npy"], "-s", files["counts"], "-O", "speed=3"],
+        ["estimate", files["npy"], "-s", files["counts"], "--calibrate", "ts"],
+        ["estimate", files["npy"], "-s", files["npy"]],
+        ["simulate", files["npy"], "-o", tmp_path / "x.npz"], ["stream", files["ndjson"]],
+    ):  # fmt: skip
+        code, out, err = call(*bad)
+        assert (code, out) == (1, ""), bad
+        assert err.startswith("Error: ")
+        assert err.count("\n") == 1
+        code, out, err = call(*bad, "--json")
+        assert code == 1
+        assert json.loads(err)["exit"] == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["compare", "diagnose", "report", "doctor"])
+def test_json_everywhere(ask, files, name):
+    given = [] if name == "doctor" else [files["list"], "-s", files["heldout"]]
+    assert ask(name, *given)
+
+
+def test_compare_measures_against_the_truth(ask, files):
+    value = ask("compare", files["npz"], "-s", files["heldout"], "--truth", files["npz"])
+    assert {row["method"] for row in value["methods"]} == set(rp.METHODS)
+    assert all(0 <= row["kl"] < 0.1 for row in value["methods"])
+    skipped = [
+        row["method"] for row in ask("compare", files["npz"], "-s", files["counts"])["methods"] if "skipped" in row
+    ]
+    assert skipped == ["bbse", "rlls"]
+
+
+def test_simulate_draws_what_it_says(ask, files, tmp_path):
+    out = tmp_path / "shifted.parquet"
+    value = ask("simulate", files["npz"], "--shift", "tweak-one", "--strength", 0.7, "--rows", 200, "-o", out)
+    again = ask("simulate", files["npz"], "--shift", "tweak-one", "--strength", 0.7, "--rows", 200, "-o", out)
+    assert value == again
+    labels = pq.read_table(out).column("label").to_pylist()
+    assert max(value["prior"].values()) == pytest.approx(0.7)
+    assert {c: labels.count(c) / 200 for c in CLASSES} == pytest.approx(value["prior"])
+
+
+@pytest.mark.parametrize(("k", "n"), [(2, 200), (1000, 300)])
+def test_report_is_one_whole_file(call, tmp_path, k, n):
+    rng = np.random.default_rng(0)
+    names = [f"class <{j}> & co" for j in range(k)]
+    np.savez(tmp_path / "t.npz", proba=rng.dirichlet(np.full(k, 0.1), n).astype(np.float32) + 1e-9, classes=names)
+    (tmp_path / "c.json").write_text(json.dumps(dict.fromkeys(names, 1)))
+    code, _, _ = call("report", tmp_path / "t.npz", "-s", tmp_path / "c.json", "-o", tmp_path / "r.html")
+    assert code in (0, 2)
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<tr><td>class &lt;") == k
+    assert "http" not in page  # nothing is loaded from anywhere
+    assert "src=" not in page
+    assert "class <" not in page
+
+
+def test_a_full_disk_is_named_and_damages_nothing(files, tmp_path):
+    out = tmp_path / "out.parquet"
+    out.write_bytes(b"what was there before")
+    limit = 4000  # bytes a file may have
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    for name in ("list", "npy", "ndjson"):
+        command = [*PROGRAM, "correct", str(files[name]), "-s", str(files["counts"]), "-o", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files)
+        assert done.returncode == 1
+        assert done.stderr == f"Error: {out}: File too large.\n"
+        assert out.read_bytes() == b"what was there before"
+        assert not list(tmp_path.glob(".*partial"))
+
+
+def test_an_unreadable_part_leaves_what_was_written(call, files, tmp_path):
+    target, out = tmp_path / "parts", tmp_path / "out"
+    shutil.copytree(files["parts"], target)
+    assert call("correct", target, "-s", files["heldout"], "-o", out)[0] == 0
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    data = (target / "part-3.parquet").read_bytes()
+    (target / "part-3.parquet").write_bytes(data[:600])
+    code, _, err = call("correct", target, "-s", files["heldout"], "-o", out)
+    assert code == 1
+    assert "part-3.parquet` must be a readable, whole file" in err
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def msgpack_rows(path, proba, raw):
+    rows = [row.astype("<f4").tobytes() for row in proba] if raw else proba.astype(float).tolist()
+    path.write_bytes(b"".join(map(msgpack.packb, rows)))
+
+
+@pytest.mark.parametrize("name", ["ndjson", "ndjson lists", "ndjson objects", "csv", "csv with id", "msgpack", "raw"])
+def test_stream_goes_on_exactly(call, files, tmp_path, name):
+    if name in ("msgpack", "raw"):
+        msgpack_rows(tmp_path / "in", np.load(files["npy"]), name == "raw")
+    else:
+        shutil.copy(files[name], tmp_path / "in")
+    data = (tmp_path / "in").read_bytes()
+    whole = ["-s", files["heldout"], "--every", 70]
+    assert call("stream", tmp_path / "in", *whole, "-o", tmp_path / "once") == (0, "", "")
+    for cut in (0.1, 0.35, 0.36, 0.8, 1):
+        (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
+        code, _, _ = call("stream", tmp_path / "growing", *whole, "-o", tmp_path / "pieces", "--state", tmp_path / "s")
+        with open(tmp_path / "pieces", "ab") as file:
+            file.write(b"what a crash left behind the saved state")
+    with open(tmp_path / "pieces", "rb") as file:
+        assert file.read((tmp_path / "once").stat().st_size) == (tmp_path / "once").read_bytes()
+    assert code == 0
+
+
+def test_stream_predicts_first_then_learns(call, files):
+    code, out, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], "--every", 1, "--emit", "rows")
+    stream = rp.Stream("online-ebls", rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))))
+    rows = [json.loads(line) for line in files["ndjson lists"].read_text().splitlines()]
+    for given, line in zip(rows[:50], out.splitlines(), strict=False):
+        np.testing.assert_allclose(json.loads(line), stream.correct_one(np.array(given)), rtol=1e-9)
+        stream.learn_one(np.array(given))
+    assert code == 0
+
+
+def test_stream_stops_at_a_bad_row_or_leaves_it_out(call, files, tmp_path):
+    lines = files["ndjson lists"].read_text().splitlines()
+    lines[7] = "[1, 1, 1, 1]"
+    lines[9] = '{"proba": [1, 0, 0, 0]}'
+    (tmp_path / "in").write_text("\n".join(lines) + "\n")
+    code, out, err = call("stream", tmp_path / "in", "-s", files["heldout"])
+    assert code == 1
+    assert "rows that sum to 1" in err
+    assert "row 7" in err
+    assert len(out.splitlines()) == 7
+    code, out, err = call("stream", tmp_path / "in", "-s", files["heldout"], "--skip-bad", "--emit", "rows")
+    assert code == 0
+    assert len(out.splitlines()) == N - 2
+    assert err.startswith("2 rows left out; the first: stream: `input`")
+
+
+def test_a_state_of_another_run_is_refused(call, files, tmp_path):
+    given = ["stream", files["ndjson"], "--state", tmp_path / "s", "-o", tmp_path / "o"]
+    assert call(*given, "-s", files["heldout"])[0] == 0
+    code, _, err = call(*given, "--every", 7)
+    assert code == 1
+    assert "belong to a run with" in err
+    (tmp_path / "s").write_bytes(b"noise")
+    code, _, err = call(*given)
+    assert code == 1
+    assert "must be bytes written by reprior" in err
+
+
+def test_help_loads_no_heavy_library():
+    code = """import sys; from reprior.cli import cli; from reprior.cli._shell import run; run(cli, ["--help"])
+print([name for name in ("pyarrow", "matplotlib", "rich", "pandas", "scipy.optimize") if name in sys.modules])"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.endswith("[]\n")
+    assert all(name in out for name in COMMANDS)

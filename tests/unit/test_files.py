@@ -1,0 +1,221 @@
+"""Readers: every format gives the same rows, passes agree, and errors name the file, the part and the row."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_files import CLASSES, TARGETS, N, write_all
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import reprior as rp
+from reprior import InputError
+from reprior.adapters.files import Choice, open_table
+from reprior.adapters.scratch import FileBlocks
+from reprior.adapters.sources import match, read_source
+from reprior.blocks import e_step
+
+KNOWN = Choice(caller="test", classes=CLASSES)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_all(tmp_path_factory.mktemp("files"))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_format_gives_the_same_rows(files, name):
+    rows = open_table(files[name], KNOWN).load().proba
+    assert rows.shape == (N, 4)
+    assert np.abs(rows - np.load(files["npy"])).max() < 1e-6
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_blocks_give_the_counts_of_the_array_in_every_pass_and_with_any_threads(files, name):
+    weights = np.array([0.5, 1.0, 2.0, 1.5])
+    whole = e_step(rp.ArrayBlocks(np.load(files["npy"])), weights, likelihood=True)
+    results = []
+    for threads in (1, 3):
+        blocks = FileBlocks(open_table(files[name], KNOWN), threads=threads)
+        results += [e_step(blocks, weights, likelihood=True) for _ in range(2)]
+        assert blocks.n == N
+    for found in results:
+        assert found.n == N
+        np.testing.assert_allclose(found.counts, whole.counts, rtol=1e-6)
+    np.testing.assert_array_equal(results[0].counts, results[2].counts)  # threads never change the answer
+
+
+@pytest.mark.parametrize("name", ["npz", "list", "columns", "csv"])
+def test_labels_come_with_the_rows(files, name):
+    source = read_source(files[name], Choice(caller="test", with_labels=True))
+    assert source.counts.sum() == N
+    assert source.counts.argmax() == 3
+
+
+def test_named_labels_need_named_classes(files):
+    with pytest.raises(InputError, match=r"class names to match them with; got '...'"):
+        read_source(files["ndjson"], Choice(caller="test", with_labels=True))
+
+
+def test_a_source_in_another_order_is_matched_by_name(files, tmp_path):
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps({"dog": 4, "cat": 3, "bee": 2, "ant": 1}))
+    table = open_table(files["columns"], Choice(caller="test"))
+    source = match(read_source(path, Choice()), table, "test")
+    assert source.classes == CLASSES
+    np.testing.assert_allclose(source.prior, [0.1, 0.2, 0.3, 0.4])
+    heldout = read_source(files["heldout"], Choice(with_labels=True))
+    turned = rp.summarize(heldout.heldout[0][:, ::-1], 3 - heldout.heldout[1], classes=CLASSES[::-1])
+    back = match(turned, table, "test")
+    np.testing.assert_allclose(back.confusion, heldout.confusion)
+    np.testing.assert_array_equal(back.heldout[1], heldout.heldout[1])
+
+
+def test_other_classes_are_refused(files, tmp_path):
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps({"ant": 1, "bee": 1, "cat": 1, "eel": 1}))
+    with pytest.raises(InputError, match=r"must have the classes of the source .*such as dog"):
+        match(read_source(path, Choice()), open_table(files["columns"], Choice()), "test")
+
+
+def test_a_missing_column_lists_what_is_there(files):
+    with pytest.raises(InputError, match=r"have the column 'p'; got id \(string\), proba \(list<.*label \(string\)"):
+        open_table(files["list"], Choice(columns="p"))
+    with pytest.raises(InputError, match="have the column 'p'; got id"):
+        open_table(files["ndjson"], Choice(columns="p"))
+    with pytest.raises(InputError, match="numbers in the columns of the classes; got 'id' of type string"):
+        open_table(files["csv with id"], Choice())
+
+
+def test_columns_can_be_named_one_by_one_or_as_a_range(files):
+    table = open_table(files["csv with id"], Choice(columns="ant:cat"))
+    assert table.classes == ("ant", "bee", "cat")
+    assert open_table(files["columns"], Choice(columns="dog,ant")).classes == ("dog", "ant")
+
+
+def test_a_bad_row_is_named_by_its_number_over_all_parts(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        rows = rng.dirichlet(np.ones(3), 30_000).astype(np.float32)
+        if i == 2:
+            rows[10_000, 1] = np.nan
+        pq.write_table(pa.table({c: rows[:, j] for j, c in enumerate("abc")}), tmp_path / f"part-{i}.parquet")
+    blocks = FileBlocks(open_table(tmp_path, Choice(caller="estimate")))
+    with pytest.raises(
+        InputError, match=r"part-2.parquet` must contain only finite.*row 70000 of all, row 10000 of this"
+    ):
+        rp.mlls([1, 1, 1], blocks)
+    assert blocks.n is None  # nothing was kept of the failed pass
+
+
+def test_a_damaged_part_is_named(files, tmp_path):
+    for path in sorted(files["parts"].iterdir()):
+        data = path.read_bytes()
+        (tmp_path / path.name).write_bytes(data[: len(data) // 2] if "3" in path.name else data)
+    with pytest.raises(InputError, match=r"part-3.parquet` must be a readable, whole file"):
+        open_table(tmp_path, Choice(caller="estimate"))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_table(tmp_path / "nowhere.npy", Choice())
+
+
+def test_parts_must_have_the_same_classes(tmp_path):
+    pq.write_table(pa.table({"a": [0.5], "b": [0.5]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [0.5], "c": [0.5]}), tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=r"1.parquet` must have the classes of .*0.parquet"):
+        open_table(tmp_path, Choice())
+
+
+def test_parts_of_several_types_are_decoded_anew(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [rng.dirichlet(np.ones(3), 100).astype(t) for t in (np.float32, np.float64)]
+    for i, part in enumerate(rows):
+        np.savez(tmp_path / f"{i}.npz", proba=part)
+    blocks = FileBlocks(open_table(tmp_path, Choice()))
+    first, second = (e_step(blocks, np.ones(3)).counts for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, sum(part.sum(axis=0, dtype=float) for part in rows), rtol=1e-6)
+
+
+def test_a_nan_in_a_mapped_file_names_its_row(tmp_path):
+    rows = np.full((80_000, 4), 0.25, np.float32)
+    rows[70_000, 2] = np.nan
+    np.save(tmp_path / "t.npy", rows)
+    with pytest.raises(InputError, match="row 70000 of all"):
+        rp.ebls([1, 1, 1, 1], FileBlocks(open_table(tmp_path / "t.npy", Choice())))
+
+
+def bad_rows():
+    """Rows that are no probability vectors, or not even rows."""
+    number = st.one_of(st.floats(allow_nan=True), st.integers(-3, 3), st.none(), st.text(max_size=3), st.booleans())
+    return st.lists(st.lists(number, max_size=5), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=bad_rows(), kind=st.sampled_from(["ndjson", "csv", "objects"]))
+def test_strange_text_is_refused_in_one_sentence_or_read(tmp_path, rows, kind):
+    path = tmp_path / "f"
+    if kind == "csv":
+        lines = ["a,b,c", *(",".join("" if v is None else str(v) for v in row) for row in rows)]
+    else:
+        lines = [json.dumps({"proba": row} if kind == "objects" else row) for row in rows]
+    path.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    refused_or_right(path)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(TARGETS), cut=st.floats(0, 1), flip=st.integers(0, 255), data=st.data())
+def test_damaged_files_are_refused_in_one_sentence_or_read(files, tmp_path, name, cut, flip, data):
+    source = files[name] / "part-0.parquet" if name == "parts" else files[name]
+    content = bytearray(source.read_bytes())
+    if data.draw(st.booleans()):
+        content = content[: int(cut * len(content))]
+    if content:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= flip
+    path = tmp_path / "damaged"
+    path.write_bytes(bytes(content))
+    refused_or_right(path)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.binary(max_size=200), head=st.sampled_from([b"", b"PAR1", b"\x93NUMPY", b"PK\x03\x04", b"ARROW1", b"{"])
+)
+def test_noise_is_refused_in_one_sentence(tmp_path, content, head):
+    path = tmp_path / "noise"
+    path.write_bytes(head + content)
+    refused_or_right(path)
+
+
+def refused_or_right(path):
+    """Either one InputError in one sentence, or rows that all are probability vectors."""
+    try:
+        blocks = FileBlocks(open_table(path, Choice(caller="test", classes=CLASSES)), threads=1)
+        total = e_step(blocks, np.ones(blocks.n_classes))
+    except InputError as error:
+        sentence = str(error)
+    else:
+        sentence = "test: `read`"
+        assert total.n == blocks.n
+        assert total.counts.sum() == pytest.approx(total.n, rel=1e-3)
+    assert sentence.startswith("test: `")
+    assert "\n" not in sentence
+
+
+def test_very_many_classes(tmp_path):
+    rows = np.full((3, 5_000), 1 / 5_000)
+    path = tmp_path / "wide.csv"
+    np.savetxt(path, rows, delimiter=",", header=",".join(f"c{i}" for i in range(5_000)), comments="")
+    assert e_step(FileBlocks(open_table(path, Choice())), np.ones(5_000)).n == 3
+    np.save(tmp_path / "wide.npy", rows)
+    assert e_step(FileBlocks(open_table(tmp_path / "wide.npy", Choice())), np.ones(5_000)).n == 3
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path):
+    for content in (b"a,b\n0.5,\xff\xfe\n", b"\xe9t\xe9,b\n0.5,0.5\n", b'{"\xff": 0.5, "b": 0.5}\n'):
+        path = tmp_path / "latin"
+        path.write_bytes(content)
+        refused_or_right(path)
+        with pytest.raises(InputError):
+            e_step(FileBlocks(open_table(path, Choice())), np.ones(2))
