@@ -41,7 +41,7 @@ def digits():
 
 def test_one_line_estimates_and_corrects(digits):
     model, (x_val, y_val), (x_new, y_new) = digits
-    shifted = LabelShiftClassifier(model).fit(x_val, y_val).adapt(x_new)
+    shifted = LabelShiftClassifier(model, method="ebls").fit(x_val, y_val).adapt(x_new)
     assert shifted.estimator_ is model
     assert np.abs(shifted.prior_ - np.bincount(y_new) / len(y_new)).max() < 0.03
     assert shifted.score(x_new, y_new) >= model.score(x_new, y_new)

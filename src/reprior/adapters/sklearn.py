@@ -25,23 +25,25 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     """Wrap a classifier with `predict_proba` so that `adapt` can fit it to new, unlabelled data.
 
     A fitted `estimator` (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out
-    rows. Any other is cloned and fitted, and its held-out outputs come from cross-validation. `calibration` is a name
-    of `reprior.calibrate.KINDS` or "auto"; `source_prior` is "mean", "labels", or the class counts that the estimator
-    was trained on, in the order of `classes_` or by class; `method` and `options` go to `reprior.estimate`.
+    rows. Any other is cloned and fitted, and its held-out outputs come from cross-validation. `counts` are the training
+    rows of each class, in the order of `classes_` or by class; they are known without saying if `fit` does the
+    training. `method`, `calibration` and `source_prior` mean what they mean in `reprior.pipeline`; `options` go to the
+    method. A `source_prior` by class says what a resampled or class-weighted training has put into the outputs.
 
     Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,), `weights_` (K,) against the source
     and, after `adapt`, `estimate_`.
     """
 
     def __init__(
-        self, estimator: Any, *, method: str = "ebls", options: Mapping[str, Any] | None = None,
-        calibration: str = "auto", source_prior: Any = "mean", cv: Any = 5,
+        self, estimator: Any, *, method: str = "auto", options: Mapping[str, Any] | None = None,
+        calibration: str = "auto", source_prior: Any = "auto", counts: Any = None, cv: Any = 5,
     ) -> None:  # fmt: skip
         self.estimator = estimator
         self.method = method
         self.options = options
         self.calibration = calibration
         self.source_prior = source_prior
+        self.counts = counts
         self.cv = cv
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
@@ -50,6 +52,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+        counts = self.counts
         if is_fitted(self.estimator):
             fitted, proba = self.estimator, self.estimator.predict_proba(X)
         else:
@@ -57,9 +60,12 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             proba = cross_val_predict(
                 clone(self.estimator), X, y, cv=folds(self.cv, y), method="predict_proba", params=fit_params
             )
+            if counts is None and not fit_params:  # sample weights would put another prior into the outputs
+                counts = np.unique(y, return_counts=True)[1]
+        classes = fitted.classes_
         self.pipeline_ = pipeline(
-            proba, column_of(y, fitted.classes_), calibration=self.calibration,
-            prior=by_class(self.source_prior, fitted.classes_), method=self.method, **(self.options or {}),
+            proba, column_of(y, classes), counts=by_class(counts, classes), calibration=self.calibration,
+            prior=by_class(self.source_prior, classes), method=self.method, **(self.options or {}),
         )  # fmt: skip
         self.estimator_, self.classes_ = fitted, np.asarray(fitted.classes_)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -79,7 +85,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         from reprior.stream import Stream
 
         check_is_fitted(self)
-        proba = self.pipeline_.calibrator(self.estimator_.predict_proba(X))
+        proba = self.pipeline_.calibrate(self.estimator_.predict_proba(X))
         source = self.pipeline_.source
         stream = Stream("online-ebls", source) if self.stream_ is None else Stream.of(self.stream_)
         stream.learn_many(proba)

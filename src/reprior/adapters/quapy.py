@@ -1,0 +1,50 @@
+"""The batch methods as QuaPy aggregative quantifiers, for QuaPy's protocols, evaluation and model selection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from quapy.method.aggregative import AggregativeSoftQuantifier
+
+from reprior._types import Vector
+from reprior.adapters.sklearn import column_of
+from reprior.select import pipeline
+
+
+class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
+    """Estimate class prevalence by a method of `reprior.METHODS`, from a classifier's posterior probabilities.
+
+    `classifier`, `fit_classifier` and `val_split` mean what they mean in QuaPy; `calibration` and `method` what they
+    mean in `reprior.pipeline`, with further options of the method in `options`. With `val_split=None` there are no
+    held-out outputs: the training labels give the source prior, and nothing is calibrated.
+    """
+
+    def __init__(
+        self, classifier: Any = None, fit_classifier: bool = True, val_split: Any = 5, *, method: str = "mlls",
+        calibration: str = "auto", options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(classifier, fit_classifier, val_split)
+        self.method = method
+        self.calibration = calibration
+        self.options = options
+
+    def classifier_fit_predict(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Fit the classifier as QuaPy does, and remember what it was fitted to."""
+        held = super().classifier_fit_predict(X, y)
+        self.counts_ = np.bincount(column_of(np.asarray(y), self.classes_)) if self.fit_classifier else None
+        return held  # type: ignore[no-any-return]
+
+    def aggregation_fit(self, classif_predictions: Any, labels: Any) -> None:
+        """Calibrate and summarise held-out posteriors (n, K) and their labels (n,)."""
+        known = getattr(self, "counts_", None)
+        y = None if labels is None else column_of(np.asarray(labels), self.classes_)
+        self.pipeline_ = pipeline(
+            classif_predictions, y, counts=known, calibration=self.calibration, method=self.method,
+            **(self.options or {}),
+        )  # fmt: skip
+
+    def aggregate(self, classif_predictions: Any) -> Vector:
+        """Return the estimated prevalence (K,) of the rows whose posteriors (n, K) these are."""
+        return self.pipeline_.estimate(classif_predictions).prior
