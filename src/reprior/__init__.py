@@ -1,14 +1,47 @@
 """Re-estimate a deployed classifier's class prior, in batch or on a stream, and correct its predictions."""
 
-from reprior import metrics, simulate
-from reprior._check import InputError
-from reprior._types import Interval, PriorEstimate, Source, Status
-from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
-from reprior.em import ebls, fmapls, mapls, mlls
-from reprior.methods import ALIASES, METHODS, estimate
-from reprior.moments import bbse, rlls
-from reprior.source import summarize
-from reprior.stream import ONLINE, Stream, StreamTable
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reprior import metrics, simulate
+    from reprior._check import InputError
+    from reprior._types import Interval, PriorEstimate, Source, Status
+    from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
+    from reprior.em import ebls, fmapls, mapls, mlls
+    from reprior.methods import ALIASES, METHODS, estimate
+    from reprior.moments import bbse, rlls
+    from reprior.source import summarize
+    from reprior.stream import ONLINE, Stream, StreamTable
+
+_HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
+    "metrics": ("metrics",),
+    "simulate": ("simulate",),
+    "_check": ("InputError",),
+    "_types": ("Interval", "PriorEstimate", "Source", "Status"),
+    "blocks": ("ArrayBlocks", "Blocks", "TopKBlocks", "correct"),
+    "em": ("ebls", "fmapls", "mapls", "mlls"),
+    "methods": ("ALIASES", "METHODS", "estimate"),
+    "moments": ("bbse", "rlls"),
+    "source": ("summarize",),
+    "stream": ("ONLINE", "Stream", "StreamTable"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names or name == home:
+            module = import_module(f"reprior.{home}")
+            globals()[name] = value = module if name == home else getattr(module, name)
+            return value
+    raise AttributeError(f"module 'reprior' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ALIASES",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -52,6 +53,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; every failure ends as one sentence on stderr and an exit code."""
+    for library in ("OPENBLAS", "MKL", "OMP"):  # NumPy is not loaded yet; blocks are too small to share among threads
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     from reprior.cli._shell import run
 
     sys.exit(run(cli))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata, util
+from importlib import metadata
 from typing import Any
 
 import click
@@ -50,7 +50,9 @@ def command(as_json: bool) -> None:
 
 def kernels() -> str:
     """Return "native" or "reference", whichever the library has loaded."""
-    return "native" if util.find_spec("reprior._kernels.native") else "reference"
+    from reprior._kernels import NATIVE
+
+    return "native" if NATIVE else "reference"
 
 
 def _version(module: str) -> str | None:
