@@ -59,7 +59,8 @@ def test_import_brings_in_no_heavy_package() -> None:
     assert "numpy" in loaded
     heavy = {"sklearn", "pandas", "pyarrow", "matplotlib", "rich", "torch", "click"}
     assert not loaded & heavy
-    code = "import sys, reprior; reprior.Stream; print([m for m in sys.modules if m in ('scipy.optimize', 'scipy.special')])"
+    names = "('scipy.optimize', 'scipy.special')"
+    code = f"import sys, reprior; reprior.Stream; print([m for m in {names} if m in sys.modules])"
     assert run("-c", code).stdout.strip() == "[]"
 
 
