@@ -103,19 +103,23 @@ def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
     return ends[0], ends[1]
 
 
-def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode: str, run_length: float) -> Plan:
-    """Return the test against `n` reference rows with this mean (K,) and covariance (K, K); n = ∞ if they are exact."""
+def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:
+    """Return the test against reference rows (n, K) with this mean (K,), or against the mean itself if it is exact."""
     from scipy.stats import chi2
 
+    n = math.inf if rows is None else len(rows)
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
     spare = alpha / 2 if mode == "ever" else alpha
     weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
     low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
     # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
     # 1/n and the quarter more are for classes with few rows, where it has a longer tail
-    scaled = covariance / np.sqrt(np.outer(mean, mean))
-    first, second = float(np.trace(scaled)), float((scaled**2).sum())
-    c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
+    c_squared = 0.0
+    if rows is not None:
+        x = (rows - mean) / np.sqrt(mean * (n - 1))
+        gram = x.T @ x if len(mean) < n else x @ x.T  # the same trace and norm, by the smaller of the two
+        first, second = float(np.trace(gram)), float((gram**2).sum())
+        c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
     share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
     slope = (share - mean) / (1 - mean)
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
@@ -124,6 +128,11 @@ def make_plan(mean: Vector, covariance: Matrix, n: float, *, alpha: float, mode:
     spread = 1.25 * c_squared * (mean + 1 / n) / n
     return Plan(mean, spread, slope, price, np.log(np.concatenate(shares)),
                 math.log(threshold), mode == "monitor")  # fmt: skip
+
+
+def block_size(plan: Plan) -> int:
+    """Return how many rows to bet on at once: it bounds the memory, not the answer."""
+    return max(1, (1 << 17) // len(plan.log_share))
 
 
 def start(plan: Plan) -> Purse:
@@ -200,7 +209,7 @@ class Alarm:
         if exact:
             mean = self.source.prior
             self.rows: Matrix | None = None
-            self.plan = make_plan(mean, np.zeros((k, k)), math.inf, alpha=alpha, mode=mode, run_length=run_length)
+            self.plan = make_plan(mean, None, alpha=alpha, mode=mode, run_length=run_length)
         else:
             rows = check_matrix(rows, "Alarm", "reference", k)
             check_rows(numbered(ArrayBlocks(rows)), "Alarm", "reference")
@@ -213,8 +222,7 @@ class Alarm:
                 rows = correct(rows, self._weights)
             self.rows = np.asarray(rows, np.float64)
             mean = np.maximum(self.rows.mean(axis=0), 1e-12)
-            covariance = np.cov(self.rows, rowvar=False)
-            self.plan = make_plan(mean, covariance, len(rows), alpha=alpha, mode=mode, run_length=run_length)
+            self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
         self.purse = start(self.plan)
         self._believed: Vector | None = None  # the prior bet on since the last renewal
 
@@ -262,8 +270,9 @@ class Alarm:
         return believed
 
     def _bet(self, rows: Matrix, prior: Vector) -> None:
-        for first in range(0, len(rows), 256):  # bounds the memory, not the answer
-            block = rows[first : first + 256]
+        size = block_size(self.plan)
+        for first in range(0, len(rows), size):
+            block = rows[first : first + size]
             block = block if self._weights is None else correct(block, self._weights)
             self.purse = look(self.plan, self.purse, np.asarray(block, np.float64), prior)
 
@@ -297,8 +306,9 @@ class Alarm:
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))
-        for first in range(0, len(rows), 256):
-            growth += chance[first : first + 256] @ log_bets(self.plan, rows[first : first + 256], target)
+        size = block_size(self.plan)
+        for first in range(0, len(rows), size):
+            growth += chance[first : first + size] @ log_bets(self.plan, rows[first : first + size], target)
         growing = growth > 0
         needed = (self.plan.log_threshold - self.plan.log_share[growing]) / growth[growing]
         return float(needed.min(initial=math.inf))
