@@ -11,7 +11,7 @@ setup(
             "reprior._kernels.native",
             [str(native)],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=off"],
+            extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=off", "-g0"],
             py_limited_api=True,
             optional=True,
         )
