@@ -59,12 +59,8 @@ def draw(dataset: data.Dataset, setting: str, seed: int) -> tuple[np.ndarray, np
     rng = np.random.default_rng([seed, list(SETTINGS).index(setting)])
     n, make = SETTINGS[setting]
     prior = make(dataset.counts / dataset.counts.sum(), rng)
-    if n >= 1000:
-        sample = simulate.resample(dataset.pool_proba, dataset.pool_y, prior, n=n, rng=rng)
-        return sample.proba, sample.y, sample.prior
-    sizes = rng.multinomial(n, prior) / n
-    sample = simulate.resample(dataset.pool_proba, dataset.pool_y, sizes, n=n, rng=rng)
-    return sample.proba, sample.y, prior
+    sample = simulate.resample(dataset.pool_proba, dataset.pool_y, prior, n=n, rng=rng, exact=n >= 1000)
+    return sample.proba, sample.y, sample.prior
 
 
 def run(dataset: data.Dataset, source_prior: str, n_seeds: int) -> Cells:
