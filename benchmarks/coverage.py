@@ -1,6 +1,7 @@
 """How often 95 % intervals hold the true share of a class, for batches and streams, and what they cost.
 
-python benchmarks/coverage.py exact [--trials 500]      # K = 10 and 100, N = 500 to 20,000, beside the paper's bound
+python benchmarks/coverage.py exact [--trials 500]      # K = 10 and 100, N = 500 and 3,000, beside the paper's bound
+python benchmarks/coverage.py exact-large               # N = 20,000
 python benchmarks/coverage.py real [--trials 30]        # shipped outputs, with and without calibration and misfit
 python benchmarks/coverage.py streams [--trials 40]     # stationary and drifting
 python benchmarks/coverage.py cost                      # of one interval at K = 1000, N = 50,000, in EM passes
@@ -74,28 +75,36 @@ class Tally:
         }
 
 
-def exact(trials):
+CELLS = ((10, 500), (10, 3000), (100, 500), (100, 3000))
+LARGE = ((10, 20_000), (100, 20_000))
+
+
+def exact(trials, cells=CELLS, name="coverage_exact"):
     worlds = {10: Gaussians(10, 6, 1.3), 100: Gaussians(100, 12, 1.0)}
     found = {}
-    for k, n in [(10, 500), (10, 3000), (100, 500), (100, 3000), (10, 20000), (100, 20000)]:
-        tallies = {name: Tally() for name in ("mlls", "ebls", "paper's bound, mlls", "paper's bound, ebls")}
+    for k, n in cells:
+        tallies = {label: Tally() for label in ("mlls", "ebls", "paper's bound, mlls", "paper's bound, ebls")}
         rng = np.random.default_rng(k + n)
         for trial in range(trials):
             prior = shifted(k, trial, rng)
             proba, _ = worlds[k].draw(prior, n, rng)
-            for name in ("mlls", "ebls"):
-                if name == "ebls" and n > 3000 and trial >= trials // 5:
+            for method in ("mlls", "ebls"):
+                if method == "ebls" and n > 3000 and trial >= trials // 5:
                     continue
-                estimate = rp.METHODS[name](worlds[k].source, proba)
-                tallies[name].add(prior, n, *estimate.interval(0.95))
+                estimate = rp.METHODS[method](worlds[k].source, proba)
+                tallies[method].add(prior, n, *estimate.interval(0.95))
                 positive = np.maximum(estimate.prior, 1e-12)
                 counts = np.maximum(e_step(ArrayBlocks(proba), positive / worlds[k].source).counts, 1e-12)
                 error = Z * np.sqrt(bounds.cramer_rao(positive, counts).diagonal())
                 low, high = np.clip(estimate.prior - error, 0, 1), np.clip(estimate.prior + error, 0, 1)
-                tallies[f"paper's bound, {name}"].add(prior, n, low, high)
+                tallies[f"paper's bound, {method}"].add(prior, n, low, high)
             progress(trial + 1, trials, f"K={k} N={n}")
-        found[f"K={k}, N={n}"] = {name: tally.figures() for name, tally in tallies.items()}
-        store("coverage_exact", {"trials": trials, "coverage": found}, coverage_table(found, [*SIZES, "absent", "all"]))
+        found[f"K={k}, N={n}"] = {label: tally.figures() for label, tally in tallies.items()}
+        store(name, {"trials": trials, "coverage": found}, coverage_table(found, [*SIZES, "absent", "all"]))
+
+
+def exact_large(trials):
+    exact(trials, LARGE, "coverage_exact_large")
 
 
 def coverage_table(found, columns):
@@ -207,7 +216,13 @@ def cost(trials):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"exact": (exact, 500), "real": (real, 30), "streams": (streams, 40), "cost": (cost, 10)}
+    parts = {
+        "exact": (exact, 500),
+        "exact-large": (exact_large, 500),
+        "real": (real, 30),
+        "streams": (streams, 40),
+        "cost": (cost, 10),
+    }
     parser.add_argument("part", choices=parts)
     parser.add_argument("--trials", type=int)
     options = parser.parse_args()

@@ -97,9 +97,10 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     from scipy.special import ndtri  # costs more to import than the whole of reprior
 
     check_number(level, "interval", "level", low=0, high=1 - 1e-9, open_low=True)
-    source, rows = estimate.source, around(estimate)
+    source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
-    fit = maximum(merge(rows, group, share))
+    if len(fit.shares) > group.max() + 1:
+        fit = maximum(merge(rows, group, share))
     notes, extra = [], 0.0
     if source.heldout is None:
         notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
@@ -153,8 +154,8 @@ class Fit:
     inflation: Vector
 
 
-def around(estimate: PriorEstimate, *, rounds: int = 4) -> LocalLikelihood:
-    """Return the log-likelihood of an estimate's target rows next to it, or next to its maximum if that is far away."""
+def around(estimate: PriorEstimate, *, rounds: int = 4) -> tuple[LocalLikelihood, Fit]:
+    """Return the log-likelihood of the rows next to an estimate, or to the maximum if that is far, and the maximum."""
     if estimate.target is None:
         fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
     n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
@@ -166,7 +167,7 @@ def around(estimate: PriorEstimate, *, rounds: int = 4) -> LocalLikelihood:
         fit = maximum(rows)
         rounds -= 1
         if not rounds or np.mean((fit.shares - near) ** 2 / fit.variances) < FAR:
-            return rows
+            return rows, fit
         near = fit.shares
 
 
@@ -197,8 +198,6 @@ def alike(rows: LocalLikelihood) -> tuple[Labels, Vector]:
 
 def merge(rows: LocalLikelihood, group: Labels, share: Vector) -> LocalLikelihood:
     """Return the likelihood of the groups' total shares."""
-    if group.max() + 1 == len(group):
-        return rows
     spread = np.zeros((len(group), group.max() + 1))
     spread[np.arange(len(group)), group] = share
     scaled = spread * rows.scale[:, None]

@@ -10,7 +10,7 @@ import numpy as np
 from reprior._check import check_number, check_source
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.blocks import Blocks, as_blocks, e_step
-from reprior.bounds import Fit, LocalLikelihood, around, maximum, misfit
+from reprior.bounds import Fit, LocalLikelihood, around, misfit
 from reprior.em import ebls
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
@@ -70,8 +70,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
     target = as_blocks(proba, known, "diagnose")
     made = ebls(known, target) if estimate is None else estimate
-    rows = around(made)
-    fit = maximum(rows)
+    rows, fit = around(made)
     sample = some_rows(target, made.n)
     spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
     label_shift_p = heldout_worth = gap = gap_se = accuracy = None
@@ -253,7 +252,7 @@ def sentences(found: Diagnosis) -> list[str]:
             said.append(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
     said.append(f"The {n:.0f} rows tell as much about the shares as about {found.worth:.0f} labelled ones would.")
-    if found.accuracy is not None and found.heldout_worth is not None:
+    if found.applies and found.accuracy is not None and found.heldout_worth is not None:
         before, after = found.accuracy
         text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
         said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
