@@ -6,17 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reprior import metrics, simulate
+    from reprior import calibrate, metrics, simulate
     from reprior._check import InputError
     from reprior._types import Interval, PriorEstimate, Source, Status
     from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
     from reprior.em import ebls, fmapls, mapls, mlls
     from reprior.methods import ALIASES, METHODS, estimate
     from reprior.moments import bbse, rlls
+    from reprior.selection import Pipeline, pipeline, select
     from reprior.source import summarize
     from reprior.stream import ONLINE, Stream, StreamTable
 
 _HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
+    "calibrate": ("calibrate",),
     "metrics": ("metrics",),
     "simulate": ("simulate",),
     "_check": ("InputError",),
@@ -25,6 +27,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "em": ("ebls", "fmapls", "mapls", "mlls"),
     "methods": ("ALIASES", "METHODS", "estimate"),
     "moments": ("bbse", "rlls"),
+    "selection": ("Pipeline", "pipeline", "select"),
     "source": ("summarize",),
     "stream": ("ONLINE", "Stream", "StreamTable"),
 }
@@ -51,6 +54,7 @@ __all__ = [
     "Blocks",
     "InputError",
     "Interval",
+    "Pipeline",
     "PriorEstimate",
     "Source",
     "Status",
@@ -58,6 +62,7 @@ __all__ = [
     "StreamTable",
     "TopKBlocks",
     "bbse",
+    "calibrate",
     "correct",
     "ebls",
     "estimate",
@@ -65,7 +70,9 @@ __all__ = [
     "mapls",
     "metrics",
     "mlls",
+    "pipeline",
     "rlls",
+    "select",
     "simulate",
     "summarize",
 ]

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from reprior._check import check_prior, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online import StreamState
-from reprior.select import pipeline
+from reprior.selection import pipeline
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]

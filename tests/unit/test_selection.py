@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reprior import InputError, calibrate, ebls, metrics, simulate, summarize
-from reprior.select import misfit_of, pipeline, pooled_prior, select
+from reprior.selection import misfit_of, pipeline, pooled_prior, select
 
 
 def softmax(z):
