@@ -187,8 +187,8 @@ def timing() -> Figure:
             ax.plot([int(x) for x in points], list(points.values()), "o-", ms=3, color=colour,
                     label=f"{variant}: slope {slope:.2f}")
         fixed = ", ".join(f"{k} = {v}" for k, v in data["fixed"].items() if k != axis)
-        ax.set(xscale="log", yscale="log", xlabel=f"{axis}   ({fixed})")
-        ax.legend(fontsize=6.5)
+        ax.set(xscale="log", yscale="log", xlabel=f"{axis}   ({fixed})", ylim=(3e-8, 1))
+        ax.legend(fontsize=7, loc="upper left")
     axes[0].set_ylabel("CPU-seconds an iteration\n(online: a sample)")
     fig.tight_layout()
     return fig
