@@ -1,6 +1,6 @@
 """Streams on real outputs: how close to batch when nothing moves, how well they follow drifts, and what alarms cost.
 
-    python benchmarks/drift.py [--sections stationary drift swap labels alarm] [--seeds 4] [--nulls 1000]
+    python benchmarks/drift.py [--sections stationary drift swap labels alarm] [--seeds 2] [--nulls 1000]
 
 Each section is stored as results/drift_*.json and .md. Outputs are calibrated by
 temperature on the held-out rows and the source is their mean, for every method alike. An online estimate is always
@@ -125,9 +125,7 @@ def drifts(seeds):
         source, pool, y = problem(name)
         k = len(source.prior)
         for kind in simulate.DRIFTS:
-            for speed, period in (
-                (("published", None), ("slow", 100)) if kind in ("squ", "sin", "ber") else (("", None),)
-            ):
+            for speed, period in (("", None), ("slow", 100)) if kind == "squ" else (("", None),):
                 found, suited = {}, {}
                 for seed in range(seeds):
                     rng = np.random.default_rng(seed)
@@ -252,9 +250,9 @@ def population(name, head=None):
     return pool, y, prior, chance
 
 
-def alarms(nulls, n=3000):
+def alarms(nulls, n=2000):
     """False alarms over streams drawn, like their held-out rows, from one population; and delays for a halved head."""
-    out = {"null streams": nulls, "length": n, "false alarms": {}, "halved head class": {}}
+    out = {"null streams": nulls, "length": n, "false alarms": {}, "shifts": {}}
     for name, size in (("banking77", 1000), ("clinc150", 1500)):
         pool, y, prior, chance = population(name)
         p = chance(prior)
@@ -271,15 +269,26 @@ def alarms(nulls, n=3000):
         raised["ever, no margin"] = f"{raised['ever, no margin']} of {min(50, nulls // 2)}"
         out["false alarms"][f"{name}, {size} held-out rows, {nulls // 2} streams"] = raised
         print(name, raised, flush=True)
-    for head, size in ((None, 1000), (0.1, 1000), (0.3, 1000), (0.3, 4000), (0.5, 1000)):
-        pool, y, prior, chance = population("banking77", head)
+    for head, size in (
+        (None, 1000),
+        (0.1, 1000),
+        (0.1, 4000),
+        (0.3, 1000),
+        (0.3, 4000),
+        (0.5, 1000),
+        ("dirichlet", 1000),
+    ):
+        pool, y, prior, chance = population("banking77", head if head != "dirichlet" else None)
         halved = prior.copy()
         halved[prior.argmax()] /= 2
         halved /= halved.sum()
-        before, after = chance(prior), chance(halved)
+        before = chance(prior)
         delays, said, expected = [], [], []
-        for seed in range(40):
+        for seed in range(31):
             rng = np.random.default_rng(seed)
+            if head == "dirichlet":
+                halved = simulate.dirichlet(len(prior), 1.0, rng=rng)
+            after = chance(halved)
             held = rng.choice(len(y), size, p=before)
             source = rp.summarize(pool[held], y[held])
             rows = np.concatenate([rng.choice(len(y), 1000, p=before), rng.choice(len(y), 4000, p=after)])
@@ -289,13 +298,14 @@ def alarms(nulls, n=3000):
             if verdict:
                 said.append(verdict.since - 1000)
             expected.append(alarm.delay(halved))
-        out["halved head class"][f"share {prior.max():.3f}, {size} held-out rows"] = {
+        shift = f"head class of {prior.max():.1%} halved" if head != "dirichlet" else "all classes anew, Dirichlet(1)"
+        out["shifts"][f"{shift}, {size} held-out rows"] = {
             "found within 4000": float(np.mean(np.isfinite(delays))),
             "median delay": None if np.median(delays) == np.inf else float(np.median(delays)),
             "median of `since`, 0 = the change": float(np.median(said)) if said else None,
             "median of `delay(prior)`": None if np.median(expected) == np.inf else float(np.median(expected)),
         }  # fmt: skip
-        print(head, size, list(out["halved head class"].values())[-1], flush=True)
+        print(head, size, list(out["shifts"].values())[-1], flush=True)
     return out
 
 
@@ -337,22 +347,22 @@ def table(section, found):
         return markdown(["stream", "method, labels", "mean KL", "KL, last 500", "change"], rows)
     null = [[cell, *map(str, v.values())] for cell, v in found["false alarms"].items()]
     heads = [[cell, *(f"{x:g}" if x is not None else "none" for x in v.values())]
-             for cell, v in found["halved head class"].items()]  # fmt: skip
+             for cell, v in found["shifts"].items()]  # fmt: skip
     return "\n\n".join([
         markdown(["false alarms, level 1 %", *next(iter(found["false alarms"].values()))], null),
-        markdown(["halved head class", *next(iter(found["halved head class"].values()))], heads),
+        markdown(["shift after 1,000 samples", *next(iter(found["shifts"].values()))], heads),
     ])  # fmt: skip
 
 
 def main():
     sections = {
-        "stationary": lambda args: stationary(2 * args.seeds), "drift": lambda args: drifts(args.seeds),
-        "swap": lambda args: swap(2 * args.seeds), "labels": lambda args: labels(args.seeds),
+        "stationary": lambda args: stationary(4 * args.seeds), "drift": lambda args: drifts(args.seeds),
+        "swap": lambda args: swap(8 * args.seeds), "labels": lambda args: labels(4 * args.seeds),
         "alarm": lambda args: alarms(args.nulls),
     }  # fmt: skip
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sections", nargs="+", choices=sections, default=list(sections))
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--nulls", type=int, default=1000)
     args = parser.parse_args()
     for section in args.sections:
