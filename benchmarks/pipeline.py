@@ -15,13 +15,31 @@ from pathlib import Path
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
-from _outputs import SHIFTS, Outputs, digits, networks, shipped, targets, texts
+from _outputs import ROOT, SHIFTS, Outputs, digits, networks, shipped, targets, texts
 
 import reprior as rp
 from reprior.selection import pipeline, select
 
 FLOOR = 1e-8  # of a share in KL, as maximum likelihood puts rare classes at exactly zero
+BEGIN, END = "<!-- made by benchmarks/pipeline.py -->", "<!-- to here -->"
 Estimator = Callable[[np.ndarray], np.ndarray]
+
+
+def held_out(o: Outputs, labels: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all held-out rows and labels, or 3 a class on average."""
+    rows = np.arange(len(o.heldout))
+    rows = rows if labels == "enough" else np.random.default_rng(3).permutation(rows)[: 3 * len(o.counts)]
+    return o.heldout[rows], o.heldout_y[rows]
+
+
+def taken(o: Outputs, labels: str) -> str:
+    """Return in a few words what the default pipeline is."""
+    pipe = pipeline(counts=o.counts) if labels == "none" else pipeline(*held_out(o, labels), counts=o.counts)
+    kind = pipe.calibrator.kind if pipe.calibrator else "raw"
+    prior = {"training counts": "training prior", "mean held-out output": "mean output"}.get(
+        pipe.source.made, "pooled prior"
+    )
+    return f"{kind}, {prior}, {pipe.method}"
 
 
 def contenders(o: Outputs, labels: str, selecting: bool) -> dict[str, Estimator]:
@@ -31,10 +49,7 @@ def contenders(o: Outputs, labels: str, selecting: bool) -> dict[str, Estimator]
     }
     if labels == "none":
         return made | {"default": lambda p: pipeline(counts=o.counts).estimate(p).prior}
-    rows = np.arange(len(o.heldout))
-    if labels == "few":
-        rows = np.random.default_rng(3).permutation(rows)[: 3 * len(o.counts)]
-    held, y = o.heldout[rows], o.heldout_y[rows]
+    held, y = held_out(o, labels)
     pipes = {
         "default": pipeline(held, y, counts=o.counts),
         "default, no counts": pipeline(held, y),
@@ -99,6 +114,23 @@ def main() -> None:
     )
     store("pipeline", {"n": options.n, "floor": FLOOR, "never_worse_than_mapls": never_worse, "kl": results},
           "\n\n".join([head, *parts]))  # fmt: skip
+    page = ROOT / "docs" / "which-method.md"
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n{decisions(sets, results)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+
+
+def decisions(sets: list[Outputs], results: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+    """Return the decision table of the docs: what the default takes and gets, MAPLS, and the best of the rest."""
+    rows = []
+    for labels in ("enough", "few", "none"):
+        for o in sets:
+            kl = {name: float(np.mean(values)) for name, values in results[o.name][labels].items()}
+            best = min((n for n in kl if "default" not in n and n != "selected"), key=kl.__getitem__)
+            rows.append([labels, o.name, taken(o, labels), f"**{kl['default']:.4f}**", f"{kl['mapls, raw']:.4f}",
+                         f"{kl[best]:.4f} ({best})"])  # fmt: skip
+    return markdown(
+        ["labels", "source", "the default takes", "its KL", "MAPLS", "best of the others, in hindsight"], rows
+    )
 
 
 if __name__ == "__main__":
