@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reprior import calibrate, metrics, simulate
+    from reprior import bounds, calibrate, diagnose, metrics, simulate
     from reprior._check import InputError
     from reprior._types import Interval, PriorEstimate, Source, Status
+    from reprior.alarm import Alarm
     from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
     from reprior.em import ebls, fmapls, mapls, mlls
     from reprior.methods import ALIASES, METHODS, estimate
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
     from reprior.stream import ONLINE, Stream, StreamTable
 
 _HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
+    "bounds": ("bounds",),
     "calibrate": ("calibrate",),
+    "diagnose": ("diagnose",),
     "metrics": ("metrics",),
     "simulate": ("simulate",),
     "_check": ("InputError",),
     "_types": ("Interval", "PriorEstimate", "Source", "Status"),
+    "alarm": ("Alarm",),
     "blocks": ("ArrayBlocks", "Blocks", "TopKBlocks", "correct"),
     "em": ("ebls", "fmapls", "mapls", "mlls"),
     "methods": ("ALIASES", "METHODS", "estimate"),
@@ -50,6 +54,7 @@ __all__ = [
     "ALIASES",
     "METHODS",
     "ONLINE",
+    "Alarm",
     "ArrayBlocks",
     "Blocks",
     "InputError",
@@ -62,8 +67,10 @@ __all__ = [
     "StreamTable",
     "TopKBlocks",
     "bbse",
+    "bounds",
     "calibrate",
     "correct",
+    "diagnose",
     "ebls",
     "estimate",
     "fmapls",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -257,3 +259,13 @@ def sentences(found: Diagnosis) -> list[str]:
         text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
         said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
     return said
+
+
+class CallableModule(ModuleType):
+    """Lets `reprior.diagnose(source, proba)` stand for `reprior.diagnose.diagnose(source, proba)`."""
+
+    def __call__(self, source: Any, proba: Any, **options: Any) -> Diagnosis:
+        return diagnose(source, proba, **options)
+
+
+sys.modules[__name__].__class__ = CallableModule

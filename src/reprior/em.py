@@ -92,8 +92,8 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
     `source` is a `Source` or class counts (K,); `proba` (n, K) the outputs on the target. Without `n_iter` the answer
     is certified to within `tol` nats a row of the maximum by its duality gap.
 
-    >>> mlls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]).prior.round(3)
-    array([0.797, 0.203])
+    >>> mlls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]).prior.round(3)
+    array([0.678, 0.322])
     """
     known = check_source(source, "mlls")
     check_number(tol, "mlls", "tol", low=0, open_low=True)
