@@ -232,7 +232,7 @@ class Stream:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
-        from scipy.special import betaincinv
+        from scipy.special import betaincinv, ndtri
 
         inside = check_number(level, "Stream.interval", "level", low=0, high=1, open_low=True)
         mean = np.clip(self.prior, 1e-12, 1.0 - 1e-12)
@@ -240,6 +240,8 @@ class Stream:
         count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
         ends = (betaincinv(mean * count, (1.0 - mean) * count, q) for q in ((1.0 - inside) / 2, (1.0 + inside) / 2))
         lower, upper = ends
+        # a Beta never reaches 0, but a class of so few counts may well be absent
+        lower = np.where(mean * count < ndtri((1.0 + inside) / 2) ** 2, 0.0, lower)
         return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=inside, note=note)
 
     def to_bytes(self) -> bytes:
