@@ -10,8 +10,8 @@ from outputs import Outputs
 from scipy.optimize import minimize
 
 import reprior as rp
-from reprior import Source, calibrate, select
-from reprior.select import Pipeline
+from reprior import Source, calibrate
+from reprior.selection import Pipeline
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
@@ -55,8 +55,8 @@ def know(outputs: Outputs) -> Known:
     calibrators = {"TS": calibrate.temperature(rows, y), "BCTS": calibrate.bias_corrected(rows, y, ridge=10)}
     sources = {name: rp.summarize(c(rows), y) for name, c in calibrators.items()}
     sources["raw"] = rp.summarize(rows, y, prior=outputs.counts)
-    pipelines = {"default": select.pipeline(rows, y, counts=outputs.counts),
-                 "FMAPLS": select.pipeline(rows, y, counts=outputs.counts, method="fmapls")}
+    pipelines = {"default": rp.pipeline(rows, y, counts=outputs.counts),
+                 "FMAPLS": rp.pipeline(rows, y, counts=outputs.counts, method="fmapls")}
     return Known(sources, calibrators | {name: p.calibrate for name, p in pipelines.items()}, pipelines)
 
 
