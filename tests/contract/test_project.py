@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import reprior
 
@@ -70,6 +72,23 @@ def test_every_file_and_every_public_name_says_what_it_is_for() -> None:
     for name in reprior.__all__:
         if not name.isupper():  # a constant's meaning stands beside it
             assert (getattr(reprior, name).__doc__ or "").strip(), name
+
+
+def test_the_table_in_the_readme_is_the_one_that_was_measured() -> None:
+    data = json.loads((ROOT / "benchmarks" / "results" / "quality.json").read_text())["data"]
+    ordinary = ["shuffled .02", "shuffled .1", "Dirichlet 1", "Dirichlet 3"]
+    lines = (ROOT / "README.md").read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| mean KL"))
+    columns = [cell.strip() for cell in lines[start].split("|")[2:-1]]
+    rows = [line for line in lines[start + 2 : start + 20] if line.startswith("|")]
+    assert len(rows) == 7
+    for line in rows:
+        name, *cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        method = "fmapls paper, c=2N" if "printed" in name else name.strip("`")
+        for column, cell in zip(columns, cells, strict=True):
+            shifts = ordinary if column == "ordinary shifts" else [column]
+            kls = [fmean(sets["cells"][shift][method]["kl"]) for sets in data.values() for shift in shifts]
+            assert f"{fmean(kls):.3f}" == cell, (name, column)
 
 
 def test_the_package_says_it_is_typed() -> None:
