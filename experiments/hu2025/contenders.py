@@ -54,10 +54,11 @@ def know(outputs: Outputs) -> Known:
     rows, y = outputs.held_out, outputs.y_held_out
     calibrators = {"TS": calibrate.temperature(rows, y), "BCTS": calibrate.bias_corrected(rows, y, ridge=10)}
     sources = {name: rp.summarize(c(rows), y) for name, c in calibrators.items()}
-    sources["raw"] = rp.summarize(rows, y, prior=outputs.counts)
+    sources["raw"], sources["mean"] = rp.summarize(rows, y, prior=outputs.counts), rp.summarize(rows, y)
     pipelines = {"default": rp.pipeline(rows, y, counts=outputs.counts),
                  "FMAPLS": rp.pipeline(rows, y, counts=outputs.counts, method="fmapls")}
-    return Known(sources, calibrators | {name: p.calibrate for name, p in pipelines.items()}, pipelines)
+    made = {"mean": np.asarray, **calibrators, **{name: p.calibrate for name, p in pipelines.items()}}
+    return Known(sources, made, pipelines)
 
 
 def batch(method: str, use: str = "raw", *, c_of_n: float | None = None, **options: object) -> Contender:
@@ -137,6 +138,8 @@ CONTENDERS: dict[str, Contender] = {
     "online-FMAPLS": online("online-fmapls"),
     "online-EBLS": online("online-ebls", drift=False),
     "online-EBLS, drift": online("online-ebls"),
+    "MAPLS, mean output as prior": batch("mapls", "mean"),
+    "FMAPLS, mean output as prior": batch("fmapls", "mean"),
     "MLLS + TS": batch("mlls", "TS", n_iter=100),
     "BBSE + TS": batch("bbse", "TS"),
     "RLLS + TS": batch("rlls", "TS"),
