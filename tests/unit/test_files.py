@@ -107,7 +107,9 @@ def test_a_bad_row_is_named_by_its_number_over_all_parts(tmp_path):
         InputError, match=r"part-2.parquet` must contain only finite.*row 70000 of all, row 10000 of this"
     ):
         rp.mlls([1, 1, 1], blocks)
-    assert blocks.n is None  # nothing was kept of the failed pass
+    assert blocks.n is None
+    with pytest.raises(InputError, match="row 70000 of all"):  # nothing was kept of the failed pass
+        rp.mlls([1, 1, 1], blocks)
 
 
 def test_a_damaged_part_is_named(files, tmp_path):

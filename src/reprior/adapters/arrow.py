@@ -29,17 +29,19 @@ def parquet_part(name: str, opener: Opener, choice: Choice) -> Part:
     with opener() as file:
         opened = pq.ParquetFile(file)
         schema, rows = opened.schema_arrow, opened.metadata.num_rows
-        codec = opened.metadata.row_group(0).column(0).compression.lower() if opened.num_row_groups else "none"
-        codec = {"uncompressed": "none"}.get(codec, codec)
+        codec, width = "none", len(schema)
+        if opened.num_row_groups and rows:
+            group = opened.metadata.row_group(0)
+            codec = group.column(0).compression.lower().replace("uncompressed", "none")
+            numbers = max(group.column(j).num_values for j in range(group.num_columns))
+            width = max(width, numbers // max(1, group.num_rows))  # of a row, lists counted by their length
+        size = batch_rows(width)
 
     def batches(columns: list[str] | None) -> Iterator[Any]:
         with opener() as file:
             ahead = min(1 << 20, max(1 << 14, BUFFER_BYTES // len(schema)))
             source = pq.ParquetFile(file, buffer_size=ahead, pre_buffer=False)
             yield from source.iter_batches(batch_size=size, columns=columns, use_threads=False)
-
-    width = max((column.type.list_size for column in schema if pa.types.is_fixed_size_list(column.type)), default=0)
-    size = batch_rows(width or len(schema) if width or len(schema) > 8 else 1000)
 
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)

@@ -47,20 +47,26 @@ class FileBlocks:
     kept: IO[bytes] | None = field(default=None, repr=False)
     dtype: Any = None
     n: int | None = None
+    read: int = 0
 
     @property
     def n_classes(self) -> int:
         return self.table.n_classes
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        segments = (
-            self._checked() if self.n is None else self._decoded() if self.kept is None else self._kept(self.kept)
-        )
-        return add_up(self._sums(segments, fn))
+        if self.n is not None:
+            return add_up(self._sums(self._decoded() if self.kept is None else self._kept(self.kept), fn))
+        self._forget()
+        total = add_up(self._sums(self._checked(), fn))
+        self.n = self.read  # not before every row has been looked at
+        return total
 
-    def __del__(self) -> None:
+    def _forget(self) -> None:
         if self.kept is not None:
             self.kept.close()
+        self.kept = self.dtype = None
+
+    __del__ = _forget
 
     def _sums(self, segments: Iterator[Segment], fn: Callable[[Matrix], S]) -> Iterator[S]:
         mode = np.geterr()  # threads do not inherit it
@@ -102,7 +108,7 @@ class FileBlocks:
                 total += len(rows)
             if not total:
                 fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
-            self.kept, self.n = file, total
+            self.kept, self.read = file, total
         finally:
             if file is not None and self.kept is None:
                 file.close()

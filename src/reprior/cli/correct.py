@@ -100,7 +100,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
             file.write(fn(array[start : start + step]).data)
             if (start + step - done) * width >= SAVE_BYTES and start + step < len(array):
                 file.flush()
-                os.fdatasync(file.fileno())
+                os.fsync(file.fileno())
                 done = start + step
                 write_journal(output, journal | {"rows": done})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,8 @@ def command(data: str, rows: int, ratio: float, seed: int, output: Path, as_json
         for name, prior in priors.items()
     ]  # fmt: skip
     picture = _draw(output, source, target, priors, table, dataset.name)
-    value = {"data": dataset.name, "rows": rows, "ratio": ratio, "seed": seed, "methods": table, "picture": picture}
+    value = {"data": dataset.name, "rows": rows, "ratio": ratio, "seed": seed, "methods": table, "picture": picture,
+             "origin": dataset.origin}  # fmt: skip
     emit(value, _text(value, len(dataset.classes)), as_json)
 
 
@@ -64,8 +66,10 @@ def _text(value: dict[str, Any], n_classes: int) -> str:
         gain = "" if row is value["methods"][0] else f"{100 * (row['accuracy'] - before):+.1f}"
         clock = f"{1000 * row['seconds']:.0f} ms" if row["seconds"] else ""
         lines.append(f"{row['method']:<20} {row['kl']:>14.4f} {100 * row['accuracy']:>8.1f}% {gain:>7} {clock:>8}")
-    drawn = value["picture"] or "no picture: pip install 'reprior[plot]'"
-    return "\n".join([*lines, "", f"Picture: {drawn}"])
+    if any(math.isinf(row["kl"]) for row in value["methods"]):
+        lines.append("inf: the method ruled out a class that does occur.")
+    drawn = value["picture"] or "none without matplotlib; pip install 'reprior[plot]' brings it"
+    return "\n".join([*lines, "", f"Picture: {drawn}", value["origin"]])
 
 
 def _draw(
