@@ -32,8 +32,18 @@ CLASSIFIERS = {
     "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(C=0.01, solver="newton-cholesky")),
     "naive Bayes": lambda: GaussianNB(var_smoothing=0.01),
 }
+
+
+class ConvergedEMQ(EMQ):
+    """EMQ run as close to its optimum as ours is certified to be."""
+
+    def aggregate(self, posteriors, epsilon=1e-8):
+        return super().aggregate(posteriors, epsilon)
+
+
 CONTENDERS = {
     "EMQ": EMQ,
+    "EMQ to 1e-8": ConvergedEMQ,
     "EMQ, BCTS": lambda c: EMQ.EMQ_BCTS(c, on_calib_error="backup"),
     "ours": LabelShiftQuantifier,
     "ours, uncalibrated": lambda c: LabelShiftQuantifier(c, val_split=None),
@@ -70,10 +80,16 @@ def main() -> None:
                 best = {name: min(times) for name, times in spent.items()}
                 case = f"{data_name}, {classifier}, {size} rows"
                 figures[case] = {"mae": mae, "cpu_seconds": best}
-                ratios = [best["EMQ"] / best[n] for n in ("ours", "ours, uncalibrated")]
+                ratios = [best["EMQ"] / best["ours"], best["EMQ to 1e-8"] / best["ours, uncalibrated"]]
                 rows.append([case, type(protocol).__name__, *(f"{mae[n]:.4f}" for n in fitted),
                              *(f"{r:.2f}" for r in ratios)])  # fmt: skip
-    head = ["", "protocol", *(f"MAE {n}" for n in CONTENDERS), "EMQ's time / ours", "EMQ's time / ours, uncalibrated"]
+    head = [
+        "",
+        "protocol",
+        *(f"MAE {n}" for n in CONTENDERS),
+        "time EMQ / ours",
+        "time EMQ to 1e-8 / ours, uncalibrated",
+    ]
     text = (
         "# Against QuaPy's EMQ, by QuaPy's evaluation\n\n"
         "“Ours” is `LabelShiftQuantifier` as it comes: calibrated on cross-validated outputs, then `mlls` to a "

@@ -20,7 +20,8 @@ from reprior.calibrate import Calibrator
 from reprior.methods import estimate
 from reprior.source import summarize
 
-LABELS_FOR_BIASES = 50  # held-out rows a class, on average, from which on a bias for each class can be considered
+LABELS_FOR_BIASES = 10  # held-out rows of every class, from which on a bias for each class can be considered
+FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
 FEW_LABELS = 5  # held-out rows a class, on average, below which they cannot tell how wrong the tail is
 FEW_CLASSES = 20  # below which there are too few shares to learn their distribution from
 SEVERE = 20.0  # times as many training rows in the largest class as in the smallest: its tail is then misjudged
@@ -88,6 +89,9 @@ def pipeline(
         )
     trained = None if counts is None else check_prior(counts, "pipeline", "counts")
     total = None if counts is None else np.asarray(counts, np.float64)
+    if total is not None and total.min() < 1:
+        fail("pipeline", "counts", "be training rows of each class, at least 1", total.min(),
+             remedy="Pass shares as `prior`")  # fmt: skip
     if proba is None:
         made = replace(Source(trained), made="training counts")  # type: ignore[arg-type]
         return Pipeline(None, made, *_method(method, len(made.prior), total, 0.0, options))
@@ -95,10 +99,13 @@ def pipeline(
     if trained is not None and len(trained) != rows.shape[1]:
         fail("pipeline", "counts", f"have {rows.shape[1]} classes like `proba`", len(trained))
     n_each = len(rows) / rows.shape[1]
-    if calibration == "auto":
-        biased = n_each >= LABELS_FOR_BIASES
-        cal = calibrate.fit(rows, labels, kind="auto", kinds=calibrate.KINDS[:3]) if biased else None
-        cal = calibrate.temperature(rows, labels) if cal is None or cal.kind == "none" else cal
+    if calibration == "auto" and total is not None and len(rows) < FEW_ROWS:
+        cal = calibrate.fit(rows, labels, kind="none")
+        prior = "training" if isinstance(prior, str) and prior == "auto" else prior
+    elif calibration == "auto":
+        biases = np.bincount(labels, minlength=rows.shape[1]).min() >= LABELS_FOR_BIASES
+        kinds = calibrate.KINDS[1:3] if biases else ("temperature",)
+        cal = calibrate.fit(rows, labels, kind="auto" if biases else "temperature", kinds=kinds)
     else:
         cal = calibrate.fit(rows, labels, kind=calibration)
     source = _source(cal, rows, labels, prior, total, classes)
@@ -142,8 +149,8 @@ def select(
     mean = {key: float(np.mean(loss)) for key, loss in losses.items()}
     best = min(mean, key=mean.__getitem__)
     kind = usual.calibrator.kind if usual.calibrator else "none"
-    default = (kind, "mean" if total is None or kind == "bias-corrected" else "pooled", usual.method,
-               1.0 if total is not None and usual.method == "ebls" else 0.0)  # fmt: skip
+    prior = {"training counts": "training", "mean held-out output": "mean"}.get(usual.source.made, "pooled")
+    default = (kind, prior, usual.method, 1.0 if "misfit" in usual.options else 0.0)
     if default in losses:
         gain = np.subtract(losses[default], losses[best])
         best = default if gain.mean() <= gain.std() / np.sqrt(len(gain)) else best

@@ -63,7 +63,9 @@ def test_without_labels_the_training_counts_decide():
     pipe = pipeline(counts=[1000, 50, 10])
     assert (pipe.method, pipe.calibrator, pipe.source.made) == ("mapls", None, "training counts")
     held, y = outputs(30, EPS)
-    assert pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01)).method == "mapls"
+    few = pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01))
+    assert (few.method, few.calibrator.kind, few.source.made) == ("mapls", "none", "training counts")
+    assert pipeline(held, y).calibrator.kind == "temperature"
     assert pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01), method="mlls").method == "mlls"
 
 
@@ -132,6 +134,7 @@ def test_select_leaves_the_default_for_what_is_clearly_better():
         (lambda: pipeline([[0.5, 0.5]], [0], prior="pooled"), "`counts` must be given"),
         (lambda: pipeline([[0.5, 0.5]], [0], prior="guess"), "be one of"),
         (lambda: pipeline(counts=[5, 0]), "positive"),
+        (lambda: pipeline(counts=[0.7, 0.3]), "at least 1"),
         (lambda: pipeline(counts=[5, 2], method="best").estimate([[0.5, 0.5]]), "be one of"),
         (lambda: select([[0.5, 0.5]], [0], trials=1), "`trials`"),
     ],
