@@ -20,7 +20,7 @@ from reprior.solve import nonnegative_quadratic
 SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
-ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to take correlations from
+ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
 

@@ -180,7 +180,8 @@ def label_shift_p_value(
         size, axes = np.linalg.eigh(error[part, part])
         kept = size > 1e-6 * size.max()
         statistic, df = float(((axes.T @ gap[part])[kept] ** 2 / size[kept]).sum()), int(kept.sum())
-        return float(fdtrc(df, max(3.0, effective - df), statistic / df))
+        room = max(3.0, effective - df)
+        return float(fdtrc(df, room, statistic / df * room / max(3.0 + df, effective - 1)))  # Hotelling
 
     # few features find a plain loss of confidence, many find what confidence hides; Bonferroni for the two
     return min(1.0, 2 * min(p_value(slice(0, 2)), p_value(slice(2, None))))
