@@ -127,7 +127,7 @@ def collapse(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
             "uniform": round(float(np.mean([rp.metrics.kl(s.prior, uniform) for s in samples])), 5)}
 
 
-def intervals(trials: int = 20) -> dict:
+def intervals(trials: int = 10) -> dict:
     """Share of classes whose true share lies in the 95 % interval, by kind of interval, and their mean width."""
     out: dict[str, dict[str, list[float]]] = {}
     for ratio in CIFAR_RATIOS:
