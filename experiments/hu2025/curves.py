@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 from cells import CIFAR, CIFAR_RATIOS, IMAGENET, Cell, draw
-from contenders import know
 from models import load
+from outputs import Outputs
 
 import reprior as rp
 from reprior import bounds
@@ -30,6 +30,11 @@ FLOOR = 1e-12
 def grid(n: int, points: int = 40) -> list[int]:
     """Return sample numbers up to n, evenly spaced on a log scale."""
     return sorted({int(x) for x in np.geomspace(10, n, points)})
+
+
+def raw_source(outputs: Outputs) -> rp.Source:
+    """Return what the paper's methods know: the training prior; the held-out rows serve intervals only."""
+    return rp.summarize(outputs.held_out, outputs.y_held_out, prior=outputs.counts)
 
 
 def follow(stream: rp.Stream, rows: np.ndarray, true: np.ndarray, at: Sequence[int]) -> list[float]:
@@ -51,7 +56,7 @@ def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int) -> dict:
     out: dict[str, dict] = {}
     for model in dict.fromkeys(c.model for c in cells):
         outputs = load(model)
-        source = know(outputs).sources["raw"]
+        source = raw_source(outputs)
         for cell in (c for c in cells if c.model == model):
             samples = [draw(cell, outputs, t, n_dirichlet=n_dirichlet) for t in range(trials)]
             at = grid(len(samples[0].y))
@@ -67,13 +72,13 @@ def cifar_online() -> dict:
 
 
 def imagenet_online() -> dict:
-    return online_curves(IMAGENET, trials=3, n_dirichlet=12000)
+    return online_curves(IMAGENET, trials=2, n_dirichlet=12000)
 
 
 def why(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
     """KL of printed FMAPLS against iterations for several c, and against c for several numbers of iterations."""
     outputs = load(model)
-    source = know(outputs).sources["raw"]
+    source = raw_source(outputs)
     cell = Cell(model, "dirichlet", 1.0)
     samples = [draw(cell, outputs, t) for t in range(trials)]
     c_of_n, steps = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16], [1, 2, 4, 8, 16, 32, 64, 100, 128, 256, 512, 1024]
@@ -106,7 +111,7 @@ def printed_with_mended_start(
 def collapse(model: str = "cifar100-lt-0.1", trials: int = 10) -> dict:
     """KL of the printed online recursion against samples for several c, beside the stable form."""
     outputs = load(model)
-    source = know(outputs).sources["raw"]
+    source = raw_source(outputs)
     cell = Cell(model, "dirichlet", 1.0)
     samples = [draw(cell, outputs, t) for t in range(trials)]
     at = grid(len(samples[0].y))
@@ -133,7 +138,7 @@ def intervals(trials: int = 10) -> dict:
     for ratio in CIFAR_RATIOS:
         model = f"cifar100-lt-{ratio}"
         outputs = load(model)
-        source = know(outputs).sources["raw"]
+        source = raw_source(outputs)
         for cell in (Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)):
             hits: dict[str, list[tuple[float, float]]] = {}
             for t in range(trials):
