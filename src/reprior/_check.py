@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,6 +35,8 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        fail(caller, name, "have no masked value", f"{int(np.ma.count_masked(x))} of them", remedy="Drop or fill them")
     try:
         array = np.asarray(x)
     except (ValueError, TypeError):
@@ -123,20 +126,27 @@ def check_prior(x: Any, caller: str, name: str, *, allow_zero: bool = False) -> 
     if bad.any():
         fail(caller, name, "contain only finite numbers", array[bad][0],
              place=f"class {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
-    bad = array < 0 if allow_zero else array <= 0
+    # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
+    bad = array < 0 if allow_zero else array <= 1e-100 * array.max()
     if bad.any():
-        fail(caller, name, "contain no negative number" if allow_zero else "be positive for every class",
-             array[bad][0], place=f"class {int(np.argmax(bad))}", count=int(bad.sum()),
-             remedy="Leave out classes the classifier was never trained on, or give them a small count")  # fmt: skip
-    total = float(array.sum())
-    if total <= 0:
-        fail(caller, name, "have a positive sum", total)
-    return array / total
+        rule, remedy = ("contain no negative number", "") if allow_zero else (
+            "be positive for every class",
+            "Leave out classes the classifier was never trained on, or give them a small count")  # fmt: skip
+        fail(caller, name, rule, array[bad][0], place=f"class {int(np.argmax(bad))}", count=int(bad.sum()),
+             remedy=remedy)  # fmt: skip
+    if not array.any():
+        fail(caller, name, "have a positive sum", 0.0)
+    if array.max() <= 1 and abs(array.sum() - 1) < 1e-14:
+        return array  # bit for bit what was given
+    array = array / array.max()
+    return np.asarray(array / array.sum())
 
 
 def check_source(source: Any, caller: str) -> Source:
     """Return a `Source` from one, or from class counts or a prior."""
-    return source if isinstance(source, Source) else Source(prior=check_prior(source, caller, "source"))
+    if isinstance(source, Source):
+        return replace(source, prior=check_prior(source.prior, caller, "source.prior"))
+    return Source(prior=check_prior(source, caller, "source"))
 
 
 def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labels:
@@ -165,7 +175,10 @@ def check_number(
     )
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         fail(caller, name, rule, repr(value))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        fail(caller, name, rule, "a whole number too large for a float")
     if not math.isfinite(number) or number < low or number > high or (open_low and number == low):
         fail(caller, name, rule, value)
     if whole and number != int(number):
@@ -175,11 +188,20 @@ def check_number(
 
 def check_choice(value: Any, caller: str, name: str, choices: Sequence[str]) -> str:
     """Return `value` if it is one of `choices`."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         fail(caller, name, "be one of " + ", ".join(repr(c) for c in choices), repr(value))
     return str(value)
 
 
 def as_rng(rng: int | np.random.Generator | None) -> np.random.Generator:
     """Return a generator from a seed or a generator."""
+    if rng is not None and not isinstance(rng, (int, np.integer, np.random.Generator)):
+        fail("rng", "rng", "be a whole number or a numpy Generator", repr(rng))
     return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
+
+
+def check_flag(value: Any, caller: str, name: str) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        fail(caller, name, "be True or False", repr(value))
+    return bool(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Status(Enum):
     SOLVED = "Solved: the moment equations have been fitted under their constraints."
     STOPPED = "Stopped after the number of iterations that defines the method; it is not meant to converge."
     UNSEEN_CLASSES = "Solved, but some classes have no held-out row; their weight was left at 1."
-    NOT_CONVERGED = "Not converged within the allowed iterations: raise `n_iter`, loosen `tol` or use more data."
+    NOT_CONVERGED = "Not converged within the allowed iterations: loosen `tol`, or give more rows a class."
 
     @property
     def ok(self) -> bool:
@@ -61,6 +62,9 @@ class Interval(tuple[Vector, Vector]):
         pair = super().__new__(cls, (lower, upper))
         pair.level, pair.note = level, note
         return pair
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Interval, level=self.level, note=self.note), tuple(self)
 
     @property
     def lower(self) -> Vector:

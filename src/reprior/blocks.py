@@ -108,7 +108,7 @@ def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBl
         fail(caller, "indices", "hold whole numbers", f"dtype {index.dtype}")
     if index.min() < 0 or index.max() >= len(prior):
         bad = ((index < 0) | (index >= len(prior))).any(axis=1)
-        fail(caller, "indices", f"lie between 0 and {len(prior) - 1}", int(index[bad][0].max()),
+        fail(caller, "indices", f"lie between 0 and {len(prior) - 1}", index[bad][0].tolist(),
              place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
     ordered = np.sort(index, axis=1)
     bad = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
@@ -126,6 +126,10 @@ def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBl
 def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
     """Return checked `Blocks` of an (n, K) array, of top-k rows (indices, values), or of Blocks (checked by maker)."""
     n_classes = len(source.prior)
+    if isinstance(target, ArrayBlocks):
+        target = target.array
+    if isinstance(target, TopKBlocks):
+        target = (target.indices, target.values)
     if isinstance(target, Blocks):
         if target.n_classes != n_classes:
             fail(caller, "proba", f"have {n_classes} columns, one for each class of the source", target.n_classes)

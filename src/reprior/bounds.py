@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_number, check_prior, fail
+from reprior._check import as_array, check_labels, check_number, check_prior, fail
 from reprior._types import Interval, Labels, Matrix, PriorEstimate, Vector
 from reprior.blocks import ArrayBlocks, Blocks, e_step, information
 from reprior.solve import nonnegative_quadratic
@@ -60,7 +60,7 @@ def cramer_rao(prior: Any, counts: Any, *, alpha: Any = 1.0) -> DiagonalMinusRan
     """
     # eq. 13, m_i = α_i − 1 + Σ_n f_i. Differs from hu2025, appendix B: its last line has E f_K in the last class's term
     # where the sum over rows needs N·E f_K; eq. 13 and 14 in the text are right and are what is used here
-    return _bound(prior, np.asarray(alpha, float) - 1 + np.asarray(counts, float), "cramer_rao", "counts")
+    return _bound(prior, counts, alpha, "cramer_rao", "counts")
 
 
 def cramer_rao_online(
@@ -73,14 +73,24 @@ def cramer_rao_online(
     """
     shares = check_prior(prior, "cramer_rao_online", "prior")
     weight = check_number(gamma, "cramer_rao_online", "gamma", low=0, high=1)
-    delta = shares if label is None else np.eye(len(shares))[label]
-    seen = (1 - weight) * delta + weight * np.asarray(mean_posterior, float)
-    return _bound(shares, np.asarray(alpha, float) - 1 + seen, "cramer_rao_online", "alpha")  # eq. 34
+    # Differs from hu2025: y^τ is a label nobody saw; without one its expectation takes the place of δ
+    delta = shares
+    if label is not None:
+        (y,) = check_labels([label], "cramer_rao_online", "label", 1, len(shares))
+        delta = np.eye(len(shares))[y]
+    seen = (1 - weight) * delta + weight * check_prior(
+        mean_posterior, "cramer_rao_online", "mean_posterior", allow_zero=True
+    )
+    return _bound(shares, seen, alpha, "cramer_rao_online", "mean_posterior")  # eq. 34
 
 
-def _bound(prior: Any, mass: Vector, caller: str, name: str) -> DiagonalMinusRankOne:
+def _bound(prior: Any, counts: Any, alpha: Any, caller: str, name: str) -> DiagonalMinusRankOne:
     shares = check_prior(prior, caller, "prior")
-    mass = np.broadcast_to(mass, shares.shape)
+    seen, more = (as_array(x, caller, n).astype(np.float64) for x, n in ((counts, name), (alpha, "alpha")))
+    for x, n in ((seen, name), (more, "alpha")):
+        if x.shape not in ((), shares.shape) or not np.isfinite(x).all():
+            fail(caller, n, f"be a finite number or ({len(shares)},) finite numbers", f"shape {x.shape}")
+    mass = np.broadcast_to(more - 1 + seen, shares.shape)
     if not (mass > 0).all():
         fail(caller, name, "leave every class a positive α − 1 + count, or there is no bound", float(mass.min()),
              place=f"class {int(mass.argmin())}", count=int((mass <= 0).sum()))  # fmt: skip
@@ -96,7 +106,7 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     """
     from scipy.special import ndtri  # costs more to import than the whole of reprior
 
-    check_number(level, "interval", "level", low=0, high=1 - 1e-9, open_low=True)
+    check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
     source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:
@@ -105,8 +115,16 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     if source.heldout is None:
         notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
     else:
-        extra = misfit(fit, *source.heldout, source.prior, group, share)
-        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + extra):.2f}.")
+        phi = misfit(fit, *source.heldout, source.prior, group, share)
+        extra = phi or 0.0
+        notes.append(
+            "Optimistic: the held-out rows have none of the target's classes, so they cannot tell the misfit."
+            if phi is None
+            else f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + extra):.2f}."
+        )
+        unseen = np.flatnonzero(np.bincount(source.heldout[1], minlength=len(group)) == 0)
+        if len(unseen) and phi is not None:
+            notes.append(f"{len(unseen)} classes have no held-out row; their misfit is taken to be that of the others.")
     if rows.n < len(group):
         notes.append(f"Few rows: {rows.n:.0f} for {len(group)} classes.")
     notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
@@ -117,14 +135,16 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
 
 
 def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
-    """Return lower and upper ends (K,), (K,) inside [0, 1]: where t²/(v + t/n) + slope·t = z², t away from the maximum.
+    """Return lower and upper ends (K,), (K,) inside [0, 1]: where t²/(v + gt) + slope·t = z², t away from the maximum.
 
-    v + t/n is the variance if the share were t larger, as for counts: a class of few rows has a longer arm upwards.
+    v + gt is the variance if the share were t larger, as for counts: a class of few rows has a longer arm upwards, one
+    that has nearly all of them a longer arm downwards.
     `slope` holds for classes at zero, where the likelihood falls at once; a class no row resembles ends at z²/n.
     """
-    a, b = 1 + fit.slopes / n, fit.slopes * variances - z * z / n
+    gain = (1 - 2 * fit.shares) / n  # of a variance of counts, s(1 − s)/n, for each unit that the share is larger
+    a, b = 1 + fit.slopes * gain, fit.slopes * variances - z * z * gain
     upper = fit.shares + (np.sqrt(b * b + 4 * a * z * z * variances) - b) / (2 * a)
-    skew = z * z / (2 * n)
+    skew = z * z * gain / 2
     lower = fit.shares + skew - np.sqrt(skew * skew + z * z * variances)
     return np.clip(lower, 0.0, fit.shares), np.clip(upper, fit.shares, 1.0)
 
@@ -254,16 +274,23 @@ def inverse(h: Matrix) -> Matrix:
 
 def misfit(
     fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None
-) -> float:
+) -> float | None:
     """Return φ: the classifier's error on labelled rows reweighted to the fitted shares, in units of their variance.
 
-    `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class.
+    `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
+    a labelled row can tell; if the target has none of those, nothing can, and φ is None.
     """
     shares = fit.shares if group is None or share is None else fit.shares[group] * share
-    error = refit(proba, y, shares, source_prior)
+    wanted = np.where(np.bincount(y, minlength=len(shares)) > 0, shares, 0.0)
+    if wanted.sum() < 1e-6:
+        return None
+    wanted = wanted / wanted.sum()
+    found, told = refit(proba, y, wanted, source_prior), wanted > 0
+    error = np.where(told, found - wanted, 0.0)
     if group is not None:
-        error = np.bincount(group, error).astype(np.float64, copy=False)
-    return float(np.mean((error - fit.shares) ** 2 / fit.variances))
+        error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
+    floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
+    return float(np.mean(error[told] ** 2 / np.maximum(fit.variances[told], floor)))
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:
@@ -276,7 +303,7 @@ def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vect
     for _ in range(REFIT_STEPS):
         factors, first, moved = found / source_prior, 0, np.zeros_like(prior)
         for block in ArrayBlocks(proba):
-            moved += block.T @ (weight[first : first + len(block)] / (block @ factors))
+            moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
             first += len(block)
         found = factors * moved
     return found

@@ -172,7 +172,7 @@ def label_shift_p_value(
     error += pooled * float((fit.shares**2 * (1 - trust) / np.maximum(counts, 1)).sum())
     error += pooled * float((fit.shares[~seen] ** 2).sum())
     loose = means - fit.shares @ means
-    widened = fit.variances * (1 + misfit(fit, heldout, y, source_prior))
+    widened = fit.variances * (1 + (misfit(fit, heldout, y, source_prior) or 0.0))
     error += (loose * np.minimum(widened, 1.0)[:, None]).T @ loose
     effective = 1 / float((fit.shares[seen] ** 2 / counts[seen]).sum())
 

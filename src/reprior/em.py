@@ -104,7 +104,7 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
         point, passes = maximize(target, known.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
         return PriorEstimate(
-            point.prior, point.prior / known.prior, status, passes, point.n, point.value * point.n, known, target
+            point.prior.copy(), point.prior / known.prior, status, passes, point.n, point.value * point.n, known, target
         )
     step, n, _ = drive(target, known, m_step_mlls, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)
@@ -122,7 +122,7 @@ def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 1
     """
     known = check_source(source, "mapls")
     check_number(n_iter, "mapls", "n_iter", low=1, whole=True)
-    if lam != "auto":
+    if not isinstance(lam, str) or lam != "auto":
         lam = check_number(lam, "mapls", "lam", low=0, high=1)
     target = as_blocks(proba, known, "mapls")
     uniform = np.full(len(known.prior), 1.0 / len(known.prior))
@@ -167,8 +167,8 @@ def fmapls(
     check_number(n_iter, "fmapls", "n_iter", low=1, whole=True)
     check_number(mu, "fmapls", "mu", low=0, open_low=True)
     check_number(n_grad, "fmapls", "n_grad", low=1, whole=True)
-    if c != "auto":
-        check_number(c, "fmapls", "c", low=0, open_low=True)
+    if not isinstance(c, str) or c != "auto":
+        check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
     target = as_blocks(proba, known, "fmapls")
     k = len(known.prior)
     n = e_step(target, np.ones(k)).n if c == "auto" else 0  # only its row count is wanted
@@ -179,9 +179,8 @@ def fmapls(
 
         def m_step(stats: Counts, step: Step) -> Step:
             alpha = step.carry if step.carry is not None else np.ones(k)
-            prior = alpha - offset + stats.counts  # eq. 9
-            # Differs from hu2025: eq. 9 can be negative, where no prior is; such a class is held at a floor
-            prior = np.maximum(prior / np.maximum(prior, 0).sum(), FLOOR)
+            # eq. 9. Differs from hu2025: a numerator can be negative, where no prior is; it is then held at a floor
+            prior = np.maximum(alpha - offset + stats.counts, FLOOR * stats.n)
             prior /= prior.sum()
             if update == "lsf":
                 return Step(prior, strength * prior / prior.max())  # eq. 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +18,7 @@ Method = Callable[..., PriorEstimate]
 METHODS: Mapping[str, Method] = MappingProxyType(
     {"bbse": bbse, "ebls": ebls, "fmapls": fmapls, "mapls": mapls, "mlls": mlls, "rlls": rlls}
 )
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {"acc": "bbse", "pacc": "bbse", "em": "mlls", "emq": "mlls", "sld": "mlls"}
-)
+ALIASES: Mapping[str, str] = MappingProxyType({"pacc": "bbse", "em": "mlls", "emq": "mlls", "sld": "mlls"})
 
 
 def estimate(source: Any, proba: Any, method: str = "ebls", **options: Any) -> PriorEstimate:
@@ -32,4 +31,8 @@ def estimate(source: Any, proba: Any, method: str = "ebls", **options: Any) -> P
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:
         fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method))
+    known = list(signature(function).parameters)[2:]
+    for option in options:
+        if option not in known:
+            fail(name, "options", "be among " + ", ".join(known), option)
     return function(source, proba, **options)

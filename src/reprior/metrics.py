@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import as_array, check_labels, check_matrix, check_prior, fail
+from reprior._check import check_labels, check_matrix, check_number, check_prior, check_rows, fail
 
 
 def _pair(true: Any, estimate: Any, caller: str) -> tuple[Any, Any]:
@@ -23,7 +23,7 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
     `floor` counts shares below it as it, so that means over trials stay finite.
     """
     p, q = _pair(true, estimate, "kl")
-    seen, q = p > 0, np.maximum(q, floor)
+    seen, q = p > 0, np.maximum(q, check_number(floor, "kl", "floor", low=0, high=1))
     if (q[seen] == 0).any():
         return float("inf")
     return float(max(0.0, np.sum(p[seen] * np.log(p[seen] / q[seen]))))
@@ -32,7 +32,10 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
 def weight_mse(true: Any, estimate: Any, source: Any) -> float:
     """Return the mean squared error of the importance weights π/ε."""
     p, q = _pair(true, estimate, "weight_mse")
-    return float(np.mean(((p - q) / check_prior(source, "weight_mse", "source")) ** 2))
+    known = check_prior(source, "weight_mse", "source")
+    if known.shape != p.shape:
+        fail("weight_mse", "source", f"have {len(p)} classes like `true`", len(known))
+    return float(np.mean(((p - q) / known) ** 2))
 
 
 def absolute_error(true: Any, estimate: Any) -> float:
@@ -44,7 +47,7 @@ def absolute_error(true: Any, estimate: Any) -> float:
 def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
     """Return the mean relative absolute error over the classes (RAE), both priors smoothed by 1/(2n), n target rows."""
     p, q = _pair(true, estimate, "relative_absolute_error")
-    eps = 1.0 / (2.0 * n)
+    eps = 1.0 / (2.0 * check_number(n, "relative_absolute_error", "n", low=0, open_low=True))
     p, q = (p + eps) / (1 + eps * len(p)), (q + eps) / (1 + eps * len(q))
     return float(np.mean(np.abs(p - q) / p))
 
@@ -52,6 +55,11 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
     """Return the share of rows whose most probable class, after reweighting by `weights` (K,), is `y` (n,)."""
     rows = check_matrix(proba, "accuracy", "proba")
+    check_rows([(0, rows)], "accuracy", "proba")
     labels = check_labels(y, "accuracy", "y", *rows.shape)
-    scaled = rows if weights is None else rows * as_array(weights, "accuracy", "weights")
-    return float(np.mean(scaled.argmax(axis=1) == labels))
+    if weights is not None:
+        factors = check_prior(weights, "accuracy", "weights", allow_zero=True)
+        if len(factors) != rows.shape[1]:
+            fail("accuracy", "weights", f"have {rows.shape[1]} classes like `proba`", len(factors))
+        rows = rows * factors
+    return float(np.mean(rows.argmax(axis=1) == labels))

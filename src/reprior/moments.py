@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, fail
+from reprior._check import check_choice, check_flag, check_number, check_source, fail
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.blocks import Blocks, as_blocks
 from reprior.em import finish
@@ -15,9 +15,13 @@ from reprior.solve import nonnegative_quadratic
 
 def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, Blocks, Matrix, Vector]:
     """Return the checked source and target, the joint confusion C[i, j] = P(ŷ=i, y=j), and the target's mean output."""
-    if not isinstance(source, Source) or source.confusion is None or source.hard_confusion is None:
+    check_flag(hard, caller, "hard")
+    if not isinstance(source, Source) or any(
+        x is None for x in (source.confusion, source.hard_confusion, source.counts)
+    ):
         fail(caller, "source", "hold a confusion matrix", type(source).__name__,
              remedy="Make it with `summarize(heldout_proba, heldout_y)`")  # fmt: skip
+    source = check_source(source, caller)
     target = as_blocks(proba, source, caller)
     k = len(source.prior)
 
@@ -59,7 +63,8 @@ def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
     """Return argmin ‖a x − b‖ over x ≥ 0."""
     gram = a.T @ a
     ridge = 1e-13 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    x = nonnegative_quadratic(gram + ridge, a.T @ b, np.ones(len(gram), dtype=bool))
+    # the ridge pulls to a weight of 1: where the confusion matrix says nothing, nothing has shifted
+    x = nonnegative_quadratic(gram + ridge, a.T @ b + ridge.sum(axis=1), np.ones(len(gram), dtype=bool))
     if x is None:  # squaring a near-singular confusion lost its last digits
         from scipy.optimize import nnls
 

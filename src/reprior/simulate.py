@@ -38,6 +38,7 @@ def long_tail(n_classes: int, ratio: float) -> Vector:
 def long_tail_counts(n_classes: int, ratio: float, *, n_max: int) -> Labels:
     """Return the long-tailed class sizes ⌊n_max·ρ^(k/(K−1))⌋ (K,) of eq. 2, at least one each."""
     prior = long_tail(n_classes, ratio)
+    check_number(n_max, "long_tail_counts", "n_max", low=1, whole=True)
     sizes: Labels = np.maximum(1, np.floor(n_max * prior / prior[0] + 1e-9)).astype(np.intp)
     return sizes
 
@@ -50,14 +51,23 @@ def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None) -> Vect
 def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
     """Return a prior (K,) drawn from a symmetric Dirichlet distribution (eq. 3, "Dirichlet")."""
     k = int(check_number(n_classes, "dirichlet", "n_classes", low=2, whole=True))
-    a = check_number(alpha, "dirichlet", "alpha", low=0, open_low=True)
+    a = check_number(alpha, "dirichlet", "alpha", low=0, high=1e9, open_low=True)
     return np.asarray(as_rng(rng).dirichlet(np.full(k, a)))
+
+
+def base_prior(n_classes: int, base: Any, caller: str) -> Vector:
+    """Return `base` (K,) as a prior of `n_classes`, the uniform one if there is none."""
+    k = int(check_number(n_classes, caller, "n_classes", low=2, whole=True))
+    prior = np.full(k, 1.0 / k) if base is None else check_prior(base, caller, "base")
+    if len(prior) != k:
+        fail(caller, "base", f"have {k} classes", len(prior))
+    return prior
 
 
 def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None) -> Vector:
     """Return a prior (K,) where one random class has `share` and the others keep the proportions of `base`."""
     value = check_number(share, "tweak_one", "share", low=0, high=1)
-    prior = np.full(n_classes, 1.0 / n_classes) if base is None else check_prior(base, "tweak_one", "base")
+    prior = base_prior(n_classes, base, "tweak_one")
     one = as_rng(rng).integers(n_classes)
     rest = np.where(np.arange(n_classes) == one, 0.0, prior)
     rest *= (1 - value) / rest.sum()
@@ -68,14 +78,15 @@ def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None
 def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = None) -> Vector:
     """Return a prior (K,) where a random share `absent` of the classes does not occur at all."""
     value = check_number(absent, "knock_out", "absent", low=0, high=1)
-    prior = np.full(n_classes, 1.0 / n_classes) if base is None else check_prior(base, "knock_out", "base").copy()
+    prior = base_prior(n_classes, base, "knock_out").copy()
     gone = min(n_classes - 1, round(value * n_classes))
     prior[as_rng(rng).choice(n_classes, gone, replace=False)] = 0.0
     return np.asarray(prior / prior.sum())
 
 
 class Sample(NamedTuple):
-    """Rows drawn from a pool: `proba` (n, K), `y` (n,), the prior (K,) they have, and which rows occur twice."""
+    """Rows drawn from a pool: `proba` (n, K), `y` (n,), their prior (K,), which `rows` of the pool (n,) they are, and
+    `reused`, the classes that had too few rows, so that some occur more than once."""
 
     proba: Matrix
     y: Labels
@@ -89,9 +100,10 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: 
 
     Class sizes are n·prior, rounded to sum to n, and the sample's prior is what they are; with `exact=False` labels are
     drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn
-    without replacement while they last and with replacement after that; `reused` lists the classes where it happened.
+    without replacement; where they do not last, all are taken as often as that goes, and `reused` lists the class.
     """
     pool = check_matrix(proba, "resample", "proba")
+    check_rows([(0, pool)], "resample", "proba")
     labels = check_labels(y, "resample", "y", *pool.shape)
     target = check_prior(prior, "resample", "prior", allow_zero=True)
     if len(target) != pool.shape[1]:

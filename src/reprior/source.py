@@ -27,8 +27,8 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str]
     check_rows(numbered(blocks), "summarize", "proba")
     n, k = rows.shape
     labels = check_labels(y, "summarize", "y", n, k)
-    if classes is not None and len(classes) != k:
-        fail("summarize", "classes", f"name all {k} classes", len(classes))
+    if classes is not None and (isinstance(classes, int) or len(classes) != k):
+        fail("summarize", "classes", f"name all {k} classes", classes if isinstance(classes, int) else len(classes))
     soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
     for first, block in numbered(blocks):
         true = labels[first : first + len(block)]
@@ -42,7 +42,10 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str]
         chosen, made = (total, "mean held-out output") if prior == "mean" else (counts, "held-out label counts")
     else:
         chosen, made = prior, "given by the user"
+    source_prior = check_prior(chosen, "summarize", "proba" if made.startswith("mean") else "prior")
+    if len(source_prior) != k:
+        fail("summarize", "prior", f"have {k} classes like `proba`", len(source_prior))
     return Source(
-        prior=check_prior(chosen, "summarize", "prior"), confusion=soft / n, hard_confusion=hard / n, counts=counts,
+        prior=source_prior, confusion=soft / n, hard_confusion=hard / n, counts=counts,
         classes=None if classes is None else tuple(map(str, classes)), heldout=(rows, labels), made=made,
     )  # fmt: skip

@@ -168,3 +168,48 @@ def test_a_nan_deep_in_a_mapped_file_is_found_by_row(tmp_path) -> None:
     mapped = np.load(tmp_path / "big.npy", mmap_mode="r")
     with pytest.raises(rp.InputError, match="got nan, first at row 70000 "):
         rp.ebls(np.ones(10), mapped)
+
+
+@pytest.mark.parametrize("c", [0.5, 1e-300, 0.01])
+def test_the_printed_form_stays_a_prior_where_every_numerator_is_negative(c: float) -> None:
+    for proba in ([[0.5, 0.5]], [[1.0, 0.0]], [[0.9, 0.1], [0.2, 0.8]]):
+        prior = rp.fmapls([1, 1], proba, variant="paper", c=c).prior
+        assert np.isfinite(prior).all()
+        assert prior.sum() == pytest.approx(1)
+
+
+def test_a_source_made_by_hand_is_checked(problem: Problem) -> None:
+    by_hand = rp.Source(prior=np.array([10.0, 20.0, 30.0, 20.0, 20.0]))
+    expected = rp.mapls([10, 20, 30, 20, 20], problem.proba).prior
+    np.testing.assert_allclose(rp.mapls(by_hand, problem.proba).prior, expected)
+    with pytest.raises(rp.InputError, match=r"source\.prior` must be positive"):
+        rp.ebls(rp.Source(prior=np.array([0.0, 0.5, 0.5, 0.5, 0.5])), problem.proba)
+    with pytest.raises(rp.InputError, match="hold a confusion matrix"):
+        rp.rlls(rp.Source(prior=problem.source.prior, confusion=problem.source.confusion), problem.proba)
+    with pytest.raises(rp.InputError, match="5 classes like"):
+        rp.summarize(*problem.source.heldout, prior=[1, 1])
+
+
+def test_extreme_counts_neither_overflow_nor_pass_unseen(problem: Problem) -> None:
+    for method in ("mlls", "mapls", "fmapls", "ebls"):
+        even = rp.estimate([1e308] * 5, problem.proba, method=method).prior
+        np.testing.assert_allclose(even, rp.estimate([1] * 5, problem.proba, method=method).prior, atol=1e-9)
+        with pytest.raises(rp.InputError, match="positive for every class"):
+            rp.estimate([1e-310, 1, 1, 1, 1], problem.proba, method=method)
+
+
+def test_blocks_made_by_hand_masks_and_unknown_options_are_checked(problem: Problem) -> None:
+    with pytest.raises(rp.InputError, match="finite numbers"):
+        rp.ebls(np.ones(3), rp.ArrayBlocks(np.full((4, 3), np.nan)))
+    masked = np.ma.masked_array(problem.proba, mask=problem.proba > 0.9)
+    with pytest.raises(rp.InputError, match="no masked value"):
+        rp.ebls(problem.source, masked)
+    with pytest.raises(rp.InputError, match="`options` must be among n_iter, tol; got foo"):
+        rp.estimate(problem.source, problem.proba, method="mlls", foo=1)
+    with pytest.raises(rp.InputError, match="`hard` must be True or False"):
+        rp.bbse(problem.source, problem.proba, hard="soft")
+
+
+def test_where_the_confusion_says_nothing_nothing_has_shifted() -> None:
+    blind = rp.summarize(np.full((8, 3), 1 / 3), [0, 0, 1, 1, 2, 2, 2, 2])
+    np.testing.assert_allclose(rp.bbse(blind, np.full((4, 3), 1 / 3)).prior, [0.25, 0.25, 0.5], atol=1e-3)

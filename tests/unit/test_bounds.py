@@ -190,3 +190,65 @@ def test_an_estimate_without_rows_says_so():
     problem = make_problem()
     with pytest.raises(rp.InputError, match="interval: `estimate` must carry its target rows"):
         replace(rp.ebls(problem.source, problem.proba), target=None).interval()
+
+
+def test_a_class_that_has_every_row_is_not_certain_to_have_all() -> None:
+    for n in (1, 10, 50):
+        lower, upper = rp.mlls([1, 1], np.eye(2)[[0] * n]).interval()
+        assert lower[0] < 1 - 1 / n if n > 3 else lower[0] < 0.5
+        assert upper[0] == 1
+        assert upper[1] == pytest.approx(1 - lower[0], abs=1 / n)
+
+
+def test_a_dominant_class_is_covered() -> None:
+    rng = np.random.default_rng(0)
+    for n, share in ((10, 0.9), (30, 0.95), (100, 0.97)):
+        hits = 0
+        for _ in range(80):
+            lower, upper = rp.mlls([1, 1], np.eye(2)[(rng.random(n) > share).astype(int)]).interval()
+            hits += lower[0] <= share <= upper[0]
+        assert hits >= 70
+
+
+def test_held_out_rows_that_say_nothing_are_said_to_and_give_no_nan() -> None:
+    source = rp.summarize([[0.98, 0.01, 0.01]] * 3, [0, 0, 0], prior=[1, 1, 1])
+    ends = rp.mlls(source, np.eye(3)[[1] * 50]).interval()
+    assert np.isfinite(ends.lower).all()
+    assert np.isfinite(ends.upper).all()
+    assert "none of the target's classes" in ends.note
+    source = rp.summarize(np.eye(3)[[0, 1, 1]], [0, 2, 2], prior=[1, 1, 1])
+    assert np.isfinite(np.concatenate(rp.mlls(source, np.eye(3)[[0] * 25 + [1] * 25]).interval())).all()
+
+
+def test_a_class_without_held_out_rows_is_not_blamed_on_the_classifier() -> None:
+    problem = make_problem(n=2000)
+    proba, y = problem.source.heldout
+    whole = rp.ebls(problem.source, problem.proba).interval()
+    kept = y != 4
+    part = rp.ebls(rp.summarize(proba[kept], y[kept], prior=problem.source.prior), problem.proba).interval()
+    wider = (part.upper - part.lower).sum() / (whole.upper - whole.lower).sum()
+    assert wider < 2
+    assert "1 classes have no held-out row" in part.note
+
+
+def test_intervals_survive_pickling() -> None:
+    import pickle
+
+    ends = rp.mlls([1, 1], [[0.9, 0.1], [0.2, 0.8]]).interval()
+    again = pickle.loads(pickle.dumps(ends))
+    assert again.note == ends.note
+    np.testing.assert_array_equal(np.stack(again), np.stack(ends))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rp.bounds.cramer_rao([0.5, 0.5], [1, 2, 3]),
+        lambda: rp.bounds.cramer_rao([0.5, 0.5], [np.inf, 1]),
+        lambda: rp.bounds.cramer_rao_online([0.5, 0.5], [0.5, 0.5], alpha=2, label=5),
+        lambda: rp.bounds.cramer_rao_online([0.5, 0.5], [0.5, 0.5], alpha=2, label=-1),
+    ],
+)
+def test_bad_bounds_input_gets_a_sentence(call) -> None:
+    with pytest.raises(rp.InputError, match="must"):
+        call()

@@ -70,3 +70,24 @@ def test_metrics_by_hand() -> None:
     assert metrics.accuracy([[0.6, 0.4], [0.6, 0.4]], [0, 1], weights=[1, 2]) == 0.5
     with pytest.raises(rp.InputError, match="2 classes"):
         metrics.kl(true, [0.2, 0.3, 0.5])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: metrics.kl([1, 1], [1, 1], floor=np.nan),
+        lambda: metrics.relative_absolute_error([1, 1], [1, 1], n=0),
+        lambda: metrics.weight_mse([1, 1], [1, 1], [1, 1, 1]),
+        lambda: metrics.accuracy([[np.nan, 1.0]], [0]),
+        lambda: metrics.accuracy([[0.5, 0.5]], [0], weights=[1, 1, 1]),
+        lambda: metrics.accuracy([[0.5, 0.5]], [0], weights=[1, -1]),
+        lambda: simulate.knock_out(3, 0.5, base=[1] * 5),
+        lambda: simulate.tweak_one(1, 0.5),
+        lambda: simulate.long_tail_counts(5, 0.1, n_max=np.nan),
+        lambda: simulate.resample([[np.nan, 0.5]], [0], [1, 0], n=3),
+        lambda: simulate.dirichlet(5, 1.0, rng="a"),
+    ],
+)
+def test_bad_numbers_get_a_sentence(call) -> None:
+    with pytest.raises(rp.InputError, match="must"):
+        call()
