@@ -78,7 +78,7 @@ def bars(ax: Axes, groups: list[str], labels: list[str], table: dict, printed: s
                "EBLS": "EBLS", "online-EBLS": "online-EBLS"}
     width = 0.8 / len(methods)
     for i, (method, label) in enumerate(methods.items()):
-        values = np.array([table[g][method][:2] for g in groups])
+        values = np.array([[x or 0.0 for x in table[g][method][:2]] for g in groups])
         x = np.arange(len(groups)) + (i - (len(methods) - 1) / 2) * width
         ax.bar(x, values[:, 0], width, yerr=values[:, 1], label=label, color=METHOD_COLOURS.get(method, "#009e73"),
                error_kw={"lw": 0.8})

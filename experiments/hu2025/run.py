@@ -109,8 +109,10 @@ def summary(name: str, cells: list[Cell], trials: int, folder: Path, seconds: fl
         pieces = [json.loads(piece_path(folder, name, cell, c).read_text()) for c in chunks(name, trials)]
         for method in methods(EXPERIMENTS[name]):
             v = np.array([row for piece in pieces for row in piece[method]])
-            mean, se = v.mean(0), v.std(0, ddof=1) / np.sqrt(len(v))
-            table.setdefault(cell.name, {})[method] = [round(float(x), 5) for x in (mean[0], se[0], mean[1], se[1])]
+            mean, se = v.mean(0).round(5).tolist(), [None, None]  # one trial has no standard error
+            if len(v) > 1:
+                se = (v.std(0, ddof=1) / np.sqrt(len(v))).round(5).tolist()
+            table.setdefault(cell.name, {})[method] = [mean[0], se[0], mean[1], se[1]]
     return {
         "experiment": name, "trials": trials, "columns": ["kl", "kl_se", "accuracy", "accuracy_se"],
         "made_with": {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine(),

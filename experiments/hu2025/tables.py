@@ -28,9 +28,9 @@ TITLES = {
 @dataclass(frozen=True, slots=True)
 class Entry:
     kl: float
-    kl_se: float
+    kl_se: float | None
     accuracy: float
-    accuracy_se: float
+    accuracy_se: float | None
     paper: tuple[float, float] | None
     best_kl: bool = False
     best_accuracy: bool = False
@@ -86,8 +86,8 @@ def _flat(table: dict) -> Iterator[tuple[tuple[str, str], tuple[float, float]]]:
 
 
 def cell_text(e: Entry, bold: str, end: str, line: str, aside: str, aside_end: str) -> str:
-    kl = f"{e.kl:.3f} ± {e.kl_se:.3f}"
-    accuracy = f"{e.accuracy:.2f} ± {e.accuracy_se:.2f}"
+    kl = f"{e.kl:.3f}" if e.kl_se is None else f"{e.kl:.3f} ± {e.kl_se:.3f}"
+    accuracy = f"{e.accuracy:.2f}" if e.accuracy_se is None else f"{e.accuracy:.2f} ± {e.accuracy_se:.2f}"
     text = f"{bold + kl + end if e.best_kl else kl}{line}{bold + accuracy + end if e.best_accuracy else accuracy}"
     if e.paper:
         text += f"{line}{aside}paper {e.paper[0]:.3f}, {e.paper[1]:.2f}{aside_end}"
