@@ -76,11 +76,11 @@ def texts(folder: Path, ratio: float) -> Outputs:
     return Outputs(name, counts, proba(corpus.text[held]), y[held], proba(corpus.text[pool]), y[pool])
 
 
-def targets(o: Outputs, *, seeds: int, n: int) -> Iterator[tuple[str, simulate.Sample]]:
+def targets(o: Outputs, *, seeds: int, n: int, draw: int = 2026) -> Iterator[tuple[str, simulate.Sample]]:
     """Yield `seeds` targets of `n` rows for each kind of shift."""
     k, source = len(o.counts), o.counts / o.counts.sum()
     for seed in range(seeds):
-        rng = np.random.default_rng([77, seed])
+        rng = np.random.default_rng([draw, seed])
         priors = (
             simulate.shuffled_long_tail(k, 0.02, rng=rng), simulate.dirichlet(k, 1.0, rng=rng),
             simulate.dirichlet(k, 3.0, rng=rng), source, np.full(k, 1 / k),

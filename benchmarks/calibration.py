@@ -82,7 +82,7 @@ def quality(seeds: int, n: int) -> tuple[dict[str, dict[str, dict[str, list[floa
     figures, parts = {}, []
     sets = [*shipped(), *networks()]
     for done, o in enumerate(sets, 1):
-        drawn = [t for _, t in targets(o, seeds=seeds, n=n)]
+        drawn = [t for _, t in targets(o, seeds=seeds, n=n, draw=77)]
         sources = {"raw, training counts": (None, rp.summarize(o.heldout, o.heldout_y, prior=o.counts)),
                    "raw, mean output": (None, rp.summarize(o.heldout, o.heldout_y))}  # fmt: skip
         fits = {short: calibrate.fit(o.heldout, o.heldout_y, kind=kind) for short, kind in KINDS.items()}

@@ -28,7 +28,7 @@ Estimator = Callable[[np.ndarray], np.ndarray]
 def held_out(o: Outputs, labels: str) -> tuple[np.ndarray, np.ndarray]:
     """Return all held-out rows and labels, or 3 a class on average."""
     rows = np.arange(len(o.heldout))
-    rows = rows if labels == "enough" else np.random.default_rng(3).permutation(rows)[: 3 * len(o.counts)]
+    rows = rows if labels == "enough" else np.random.default_rng(4).permutation(rows)[: 3 * len(o.counts)]
     return o.heldout[rows], o.heldout_y[rows]
 
 
