@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _record import markdown, progress, store
-from cli import REPRIOR, target
+from cli import REPRIOR, target, watched
 
 
 def write_parts(folder: Path, rows: np.ndarray[Any, Any], parts: int) -> int:
@@ -53,19 +53,19 @@ def estimate(folder: Path, counts: Path, limit: int, *, terminal: bool) -> dict[
     os.close(theirs)
     reader = threading.Thread(target=read)
     reader.start()
-    assert process.stdout is not None
-    out = process.stdout.read()
-    process.stdout.close()
-    _, status, used = os.wait4(process.pid, 0)
+    status, used, peak = watched(process.pid)
     process.returncode = os.waitstatus_to_exitcode(status)
     reader.join()
     os.close(ours)
+    assert process.stdout is not None
+    with process.stdout as result:  # short enough to wait in the pipe
+        out = result.read()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", b"".join(shown).decode())
     if process.returncode:
         sys.exit(text)
     bar = [line.strip() for line in re.split(r"[\r\n]+", text) if "pass" in line]
     return {"value": json.loads(out), "wall": time.perf_counter() - start, "cpu": used.ru_utime + used.ru_stime,
-            "mb": used.ru_maxrss / 1024, "bar": bar}  # fmt: skip
+            "mb": peak, "bar": bar}  # fmt: skip
 
 
 def main() -> None:
