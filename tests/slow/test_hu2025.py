@@ -56,9 +56,9 @@ def test_cells_come_out_as_expected(experiment: Path, tmp_path: Path) -> None:
     from cells import CIFAR
 
     expected = json.loads((FOLDER / "expected.json").read_text())
-    for name, methods in expected["cells"].items():
+    for i, (name, methods) in enumerate(expected["cells"].items()):
         cell = next(c for c in CIFAR if c.name == name)
-        path = tmp_path / "piece.json"
+        path = tmp_path / f"{i}.json"
         run.run_chunk("cifar", cell, range(expected["trials"]), path)
         values = json.loads(path.read_text())
         for method, (kl, accuracy) in methods.items():
