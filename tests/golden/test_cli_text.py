@@ -13,12 +13,12 @@ from reprior.cli._shell import run
 HERE = Path(__file__).parent / "cli"
 LINES = {
     "help": ["--help"],
-    "estimate": ["estimate", "list.parquet", "-s", "held.npz"],
+    "estimate": ["estimate", "list.parquet", "-s", "held.npz", "--no-interval"],
     "estimate-counts": ["estimate", "t.csv", "-s", "counts.csv", "-m", "mlls", "--no-interval"],
     "correct": ["correct", "parts", "-s", "held.npz", "-o", "out"],
     "simulate": ["simulate", "held.npz", "-o", "shifted.npz", "--rows", "300"],
     "unknown-column": ["estimate", "list.parquet", "-s", "held.npz", "--columns", "scores"],
-    "unknown-method": ["estimate", "t.npy", "-s", "counts.json", "--method", "magic", "--json"],
+    "json-error": ["estimate", "t.npy", "-s", "counts.json", "--calibrate", "ts", "--json"],
     "usage": ["estimate", "t.npy"],
     "stream": ["stream", "to.ndjson", "-s", "counts.json", "--emit", "prior", "--every", "500"],
 }
