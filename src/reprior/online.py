@@ -17,6 +17,7 @@ import numpy as np
 from reprior._check import check_choice, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
+from reprior.em import ascend
 
 Layout = dict[str, tuple[int, ...]]
 
@@ -132,7 +133,7 @@ class OnlineFmapls:
         check_choice(self.update, caller, "update", ("lsf", "ga"))
         check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
         check_number(self.mu, caller, "mu", low=0, open_low=True)
-        check_number(self.n_grad, caller, "n_grad", low=1, whole=True)
+        object.__setattr__(self, "n_grad", int(check_number(self.n_grad, caller, "n_grad", low=1, whole=True)))
         for option, value in (("c", self.c), ("memory", self.memory)):
             if value != "auto":
                 check_number(value, caller, option, low=0, open_low=True)
@@ -169,7 +170,7 @@ class OnlineFmapls:
         part = self.parts(state)
         part["u"][:], part["a"][...], part["last"][...] = 1.0 / k, 1.0, -1.0 if self.delta == "predicted" else 0.0
         part["alpha"][:] = 1.0
-        if self.delta == "running":
+        if self.delta == "running":  # Differs from hu2025: eq. 24 needs an S⁰ and none is printed; it is 1/K here
             part["d"][:] = 1.0 / k
         if self.variant == "paper":
             part["strength"][...] = k  # α = 1, as printed
@@ -193,8 +194,6 @@ class OnlineFmapls:
         return partial(loops.fmapls_top, *views(table, self.known, self.options)) if lazy else None
 
     def learn_by_gradient(self, state: Vector, rows: Matrix) -> None:
-        from scipy.special import digamma
-
         part = self.parts(state)
         pi, alpha, less = part["u"], part["alpha"], 1.0 if self.variant == "paper" else 0.0
         inverse = 1.0 / self.source.prior
@@ -202,26 +201,24 @@ class OnlineFmapls:
             s = reference.posterior(p, inverse, pi)
             if self.gamma < 1.0:
                 s = reference.statistic(state, part["d"], self.gamma, self.options[4], s)
-            pi[:] = np.maximum(alpha - less + s, reference.LEAST_NUMERATOR)  # eq. 31
+            # eq. 31; Differs from hu2025: a numerator that would be negative stops at a floor
+            pi[:] = np.maximum(alpha - less + s, reference.LEAST_NUMERATOR)
             pi /= pi.sum()
-            for _ in range(self.n_grad):  # eq. 10
-                alpha += self.mu * (digamma(alpha.sum()) - digamma(alpha) + np.log(pi))
-                np.maximum(alpha, 1e-3, out=alpha)  # Differs from hu2025: a step must leave α positive
+            alpha[:] = ascend(alpha, pi, mu=self.mu, n_grad=self.n_grad)
             state[0] += 1.0
             state[1] = alpha.sum()
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         part = self.parts(state)
-        if self.delta == "observed":
-            if self.gamma < 1.0:
-                part["d"][y] += 1.0
-                part["last"] += 1.0
+        if self.delta == "observed" and self.gamma < 1.0:  # with γ = 1, eq. 24 has no place for labels
+            part["d"][y] += 1.0
+            part["last"] += 1.0
             return
         pi = self.prior(state)
-        change = -reference.posterior(
-            row, 1.0 / self.source.prior, pi
-        )  # what the sample had brought, less what it should have
-        change[y] += 1.0
+        change = -reference.posterior(row, 1.0 / self.source.prior, pi)  # what the sample had brought …
+        change[y] += 1.0  # … and what it should have
+        if self.update == "ga":  # the next π is made from α, which must stay positive
+            part["alpha"][:] = np.maximum(part["alpha"] + change, 0.1 * part["alpha"])
         pi = np.maximum(pi + change / (state[1] + 1.0), reference.LEAST_NUMERATOR)
         part["u"][:], part["a"][...], part["b"][...] = pi / pi.sum(), 1.0, 0.0
 

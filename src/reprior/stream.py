@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -61,9 +62,22 @@ def kernel(method: StreamMethod, table: Vector, name: str = "bind") -> Callable[
     return (bind and bind(table)) or refuse
 
 
+def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
+    """Tell a top-k pair (indices, values) from a tuple of two probabilities."""
+    if not isinstance(proba, tuple) or len(proba) != 2:
+        return False
+    return bool(getattr(proba[0], "ndim", isinstance(proba[0], Sequence)))
+
+
+def one_top_k(pair: Any, source: Source, caller: str) -> TopKBlocks:
+    """Return one sample's top-k pair (indices (k,), values (k,)), checked, as a block of one row."""
+    indices, values = (as_array(x, caller, name)[None] for x, name in zip(pair, ("indices", "values"), strict=True))
+    return check_top_k(indices, values, caller, source.prior)
+
+
 def checked(proba: Any, source: Source, caller: str) -> ArrayBlocks | TopKBlocks:
     """Return rows or top-k rows (indices, values) as blocks, all of them checked."""
-    if isinstance(proba, tuple) and len(proba) == 2:
+    if is_top_k(proba):
         return check_top_k(*proba, caller, source.prior)
     blocks = ArrayBlocks(check_matrix(proba, caller, "proba", len(source.prior)))
     check_rows(numbered(blocks), caller, "proba")
@@ -176,20 +190,22 @@ class Stream:
     def learn_one(self, p: Any) -> None:
         """Learn one sample's probabilities (K,), or its top-k pair (indices (k,), values (k,))."""
         if self._kernel(None, p, 1) != DONE:
-            if isinstance(p, tuple) and len(p) == 2:
-                index, value = (as_array(x, "Stream.learn_one", "p")[None] for x in p)
-                self.learn_many((index, value))
+            if is_top_k(p):
+                if not NATIVE or self._top(None, *p, 1) != DONE:
+                    self._learn(one_top_k(p, self.source, "Stream.learn_one"))
             else:
                 self.method.learn(self._values, check_row(p, "Stream.learn_one", "p", len(self.source.prior))[None])
 
     def learn_many(self, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), in order."""
-        if isinstance(proba, tuple) and len(proba) == 2:
+        if is_top_k(proba):
             if NATIVE and self._top(None, *proba, 2) == DONE:
                 return
         elif self._kernel(None, proba, 2) == DONE:
             return
-        blocks = checked(proba, self.source, "Stream.learn_many")
+        self._learn(checked(proba, self.source, "Stream.learn_many"))
+
+    def _learn(self, blocks: ArrayBlocks | TopKBlocks) -> None:
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(None, *contiguous(blocks), 2))
         else:
@@ -198,9 +214,9 @@ class Stream:
 
     def correct_one(self, p: Any) -> Vector:
         """Return one sample's probabilities (K,) under the estimated prior; nothing is learned."""
-        if isinstance(p, tuple):
-            index, value = (as_array(x, "Stream.correct_one", "p")[None] for x in p)
-            return np.asarray(self.correct_many((index, value))[0])
+        if is_top_k(p):
+            row = one_top_k(p, self.source, "Stream.correct_one")
+            return np.asarray(correct_listed(self.method, self.prior, row)[0])
         k = len(self.source.prior)
         out, known = np.empty(k), self._padded_weights()
         if not NATIVE or loops.correct(known, k, p, out, 1) != DONE:
@@ -214,15 +230,15 @@ class Stream:
 
     def correct_many(self, proba: Any) -> Matrix:
         """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values."""
-        if isinstance(proba, tuple) and len(proba) == 2:
-            blocks = check_top_k(*proba, "Stream.correct_many", self.source.prior)
-            return correct_listed(self.method, self.prior, blocks)
         k = len(self.source.prior)
         if NATIVE and isinstance(proba, np.ndarray):
             out = np.empty(proba.shape, proba.dtype)
             if loops.correct(self._padded_weights(), k, proba, out, 2) == DONE:
                 return out
-        return correct(check_matrix(proba, "Stream.correct_many", "proba", k), self.weights)
+        blocks = checked(proba, self.source, "Stream.correct_many")
+        if isinstance(blocks, TopKBlocks):
+            return correct_listed(self.method, self.prior, blocks)
+        return correct(blocks.array, self.weights)
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
@@ -263,8 +279,22 @@ class Stream:
         """Return the stream that `save` wrote."""
         return cls.from_bytes(Path(path).read_bytes())
 
+    def __copy__(self) -> Stream:
+        return self.of(self.state)
+
+    def __deepcopy__(self, memo: Any) -> Stream:
+        return self.of(self.state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_bytes, (self.to_bytes(),)
+
     def __repr__(self) -> str:
         return f"Stream({self.method!r}, n={self.n})"
+
+
+def plain(key: Any) -> Hashable:
+    """Return a NumPy scalar as Python's, which is what keys are kept as."""
+    return key.item() if isinstance(key, np.generic) else key  # type: ignore[no-any-return]
 
 
 class StreamTable:
@@ -309,15 +339,22 @@ class StreamTable:
         return len(self._slots)
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._slots
+        return plain(key) in self._slots
 
     def __iter__(self) -> Iterator[Hashable]:
         return iter(tuple(self._slots))
 
     def __getitem__(self, key: Hashable) -> Stream:
         """Return a copy of the stream of that key; a new one if the key is new."""
-        slot = self._slots.get(key)
-        return Stream.of(StreamState(self.method, self._fresh if slot is None else self._table[slot]))
+        return Stream.of(StreamState(self.method, self._state(key, "StreamTable")))
+
+    def _state(self, key: Hashable, caller: str) -> Vector:
+        """Return the state of that key, not to be changed; a fresh one if the key is new."""
+        try:
+            slot = self._slots.get(plain(key))
+        except TypeError:
+            fail(caller, "key", "be hashable", repr(key)[:60])
+        return self._fresh if slot is None else self._table[slot]
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
@@ -334,33 +371,41 @@ class StreamTable:
     def pop(self, key: Hashable) -> Stream:
         """Return the stream of that key and forget it here."""
         stream = self[key]
-        if key in self._slots:
-            self._remove(key)
+        if key in self:
+            self._remove(plain(key))
         return stream
 
     def _remove(self, key: Hashable) -> None:
-        self._free.append(self._slots.pop(key))
-        if isinstance(key, int) and 0 <= key < len(self._numbered):
-            self._numbered[key] = -1
+        slot, number = self._slots.pop(key), hash(key)
+        self._free.append(slot)
+        # whatever equals a small whole number, as 1.0 does, has it as its hash
+        if 0 <= number < len(self._numbered) and self._numbered[number] == slot:
+            self._numbered[number] = -1
 
     def _add(self, key: Hashable) -> None:
-        key = key.item() if isinstance(key, np.generic) else key
         self._slots[key] = slot = self._free.pop()
         self._table[slot] = self._fresh
-        if isinstance(key, int) and 0 <= key < 8 * len(self._table):
+        if type(key) is int and 0 <= key < 8 * len(self._table):  # True would index them all
             if key >= len(self._numbered):
                 self._numbered = np.append(self._numbered, np.full(8 * len(self._table) - len(self._numbered), -1))
             self._numbered[key] = slot
 
-    def _find(self, keys: Any) -> tuple[list[Hashable], Labels]:
+    def _find(self, keys: Any, caller: str) -> tuple[list[Hashable], Labels]:
         """Return the keys as a list (empty if they were numbers found at once), and their slots, -1 for new keys."""
         numbers = isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1 and len(keys) > 0
         if numbers and keys.min() >= 0 and keys.max() < len(self._numbered):
             slots = self._numbered[keys]
             if slots.min() >= 0:
                 return [], slots
-        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
-        return names, np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
+        try:
+            names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+            slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
+            if (slots < 0).any():
+                names = list(map(plain, names))
+                slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
+        except TypeError:
+            fail(caller, "keys", "be a list or vector of hashable keys, one a row", repr(keys)[:60])
+        return names, slots
 
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:
         """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
@@ -371,7 +416,8 @@ class StreamTable:
             return
         evictable = np.setdiff1d(np.fromiter(self._slots.values(), np.int64), keep)
         if self.on_evict is None or len(evictable) < over:
-            fail(caller, "keys", f"need at most {self.max_streams} streams at once", len(self._slots) + over,
+            staying = len(self._slots) - (0 if self.on_evict is None else len(evictable))
+            fail(caller, "keys", f"need at most {self.max_streams} streams at once", staying + count,
                  remedy="Raise `max_streams`, or pass `on_evict` to take over the streams used longest ago"
                  if self.on_evict is None else "Pass fewer keys at once")  # fmt: skip
         leaving = set(evictable[np.argsort(self._used[evictable])[:over]].tolist())
@@ -379,15 +425,15 @@ class StreamTable:
             self.on_evict(key, self[key])  # if it raises, this stream and those behind it are still here
             self._remove(key)
 
-    def _slots_of(self, keys: list[Hashable], caller: str) -> Labels:
+    def _slots_of(self, keys: Any, caller: str) -> Labels:
         """Return the row of each key, making rows for new ones."""
-        slots = np.fromiter(map(self._slots.get, keys, repeat(-1)), np.int64, len(keys))
+        names, slots = self._find(keys, caller)
         if (slots < 0).any():
-            new = dict.fromkeys(key for key, slot in zip(keys, slots.tolist(), strict=True) if slot < 0)
+            new = dict.fromkeys(key for key, slot in zip(names, slots.tolist(), strict=True) if slot < 0)
             self._make_room(len(new), slots[slots >= 0], caller)
             for key in new:
                 self._add(key)
-            slots = np.fromiter(map(self._slots.__getitem__, keys), np.int64, len(keys))
+            slots = np.fromiter(map(self._slots.__getitem__, names), np.int64, len(names))
         self._use(slots)
         return slots
 
@@ -397,8 +443,8 @@ class StreamTable:
 
     def learn(self, keys: Any, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order."""
-        caller, top = "StreamTable.learn", isinstance(proba, tuple) and len(proba) == 2
-        names, slots = self._find(keys)
+        caller, top = "StreamTable.learn", is_top_k(proba)
+        names, slots = self._find(keys, caller)
         if len(slots) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
             code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
@@ -408,7 +454,7 @@ class StreamTable:
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
         if len(slots) != n:
             fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
-        slots = self._slots_of(names or keys.tolist(), caller)
+        slots = self._slots_of(names or keys, caller)
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return
@@ -422,21 +468,21 @@ class StreamTable:
                 for row, slot in zip(block, part, strict=True):
                     self.method.learn(self._table[slot], row[None])
 
-    def correct(self, keys: Iterable[Hashable], proba: Any) -> Matrix:
+    def correct(self, keys: Any, proba: Any) -> Matrix:
         """Return rows (n, K), each under the prior of its key's stream (a new stream's, if the key is new)."""
-        names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+        _, slots = self._find(keys, "StreamTable.correct")
         rows = check_matrix(proba, "StreamTable.correct", "proba", len(self.source.prior))
         check_rows(numbered(ArrayBlocks(rows)), "StreamTable.correct", "proba")
-        if len(names) != len(rows):
-            fail("StreamTable.correct", "keys", f"name the stream of each of {len(rows)} rows", len(names))
-        priors = {name: self.prior(name) for name in dict.fromkeys(names)}
-        joint = np.stack([priors[name] for name in names]) / self.source.prior * rows
+        if len(slots) != len(rows):
+            fail("StreamTable.correct", "keys", f"name the stream of each of {len(rows)} rows", len(slots))
+        used, which = np.unique(slots, return_inverse=True)
+        priors = [self.method.prior(self._fresh if slot < 0 else self._table[slot]) for slot in used]
+        joint = np.stack(priors)[which] / self.source.prior * rows
         return np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
 
     def prior(self, key: Hashable) -> Vector:
         """Return the estimated prior (K,) of a key's stream."""
-        slot = self._slots.get(key)
-        return self.method.prior(self._fresh if slot is None else self._table[slot])
+        return self.method.prior(self._state(key, "StreamTable.prior"))
 
     def observe(self, key: Hashable, p: Any, y: int) -> None:
         """Take in the late label `y` of a sample `p` (K,) of a key's stream."""
@@ -462,5 +508,9 @@ class StreamTable:
         about = decode(data, "stream-table", caller)
         method = recovered(about, caller)
         table = cls(method.name, method.source, max_streams=about["max_streams"], on_evict=on_evict, **about["options"])
-        table._table[table._slots_of(about["keys"], caller)] = about["values"]
+        slots = table._slots_of(about["keys"], caller)  # this may replace the array by a larger one
+        table._table[slots] = about["values"]
         return table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self).from_bytes, on_evict=self.on_evict), (self.to_bytes(),)

@@ -194,8 +194,6 @@ def test_top_k_rows_are_the_dense_rows_they_stand_for(name: str, problem: Proble
 
 def test_late_labels_pull_towards_the_truth(name: str) -> None:
     problem = make_problem(n=600, seed=5, separation=0.6)
-    if name in ("fmapls-ga", "fmapls-paper-ga", "fmapls-paper"):
-        pytest.skip("its α forgets what π is told")
     told, untold = start(name, problem), start(name, problem)
     for p, y in zip(problem.proba, problem.y, strict=True):
         told.learn_one(p)

@@ -177,3 +177,66 @@ def test_options_and_names_are_checked(problem) -> None:
             rp.Stream(name, problem.source, **options)
     with pytest.raises(rp.InputError, match="positive for every class"):
         rp.Stream("online-ebls", [1, 0, 3])
+
+
+@pytest.mark.parametrize("options", [{"delta": "observed"}, {"update": "ga"}, {"update": "ga", "variant": "paper"}])
+def test_labels_are_never_ignored(options, problem) -> None:
+    told, untold = (rp.Stream("online-fmapls", problem.source, **options) for _ in range(2))
+    for p in problem.proba[:100]:
+        told.learn_one(p)
+        untold.learn_one(p)
+        told.observe(p, 4)
+    told.learn_one(problem.proba[0])
+    assert told.prior[4] > untold.prior[4] + 0.1
+
+
+def test_a_tuple_of_numbers_is_a_row() -> None:
+    for k, row in ((3, (0.2, 0.3, 0.5)), (2, (0.9, 0.1))):
+        one, same = (rp.Stream("online-fmapls", np.ones(k)) for _ in range(2))
+        one.learn_one(row)
+        same.learn_one(np.array(row))
+        assert one.to_bytes() == same.to_bytes()
+        np.testing.assert_array_equal(one.correct_one(row), same.correct_one(np.array(row)))
+        np.testing.assert_allclose(one.correct_many((row,)), same.correct_many(np.array([row])), rtol=1e-14)
+    numbers = tuple(np.array([0.9, 0.1]))  # NumPy's
+    np.testing.assert_array_equal(one.correct_one(numbers), one.correct_one([0.9, 0.1]))
+
+
+@pytest.mark.parametrize("name", ["online-fmapls", "online-ebls"])
+def test_masked_rows_are_refused(name: str, problem) -> None:
+    stream, table = rp.Stream(name, problem.source), rp.StreamTable(name, problem.source)
+    table.learn(np.array([0]), problem.proba[:1])
+    rows = np.ma.masked_greater(problem.proba[:3], 0.5)
+    index, value = np.argsort(-rows.data)[:, :2], -np.sort(-rows.data)[:, :2]
+    before = stream.to_bytes(), table.to_bytes()
+    for call in (
+        lambda: stream.learn_one(rows[0]), lambda: stream.learn_many(rows), lambda: stream.correct_one(rows[0]),
+        lambda: stream.correct_many(rows), lambda: table.learn(np.zeros(3, int), rows),
+        lambda: stream.learn_many((index, np.ma.masked_less(value, 0.5))),
+        lambda: stream.learn_one((index[0], np.ma.masked_less(value[0], 2))),
+    ):  # fmt: skip
+        with pytest.raises(rp.InputError, match="mask"):
+            call()
+    assert (stream.to_bytes(), table.to_bytes()) == before
+
+
+def test_errors_name_the_function_that_was_called(problem) -> None:
+    stream = rp.Stream("online-fmapls", problem.source)
+    twice = (np.array([1, 1]), np.array([0.5, 0.4]))
+    for name in ("learn_one", "correct_one"):
+        for pair in (twice, tuple(x.tolist() for x in twice), (np.array([0, 9]), twice[1]), ([0, [1]], [0.5, 0.4])):
+            with pytest.raises(rp.InputError, match=rf"^Stream.{name}: `indices"):
+                getattr(stream, name)(pair)
+    for name in ("learn_many", "correct_many"):
+        with pytest.raises(rp.InputError, match=rf"^Stream.{name}: `indices` must name each class once"):
+            getattr(stream, name)(tuple(x[None] for x in twice))
+        for bad in (problem.proba * 2, (problem.proba * 2).tolist()):
+            with pytest.raises(rp.InputError, match=rf"^Stream.{name}: `proba` must have rows that sum to 1"):
+                getattr(stream, name)(bad)
+
+
+def test_whole_numbers_may_be_written_as_floats(problem) -> None:
+    floats, whole = (rp.Stream("online-fmapls", problem.source, update="ga", n_grad=n) for n in (3.0, 3))
+    floats.learn_many(problem.proba[:9])
+    whole.learn_many(problem.proba[:9])
+    assert floats.to_bytes() == whole.to_bytes()

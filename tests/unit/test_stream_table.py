@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -112,3 +115,83 @@ def test_bytes_keep_the_order_of_use() -> None:
     odd.learn([("a", 1)], ROWS[:1])
     with pytest.raises(rp.InputError, match="strings or whole numbers"):
         odd.to_bytes()
+
+
+@pytest.mark.parametrize("n", [65, 200])
+def test_large_tables_come_back_from_bytes(n: int) -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1])
+    table.learn(np.arange(n), np.resize(ROWS, (n, 3)))
+    back = rp.StreamTable.from_bytes(table.to_bytes())
+    assert back.to_bytes() == table.to_bytes()
+    assert back[n - 1].to_bytes() == table[n - 1].to_bytes()
+
+
+@pytest.mark.parametrize("same", [np.int64(1), np.float64(1), 1.0, True, np.uint8(1)])
+def test_equal_keys_are_one_stream_whatever_their_type(same) -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1])
+    table.learn(np.array([0, 1, 2]), ROWS[:3])
+    others = [table[key].to_bytes() for key in (0, 2)]
+    table.learn([same], ROWS[3:4])
+    assert (len(table), table[same].n, same in table) == (3, 2, True)
+    assert table.pop(same).n == 2
+    assert 1 not in table
+    table.learn(["new"], ROWS[:1])  # takes the row that became free
+    table.learn(np.array([1]), ROWS[:1])
+    assert (table["new"].n, table[1].n) == (1, 1)
+    assert table.pop(1).n == 1
+    table.learn([same], ROWS[:1])
+    table.learn(np.array([0, 1]), ROWS[:2])
+    assert [table[key].n for key in (0, 1, 2, "new")] == [2, 2, 1, 1]
+    assert table.pop(0).n == 2
+    assert table[2].to_bytes() == others[1]
+
+
+def test_times_are_keys_like_any_other() -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1])
+    day = np.datetime64("2024-02-29")
+    table.learn([day, day], ROWS[:2])
+    table.learn(np.array([day]), ROWS[:1])
+    assert (len(table), table[day].n) == (1, 3)
+
+
+def test_a_table_too_small_says_how_many_streams_are_asked_for() -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1], max_streams=2)
+    with pytest.raises(rp.InputError, match="at most 2 streams at once; got 3"):
+        table.learn(["a", "b", "c"], ROWS[:3])
+    table.learn(["a", "b"], ROWS[:2])
+    table.on_evict = lambda key, stream: None
+    with pytest.raises(rp.InputError, match="at most 2 streams at once; got 3"):
+        table.learn(["a", "c", "d"], ROWS[:3])
+
+
+@pytest.mark.parametrize("keys", [3, None, [["a"], ["b"]], np.array([[1], [2]]), np.array(3), [{}, {}]])
+def test_keys_that_are_none_are_refused(keys) -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1])
+    for name in ("learn", "correct"):
+        with pytest.raises(rp.InputError, match=rf"^StreamTable.{name}: `keys` must be a list or vector of hashable"):
+            getattr(table, name)(keys, ROWS[:2])
+    with pytest.raises(rp.InputError, match=r"^StreamTable.observe: `keys`"):
+        table.observe([1], ROWS[0], 1)
+    with pytest.raises(rp.InputError, match=r"^StreamTable.prior: `key` must be hashable"):
+        table.prior([1])
+    assert len(table) == 0
+
+
+def note(key, stream) -> None:
+    """Be an `on_evict` that can be pickled."""
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_goes_its_own_way(again) -> None:
+    table = rp.StreamTable("online-fmapls", [1, 1, 1], on_evict=note)
+    table.learn(["a", "b"], ROWS[:2])
+    other = again(table)
+    assert other.on_evict is note
+    for made, was in ((other, table.to_bytes()), (again(table["a"]), table["a"].to_bytes())):
+        assert made.to_bytes() == was
+    other.learn(["a"], ROWS[:1])
+    assert (table["a"].n, other["a"].n) == (1, 2)
+    stream = table["a"]
+    twin = again(stream)
+    twin.learn_many(ROWS)
+    assert (stream.n, twin.n) == (1, 101)

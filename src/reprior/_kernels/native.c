@@ -339,6 +339,8 @@ typedef struct {
 /* Take a C-contiguous buffer of one of the given element types; NULL, with no error set, if it is anything else. */
 static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int writable) {
     Py_buffer *view = &buffers->held[buffers->count];
+    /* a masked array hands out what is under its mask; NumPy's own type, and a memoryview, are not heap types */
+    if (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE && PyObject_HasAttrString(object, "mask")) return NULL;
     if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
         PyErr_Clear();
         return NULL;

@@ -82,7 +82,7 @@ def statistic(state: Array, d: Array, gamma: float, delta: float, r: Array) -> A
         return d
     if delta == PREDICTED:
         last, state[4] = int(state[4]), float(np.argmax(r))
-        if last < 0:
+        if last < 0:  # Differs from hu2025: eq. 24 has no class before the first sample, so S = r
             return r
         mixed = gamma * r
         mixed[last] += 1.0 - gamma
@@ -111,7 +111,8 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
         if gamma < 1.0:
             s = statistic(state, d, gamma, delta, s)
         if paper:
-            np.maximum(strength * pi - 1.0 + s, LEAST_NUMERATOR, out=pi)  # eq. 31, with the floor it needs
+            # eq. 31; Differs from hu2025: a numerator that would be negative stops at a floor
+            np.maximum(strength * pi - 1.0 + s, LEAST_NUMERATOR, out=pi)
             pi /= pi.sum()
         else:  # Differs from hu2025: the posterior's mean, not its mode, and a little inflow to every class
             total = strength + 1.0 + inflow
