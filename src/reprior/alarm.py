@@ -108,6 +108,7 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     from scipy.stats import chi2
 
     n = math.inf if rows is None else len(rows)
+    mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
     spare = alpha / 2 if mode == "ever" else alpha
     weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
@@ -221,7 +222,7 @@ class Alarm:
                 self._weights = ebls(self.source, rows).weights
                 rows = correct(rows, self._weights)
             self.rows = np.asarray(rows, np.float64)
-            mean = np.maximum(self.rows.mean(axis=0), 1e-12)
+            mean = self.rows.mean(axis=0)
             self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
         self.purse = start(self.plan)
         self._believed: Vector | None = None  # the prior bet on since the last renewal
@@ -237,8 +238,8 @@ class Alarm:
 
     def look(self, proba: Any, prior: Any) -> Verdict:
         """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict."""
-        rows = self._rows_of(proba, "look")
-        self._bet(rows, self._prior_of(prior, "look"))
+        rows = self._rows_of(proba, "Alarm.look")
+        self._bet(rows, self._prior_of(prior, "Alarm.look"))
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any) -> Verdict:
@@ -246,8 +247,8 @@ class Alarm:
 
         Bets are renewed at every 16th sample, wherever the calls begin and end.
         """
-        rows = self._rows_of(proba, "watch")
-        self._prior_of(stream.prior, "watch")
+        rows = self._rows_of(proba, "Alarm.watch")
+        self._prior_of(stream.prior, "Alarm.watch")
         first = 0
         while first < len(rows):
             block = rows[first : first + RENEW - self.verdict.n % RENEW]
@@ -302,7 +303,7 @@ class Alarm:
 
         Optimistic: what the stream needs to learn the new prior comes on top.
         """
-        target, rows = self._prior_of(prior, "delay"), self._reference("delay")
+        target, rows = self._prior_of(prior, "Alarm.delay"), self._reference("Alarm.delay")
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))
@@ -320,7 +321,7 @@ class Alarm:
         """
         plan = self.plan
         share = np.minimum(FACTORS[:, None] * plan.mean, (1 + plan.mean) / 2) / plan.mean
-        spread = np.maximum(self._reference("smallest").var(axis=0) / plan.mean**2, 1e-300)
+        spread = np.maximum(self._reference("Alarm.smallest").var(axis=0) / plan.mean**2, 1e-300)
         # a bet of size s on a shift of size d grows by about s·d·variance − (price − 1) − s²·variance/2
         size = np.abs(plan.slope)
         moved = ((plan.price - 1) / (size * spread) + size / 2) * (1 - plan.mean) / plan.mean

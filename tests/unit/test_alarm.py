@@ -151,7 +151,7 @@ def test_it_goes_on_from_its_bytes():
     again, stream_again = Alarm.from_bytes(alarm.to_bytes()), Stream.from_bytes(stream.to_bytes())
     assert again.verdict == alarm.verdict
     assert again.watch(stream_again, rows[405:]) == alarm.watch(stream, rows[405:])
-    with pytest.raises(InputError, match="`alarm` must have reference rows"):
+    with pytest.raises(InputError, match=r"^Alarm.delay: `alarm` must have reference rows"):
         again.delay(HALVED)
     with pytest.raises(InputError, match="must hold a 'alarm'"):
         Alarm.from_bytes(stream.to_bytes())
@@ -166,9 +166,9 @@ def test_bad_input_is_refused_and_changes_nothing():
     before, bytes_before = alarm.verdict, alarm.to_bytes()
     bad = rows.copy()
     bad[40, 0] = np.nan
-    with pytest.raises(InputError, match="watch: `proba` must contain only finite numbers"):
+    with pytest.raises(InputError, match=r"^Alarm.watch: `proba` must contain only finite numbers"):
         alarm.watch(stream, bad)
-    with pytest.raises(InputError, match=f"look: `prior` must have {K} classes"):
+    with pytest.raises(InputError, match=rf"^Alarm.look: `prior` must have {K} classes"):
         alarm.look(rows, [0.5, 0.5])
     assert alarm.verdict == before
     assert alarm.to_bytes() == bytes_before
@@ -188,3 +188,13 @@ def test_any_online_method_can_be_bet_on():
         assert Alarm(src).watch(Stream(name, src), rows)
     method = OnlineEbls(src)
     assert Alarm(src).look(rows, method.prior(method.init()))  # the class bets need no stream at all
+
+
+@pytest.mark.parametrize("mode", ["monitor", "ever"])
+def test_a_reference_of_one_class_alone_is_one(mode):
+    certain = np.tile([1.0, 0.0], (200, 1))
+    for alarm in (Alarm([1, 1], reference=certain, mode=mode), Alarm([1 - 1e-17, 1e-17], exact=True, mode=mode)):
+        assert not alarm.look(certain, [0.5, 0.5])
+        assert np.isfinite(alarm.verdict.evidence)
+        assert alarm.look(certain[:, ::-1], [0.5, 0.5])
+        assert np.isfinite(alarm.verdict.evidence)
