@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_number, check_prior, fail
+from reprior._check import check_choice, check_number, check_prior, fail
 from reprior._types import Vector
 
 
@@ -26,6 +26,7 @@ def _statistic(prior: Vector, posterior: Any, label: Any, gamma: float, caller: 
 
 
 def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
+    check_choice(variant, caller, "variant", ("paper", "stable"))
     counts = check_number(c_hat, caller, "c_hat", low=0, open_low=True)
     bottom = counts + 1 if variant == "stable" else counts - k + 1  # eq. 36, with Σ B π = 1
     if bottom <= 0:

@@ -69,10 +69,14 @@ def black_box(method: Any) -> BlackBox:
 
 def check_options(method: Any) -> None:
     """Refuse options out of range, and a source that lacks what the method needs."""
-    for option in (f.name for f in fields(method) if f.name in RULES):
-        if getattr(method, option) != "auto":
-            check_number(getattr(method, option), method.name, option, **RULES[option])
-    check_number(getattr(method, "window", method.batch), method.name, "window", low=method.batch, whole=True)
+    for option in sorted(f.name for f in fields(method)):  # `batch` before `window`
+        value = getattr(method, option)
+        if option in ("hard", "clip") and not isinstance(value, bool):
+            fail(method.name, option, "be True or False", repr(value))
+        rule = {"low": method.batch, "whole": True} if option == "window" else RULES.get(option)
+        if rule and not (option == "rate" and value == "auto"):
+            number = check_number(value, method.name, option, **rule)
+            object.__setattr__(method, option, int(number) if "whole" in rule else value)
     black_box(method)
 
 
@@ -106,7 +110,7 @@ def late_label(method: Any, state: Vector, row: Vector, y: int) -> None:
 
 
 def no_variance(method: Any, state: Vector) -> tuple[Vector, str]:
-    fail("interval", "method", "know its own uncertainty", repr(method.name), remedy="Use 'online-ebls'")
+    fail("Stream.interval", "method", "know its own uncertainty", repr(method.name), remedy="Use 'online-ebls'")
 
 
 @dataclass(frozen=True)

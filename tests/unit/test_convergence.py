@@ -99,3 +99,11 @@ def test_the_printed_stream_passes_the_truth_and_goes_on_to_one_class_or_has_not
     assert min(errors[200.0]) < 0.1  # a stopped clock is right once
     assert errors[30000.0][-1] > kl(truth, source.prior) / 2
     assert stable < 0.02
+
+
+def test_variants_are_those_of_the_streams():
+    for call in (next_prior, increment):
+        with pytest.raises(InputError, match=f"{call.__name__}: `variant` must be one of 'paper', 'stable'"):
+            call([0.5, 0.5], [0.5, 0.5], c_hat=9.0, variant="Stable")
+    with pytest.raises(InputError, match="step_size: `variant`"):
+        step_size(9.0, 2, variant="mean")

@@ -162,3 +162,27 @@ def test_options_out_of_range_are_refused(source):
         Ftfwh(source, window=5, batch=10)
     with pytest.raises(InputError, match="`rate` must be a number above 0"):
         Rogd(source, rate=-1.0)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_flags_are_true_or_false(name, source):
+    with pytest.raises(InputError, match=f"{name}: `hard` must be True or False; got 'no'"):
+        rp.Stream(name, source, hard="no")
+
+
+def test_whole_numbers_may_be_written_as_floats(source, rows):
+    for name, floats in (
+        ("ftfwh", {"window": 30.0, "batch": 3.0}),
+        ("flh-ftl", {"experts": 5.0}),
+        ("atlas", {"horizon": 9.0}),
+    ):
+        one, same = rp.Stream(name, source, **floats), rp.Stream(name, source, **{k: int(v) for k, v in floats.items()})
+        one.learn_many(rows[:99])
+        same.learn_many(rows[:99])
+        assert one.to_bytes() == same.to_bytes()
+    with pytest.raises(InputError, match="ftfwh: `batch` must be a whole number"):
+        rp.Stream("ftfwh", source, batch="ten")
+    with pytest.raises(InputError, match="ftfwh: `window` must be a whole number of at least 9"):
+        rp.Stream("ftfwh", source, batch=9, window=8)
+    with pytest.raises(InputError, match="fth: `batch`"):
+        rp.Stream("fth", source, batch="auto")
