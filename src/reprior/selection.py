@@ -99,13 +99,14 @@ def pipeline(
     if trained is not None and len(trained) != rows.shape[1]:
         fail("pipeline", "counts", f"have {rows.shape[1]} classes like `proba`", len(trained))
     n_each = len(rows) / rows.shape[1]
-    if calibration == "auto" and total is not None and len(rows) < FEW_ROWS:
+    biases = np.bincount(labels, minlength=rows.shape[1]).min() >= LABELS_FOR_BIASES
+    if calibration == "auto" and biases:
+        cal = calibrate.fit(rows, labels, kind="auto", kinds=("temperature", "bias-corrected"))
+    elif calibration == "auto" and total is not None and len(rows) < FEW_ROWS:
         cal = calibrate.fit(rows, labels, kind="none")
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
     elif calibration == "auto":
-        biases = np.bincount(labels, minlength=rows.shape[1]).min() >= LABELS_FOR_BIASES
-        kinds = calibrate.KINDS[1:3] if biases else ("temperature",)
-        cal = calibrate.fit(rows, labels, kind="auto" if biases else "temperature", kinds=kinds)
+        cal = calibrate.temperature(rows, labels)
     else:
         cal = calibrate.fit(rows, labels, kind=calibration)
     source = _source(cal, rows, labels, prior, total, classes)
