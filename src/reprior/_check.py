@@ -149,8 +149,19 @@ def check_source(source: Any, caller: str) -> Source:
     return Source(prior=check_prior(source, caller, "source"))
 
 
+def holds_names(y: Any) -> bool:
+    """Return whether labels are text rather than numbers."""
+    try:
+        return not hasattr(y, "detach") and np.asarray(y).dtype.kind in "UO"
+    except ValueError:  # ragged
+        return False
+
+
 def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labels:
     """Return labels (n,) as column indices."""
+    if holds_names(y):
+        fail(caller, name, "hold the column index of each row's class", "names",
+             remedy="Pass `classes`, or `np.searchsorted(clf.classes_, y)`")  # fmt: skip
     array = as_array(y, caller, name)
     if array.shape != (n,):
         fail(caller, name, f"have shape ({n},), one label a row", f"shape {array.shape}")

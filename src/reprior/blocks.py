@@ -225,6 +225,8 @@ def correct(proba: Any, weights: Any) -> Matrix:
     >>> correct([[0.5, 0.5]], [1.0, 3.0])
     array([[0.25, 0.75]])
     """
+    if hasattr(weights, "weights"):
+        fail("correct", "weights", "be K numbers", type(weights).__name__, remedy="Call the estimate's own `correct`")
     factors = check_prior(weights, "correct", "weights", allow_zero=True)
     array = check_matrix(proba, "correct", "proba", len(factors))
     blocks = ArrayBlocks(array)

@@ -7,17 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labels, check_matrix, check_prior, check_rows, fail
+from reprior._check import check_labels, check_matrix, check_prior, check_rows, fail, holds_names
 from reprior._types import Source
 from reprior.blocks import ArrayBlocks, numbered
+
+
+def column_of(y: Any, classes: Sequence[str]) -> Any:
+    """Return the column index of each label by its name in `classes` (K,)."""
+    columns = {str(name): i for i, name in enumerate(classes)}
+    unknown = [str(label) for label in y if str(label) not in columns]
+    if unknown:
+        fail("summarize", "y", "hold names from `classes`", repr(unknown[0]), count=len(unknown))
+    return np.array([columns[str(label)] for label in y], dtype=np.intp)
 
 
 def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str] | None = None) -> Source:
     """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
 
-    `proba` (n, K) are its outputs, `y` (n,) the column index of each row's class. `prior` is the source prior to use:
-    "mean", the mean output, which is what the outputs themselves imply; "labels", the label frequencies; or class
-    counts (K,) of the training data.
+    `proba` (n, K) are its outputs, `y` (n,) the column index of each row's class, or its name in `classes`. `prior` is
+    the source prior to use: "mean", the mean output, which is what the outputs themselves imply; "labels", the label
+    frequencies; or class counts (K,) of the training data.
 
     >>> summarize([[0.9, 0.1], [0.3, 0.7]], [0, 1]).prior
     array([0.6, 0.4])
@@ -26,6 +35,8 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str]
     blocks = ArrayBlocks(rows)
     check_rows(numbered(blocks), "summarize", "proba")
     n, k = rows.shape
+    if classes is not None and not isinstance(classes, int) and holds_names(y):
+        y = column_of(y, classes)
     labels = check_labels(y, "summarize", "y", n, k)
     if classes is not None and (isinstance(classes, int) or len(classes) != k):
         fail("summarize", "classes", f"name all {k} classes", classes if isinstance(classes, int) else len(classes))

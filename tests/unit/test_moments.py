@@ -32,11 +32,21 @@ def test_the_source_prior_is_what_was_asked_for(problem: Problem) -> None:
 
 @pytest.mark.parametrize(
     ("y", "words"),
-    [([0, 7], "between 0 and 1"), ([0], "one label a row"), ([0.5, 1], "whole numbers"), (["a", "b"], "numbers")],
+    [([0, 7], "between 0 and 1"), ([0], "one label a row"), ([0.5, 1], "whole numbers"), (["a", "b"], "column index")],
 )
 def test_bad_labels_are_refused(y: object, words: str) -> None:
     with pytest.raises(rp.InputError, match=words):
         rp.summarize([[0.5, 0.5], [0.2, 0.8]], y)
+
+
+def test_names_are_labels_where_the_classes_are_given() -> None:
+    proba = [[0.5, 0.5], [0.2, 0.8]]
+    named = rp.summarize(proba, ["dog", "cat"], classes=["cat", "dog"])
+    np.testing.assert_array_equal(named.confusion, rp.summarize(proba, [1, 0]).confusion)
+    with pytest.raises(rp.InputError, match="names from `classes`; got 'cow'"):
+        rp.summarize(proba, ["dog", "cow"], classes=["cat", "dog"])
+    with pytest.raises(rp.InputError, match="own `correct`"):
+        rp.correct(proba, rp.mlls([1, 1], proba))
 
 
 def test_a_label_missing_from_the_held_out_rows_is_refused_as_prior_and_said_by_moments() -> None:
