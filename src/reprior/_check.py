@@ -36,7 +36,8 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
-        fail(caller, name, "have no masked value", f"{int(np.ma.getmaskarray(x).sum())} of them", remedy="Drop or fill them")
+        count = int(np.ma.getmaskarray(x).sum())
+        fail(caller, name, "have no masked value", f"{count} of them", remedy="Drop or fill them")
     try:
         array = np.asarray(x)
     except (ValueError, TypeError):

@@ -91,6 +91,15 @@ def test_the_table_in_the_readme_is_the_one_that_was_measured() -> None:
             assert f"{fmean(kls):.3f}" == cell, (name, column)
 
 
+def test_every_link_and_every_named_file_in_the_documents_exists() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text()
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (page.parent / link).exists(), f"{page.name} links {link}"
+        for path in re.findall(r"`((?:benchmarks|experiments|docs|tests|src)/[\w./-]+\.\w+)`", text):
+            assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
 def test_the_package_says_it_is_typed() -> None:
     spec = importlib.util.find_spec("reprior")
     assert spec is not None
