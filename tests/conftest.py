@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products: threads would only wait for each other
 
 import numpy as np
 import pytest

@@ -17,7 +17,7 @@ from reprior._check import as_rng, check_choice, check_labels, check_matrix, che
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.blocks import ArrayBlocks, correct, numbered
 from reprior.calibrate import Calibrator
-from reprior.methods import estimate
+from reprior.methods import ALIASES, METHODS, estimate
 from reprior.source import summarize
 
 LABELS_FOR_BIASES = 10  # held-out rows of every class, from which on a bias for each class can be considered
@@ -83,6 +83,7 @@ def pipeline(
     >>> pipeline(counts=[500] * 30).method, pipeline(counts=[500, 300]).method, pipeline(counts=[900, 90, 10]).method
     ('ebls', 'fmapls', 'mapls')
     """
+    check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
     if (proba is None) != (y is None) or (proba is None and counts is None):
         fail(
             "pipeline", "proba, y", "both be given, or `counts` alone", "one of them" if counts is None else "`counts`"

@@ -154,3 +154,13 @@ def test_refusals(digits):
     with pytest.raises(InputError, match="be one of"):
         LabelShiftClassifier(model, calibration="platt").fit(x, y)
     assert calibrate.KINDS[0] == "none"
+
+
+def test_what_cannot_work_is_said_when_fitting() -> None:
+    from sklearn.svm import LinearSVC
+
+    x, y = np.eye(2)[[0, 1] * 10], np.array([0, 1] * 10)
+    with pytest.raises(InputError, match="CalibratedClassifierCV"):
+        LabelShiftClassifier(LinearSVC()).fit(x, y)
+    with pytest.raises(InputError, match="`method` must be one of"):
+        LabelShiftClassifier(LogisticRegression(), method="elbs").fit(x, y)

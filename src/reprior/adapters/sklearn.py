@@ -52,6 +52,9 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
             fit_params = process_routing(self, "fit", **fit_params).estimator.fit
+        if not hasattr(self.estimator, "predict_proba"):
+            fail("LabelShiftClassifier", "estimator", "have `predict_proba`", type(self.estimator).__name__,
+                 remedy="Wrap it in scikit-learn's CalibratedClassifierCV")  # fmt: skip
         counts = self.counts
         if is_fitted(self.estimator):
             fitted, proba = self.estimator, self.estimator.predict_proba(X)
