@@ -26,7 +26,7 @@ plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.righ
                      "grid.alpha": 0.3, "figure.dpi": 130, "legend.frameon": False})
 COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.85, 5))
 METHOD_COLOURS = {"MAPLS": "#999999", "FMAPLS": "#0072b2", "online-FMAPLS": "#56b4e9", "EBLS": "#d55e00",
-                  "online-EBLS": "#e69f00"}
+                  "online-EBLS": "#e69f00", "default pipeline": "#222222"}
 
 
 def read(name: str) -> dict:
@@ -75,7 +75,7 @@ def imagenet_online() -> Figure:
 
 def bars(ax: Axes, groups: list[str], labels: list[str], table: dict, printed: str) -> None:
     methods = {"MAPLS": "MAPLS", printed: printed, "FMAPLS": "FMAPLS, stable", "online-FMAPLS": "online-FMAPLS, stable",
-               "EBLS": "EBLS", "online-EBLS": "online-EBLS"}
+               "EBLS": "EBLS", "online-EBLS": "online-EBLS", "default pipeline": "default pipeline (held-out labels)"}
     width = 0.8 / len(methods)
     for i, (method, label) in enumerate(methods.items()):
         values = np.array([[x or 0.0 for x in table[g][method][:2]] for g in groups])
@@ -95,7 +95,8 @@ def ablation_cifar() -> Figure:
         bars(ax, [f"cifar100-lt-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table,
              best_single(table, PRINTED))
         ax.set(xlabel="ρ_train", title=title)
-    axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=7)
+    axes[1].set_ylabel("")
     fig.tight_layout()
     return fig
 
@@ -105,8 +106,8 @@ def ablation_imagenet() -> Figure:
     fig, ax = plt.subplots(figsize=(5.5, 3.3))
     groups = [f"imagenet-lt-simulated/{s}" for s in ("shuffled-0.02", "dirichlet-1")]
     bars(ax, groups, ["ρ_test = 0.02", "α_test = 1"], table, best_single(table, PRINTED))
-    ax.set_title("simulated, K = 1000")
-    ax.legend(fontsize=8)
+    ax.set(title="simulated, K = 1000", ylim=(0, 0.25))
+    ax.legend(fontsize=7, ncol=2)
     fig.tight_layout()
     return fig
 
