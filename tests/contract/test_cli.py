@@ -73,8 +73,8 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
                        "counts": "counts.json"}.items():  # fmt: skip
         shutil.copy(files[name], file)
     code, out, err = call(*shlex.split(line)[1:])
-    assert (code, err) == (0, "")
     words = shlex.split(line)
+    assert (code, err) == (0, "corrected.ndjson: 1000 rows; state in state.bin\n" if words[1] == "stream" else "")
     if "-o" in words:
         assert Path(words[words.index("-o") + 1]).stat().st_size > 100
     else:
@@ -202,14 +202,14 @@ def test_report_is_one_whole_file(call, tmp_path, k, n):
 
 
 def test_a_full_disk_is_named_and_damages_nothing(files, tmp_path):
-    out = tmp_path / "out.parquet"
-    out.write_bytes(b"what was there before")
     limit = 4000  # bytes a file may have
 
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     for name in ("list", "npy"):
+        out = tmp_path / f"out{files[name].suffix}"
+        out.write_bytes(b"what was there before")
         command = [*PROGRAM, "correct", str(files[name]), "-s", str(files["counts"]), "-o", str(out)]
         done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files)
         assert done.returncode == 1
@@ -243,8 +243,8 @@ def test_stream_goes_on_exactly(call, files, tmp_path, name):
     else:
         shutil.copy(files[name], tmp_path / "in")
     data = (tmp_path / "in").read_bytes()
-    whole = ["-s", files["heldout"], "--every", 70]
-    assert call("stream", tmp_path / "in", *whole, "-o", tmp_path / "once") == (0, "", "")
+    whole = ["-s", files["heldout"], "--every", 70, "--emit", "both"]
+    assert call("stream", tmp_path / "in", *whole, "-o", tmp_path / "once")[:2] == (0, "")
     for cut in (0.1, 0.35, 0.36, 0.8, 1):
         (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
         code, _, _ = call("stream", tmp_path / "growing", *whole, "-o", tmp_path / "pieces", "--state", tmp_path / "s")
@@ -291,6 +291,107 @@ def test_a_state_of_another_run_is_refused(call, files, tmp_path):
     code, _, err = call(*given)
     assert code == 1
     assert "must be bytes written by reprior" in err
+
+
+def refused(call, tmp_path, *args):
+    """Return the one sentence with which a command is refused; nothing may be left in the folder that was not there."""
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call(*args)
+    assert (code, out, err.count("\n")) == (1, "", 1), err
+    assert sorted(tmp_path.rglob("*")) == before
+    return err
+
+
+@pytest.mark.parametrize(("module", "extra"), [("pyarrow", "files"), ("msgpack", "stream")])
+def test_a_missing_extra_is_one_sentence(files, tmp_path, module, extra):
+    msgpack_rows(tmp_path / "rows", np.load(files["npy"]), raw=False)
+    line = ["stream", tmp_path / "rows"] if extra == "stream" else ["estimate", files["csv"]]
+    code = f"import sys; sys.modules[{module!r}] = None; from reprior.cli import main; main()"
+    command = [sys.executable, "-c", code, *map(str, line), "--source", str(files["counts csv"])]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert done.stderr.endswith(f"pip install 'reprior[{extra}]'\n")
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "list", "arrow"])
+def test_stream_sends_files_to_correct(call, files, tmp_path, name):
+    err = refused(call, tmp_path, "stream", files[name], "-s", files["counts"], "-o", tmp_path / "out")
+    assert "Use `reprior correct` for files" in err
+
+
+def test_no_command_overwrites_its_input(call, files, tmp_path):
+    shutil.copy(files["npz"], tmp_path / "t.npz")
+    shutil.copy(files["ndjson"], tmp_path / "t.ndjson")
+    shutil.copytree(files["parts"], tmp_path / "parts")
+    (tmp_path / "link.npz").symlink_to(tmp_path / "t.npz")
+    source = ["-s", files["counts"], "-o"]
+    for line in (
+        ["correct", tmp_path / "t.npz", *source, tmp_path / "link.npz"],
+        ["correct", tmp_path / "parts", *source, tmp_path / "parts"],
+        ["correct", tmp_path / "parts", *source, tmp_path / "parts" / "corrected"],
+        ["report", tmp_path / "t.npz", *source, tmp_path / "t.npz"],
+        ["simulate", tmp_path / "t.npz", "-o", tmp_path / "t.npz"],
+        ["stream", tmp_path / "t.ndjson", *source, tmp_path / "t.ndjson"],
+    ):
+        assert "be apart from the input" in refused(call, tmp_path, *line)
+
+
+def test_the_name_of_an_output_may_not_promise_another_format(call, files, tmp_path):
+    for name, out in (("npy", "o.csv"), ("csv", "o.parquet"), ("ndjson", "o.npy")):
+        err = refused(call, tmp_path, "correct", files[name], "-s", files["counts"], "-o", tmp_path / out)
+        assert f"end in {files[name].suffix}" in err
+    assert "end in .npz" in refused(call, tmp_path, "simulate", files["npz"], "-o", tmp_path / "x.csv")
+    assert call("correct", files["npy"], "-s", files["counts"], "-o", tmp_path / "o")[0] == 0  # promises nothing
+
+
+def test_how_classes_were_matched_is_said(call, ask, files):
+    for name, matched in (("npy", "position"), ("columns", "name")):
+        for command in ("estimate", "compare", "diagnose", "report"):
+            assert ask(command, files[name], "-s", files["heldout"])["matched"] == matched
+        _, out, _ = call("estimate", files[name], "-s", files["heldout"])
+        assert ("matched by position" in out) == (matched == "position")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_simulate_invents_no_names(ask, files, tmp_path, suffix):
+    rows = np.load(files["npz"])
+    np.savez(tmp_path / "pool.npz", proba=rows["proba"], y=rows["y"])
+    ask("simulate", tmp_path / "pool.npz", "-o", tmp_path / f"s.{suffix}")
+    for source in (files["heldout"], tmp_path / f"s.{suffix}"):
+        assert ask("estimate", tmp_path / f"s.{suffix}", "-s", source)["matched"] == "position"
+
+
+def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, files, tmp_path):
+    given = ["stream", files["ndjson lists"], "-s", files["counts"], "--state", tmp_path / "state", "-o"]
+    code, out, err = call(*given, tmp_path / "o", "--json")
+    assert (code, out) == (0, "")
+    assert json.loads(err) == {
+        "rows": N, "skipped": 0, "output": str(tmp_path / "o"), "state": str(tmp_path / "state")
+    }  # fmt: skip
+    assert len((tmp_path / "o").read_text().splitlines()) == N
+    assert "the output file of the earlier run, or delete the state" in refused(call, tmp_path, *given, tmp_path / "p")
+
+
+def test_failures_speak_of_the_command_line(call, files, tmp_path):
+    from reprior.cli._inputs import METHODS, ONLINE
+
+    assert (set(METHODS), set(ONLINE)) == (set(rp.METHODS), set(rp.ONLINE))  # what help lists is what there is
+    given = [files["npy"], "-s", files["counts"]]
+    for line, said in (
+        (["estimate", *given, "-m", "bbse"], "Give held-out rows with labels as --source"),
+        (["estimate", *given, "-m", "rlls"], "Give held-out rows with labels as --source"),
+        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "Give held-out rows with labels as --source"),
+        (["estimate", *given, "-m", "mlsl"], "Perhaps you mean mlls"),
+        (["estimate", *given, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
+        (["stream", files["ndjson"], *given[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),
+        (["estimate", *given, "-O", "foo=3"], "n_iter"),
+        (["estimat", *given], "Did you mean 'estimate'?"),
+    ):
+        assert said in refused(call, tmp_path, *line)
+
+
+def test_doctor_knows_all_extras(ask):
+    assert {"files", "stream", "sklearn", "river", "quapy", "torch"} <= ask("doctor")["extras"].keys()
 
 
 def test_help_loads_no_heavy_library():

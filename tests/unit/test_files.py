@@ -80,6 +80,38 @@ def test_other_classes_are_refused(files, tmp_path):
         match(read_source(path, Choice()), open_table(files["columns"], Choice()), "test")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["class,count\nant,1\nbee,3\n", "label,count\nant,1\nbee,3\n", ",label\nant,1\nbee,3\n", "ant,1\nbee,3\n",
+     "n,name\n1,ant\n3,bee\n", "\ufeffclass,count\r\nant,1\r\nbee,3\r\n"],
+)  # fmt: skip
+def test_counts_are_a_column_of_names_and_one_of_numbers(tmp_path, text):
+    (tmp_path / "c.csv").write_text(text, newline="")
+    source = read_source(tmp_path / "c.csv", Choice(with_labels=True))
+    assert source.classes == ("ant", "bee")
+    np.testing.assert_allclose(source.prior, [0.25, 0.75])
+
+
+@pytest.mark.parametrize("text", ["ant,bee\n0.2,0.8\n.3,.7\n", "class,count\nant,1\nant,2\n", ",class,count\n0,ant,1\n",
+                                  "class;count\nant;1\n", "class,count\nant,many\n"])  # fmt: skip
+def test_other_tables_are_told_how_counts_look(tmp_path, text):
+    (tmp_path / "c.csv").write_text(text)
+    with pytest.raises(InputError, match="a counts file with the columns `class` and `count`"):
+        read_source(tmp_path / "c.csv", Choice(with_labels=True))
+
+
+def test_whole_numbers_may_be_names(tmp_path):
+    (tmp_path / "c.csv").write_text("label,count\n1,30\n0,10\n")
+    assert read_source(tmp_path / "c.csv", Choice()).classes == ("1", "0")
+
+
+@pytest.mark.parametrize("name", ["columns", "csv", "ndjson objects"])
+def test_columns_the_source_does_not_name_are_listed(files, name):
+    rows = FileBlocks(open_table(files[name], Choice(classes=("ant", "dog"))))
+    with pytest.raises(InputError, match="The source names 2 of the 4 numeric columns; unused: bee, cat"):
+        rp.mlls([1, 1], rows)
+
+
 def test_a_missing_column_lists_what_is_there(files):
     with pytest.raises(InputError, match=r"have the column 'p'; got id \(string\), proba \(list<.*label \(string\)"):
         open_table(files["list"], Choice(columns="p"))

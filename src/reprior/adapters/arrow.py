@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     chosen, label = choose(name, schema, choice, text=True)
     whole = label is not None and pa.types.is_integer(schema.field(label).type)
     # all that is not a number to us stays the text it is, whatever the first block made it look like
-    classes = set(chosen)
+    classes, unused = set(chosen), numeric_rest(schema, chosen, choice)
     types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
     types |= {label: pa.int64()} if whole else {}
     schema = pa.schema(types.items())
@@ -98,7 +99,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return table_part(name, schema, batches, choice, csv.CSVWriter, text=True)
+    return replace(table_part(name, schema, batches, choice, csv.CSVWriter, text=True), unused=unused)
 
 
 def table_part(
@@ -143,7 +144,8 @@ def table_part(
                 first += len(rows)
                 target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
 
-    return Part(name, n_classes, read, rewrite, classes, rows)
+    unused = () if listed else numeric_rest(schema, chosen, choice)
+    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused)
 
 
 def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
@@ -196,6 +198,13 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
             fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
                  remedy="Name the class columns with `--columns first:last` or `--columns a,b,c`")  # fmt: skip
     return chosen, label if choice.with_labels else None
+
+
+def numeric_rest(schema: Any, chosen: list[str], choice: Choice) -> tuple[str, ...]:
+    """Return the columns of numbers that were left aside because the source does not name them."""
+    aside = {*chosen, *LABEL_NAMES, choice.label}
+    floats = (column.name for column in schema if pa.types.is_floating(column.type))
+    return () if choice.columns else tuple(name for name in floats if name not in aside)
 
 
 def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:

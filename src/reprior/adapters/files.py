@@ -22,7 +22,11 @@ from reprior._types import Labels, Matrix
 
 Opener = Callable[[], IO[bytes]]
 Rewrite = Callable[[IO[bytes], Callable[[Matrix], Matrix]], None]
-SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".npy", ".npz", ".csv", ".ndjson", ".jsonl", ".json")
+KINDS = {
+    "parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc"), "npy": (".npy",), "npz": (".npz",),
+    "csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json"),
+}  # fmt: skip
+SUFFIXES = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
 MAGIC = {
     b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
 }  # fmt: skip
@@ -52,6 +56,7 @@ class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
     `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
+    `unused` are columns of numbers that were passed over since the source does not name them.
     """
 
     name: str
@@ -61,6 +66,8 @@ class Part:
     classes: tuple[str, ...] | None = None
     rows: int | None = None
     mapped: bool = False
+    unused: tuple[str, ...] = ()
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +180,19 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
         if not head:
             fail(choice.caller, name, "have at least one row", "an empty file")
         kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+        kind = kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv")
         if kind in ("npy", "npz"):
-            return numpy_part(name, opener, choice, kind)
-        if not kind and head.lstrip()[:1] in (b"{", b"["):
+            part = numpy_part(name, opener, choice, kind)
+        elif kind == "ndjson":
             from reprior.adapters.ndjson import ndjson_part
 
-            return ndjson_part(name, opener, choice)
-        from reprior.adapters import arrow
+            part = ndjson_part(name, opener, choice)
+        else:
+            from reprior.adapters import arrow
 
-        return {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "": arrow.csv_part}[kind](name, opener, choice)
+            makers = {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "csv": arrow.csv_part}
+            part = makers[kind](name, opener, choice)
+        return replace(part, kind=kind)
 
 
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:

@@ -125,7 +125,9 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                 file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
                 first += len(rows)
 
-    return Part(name, n_classes, read, rewrite, classes)
+    aside = {*(classes or ()), *LABEL_NAMES, label}
+    unused = tuple(k for k, v in value.items() if type(v) is float and k not in aside) if classes else ()
+    return Part(name, n_classes, read, rewrite, classes, unused=() if choice.columns else unused)
 
 
 def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.adapters.files import Choice, missing, pick
+from reprior.adapters.files import MAGIC, Choice, missing, pick
 from reprior.adapters.ndjson import dump, layout, parse_lines, replaced, rows_of
 
 
@@ -204,6 +204,10 @@ def recognise(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] |
     caller = choice.caller
     if not data:
         return None
+    kind = next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
+    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
+        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
+             remedy="Use `reprior correct` for files")  # fmt: skip
     if data[0] >= 0x80:
         return msgpack_form(data, choice, n_classes)
     end = data.find(b"\n") + 1

@@ -16,7 +16,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.adapters.files import Table
+from reprior.adapters.files import Part, Table
 from reprior.blocks import ArrayBlocks, Blocks, add_up, block_rows
 
 S = TypeVar("S")
@@ -103,7 +103,7 @@ class FileBlocks:
                 self.dtype = rows.dtype
                 file = file and keep(file, rows)
                 for start, segment in pieces(rows):
-                    check = partial(self._check, part.name, first + start, total + start)
+                    check = partial(self._check, part, first + start, total + start)
                     yield Segment(segment.rows, partial(checked, segment, check))
                 total += len(rows)
             if not total:
@@ -113,11 +113,14 @@ class FileBlocks:
             if file is not None and self.kept is None:
                 file.close()
 
-    def _check(self, part: str, first: int, total: int, at: int, block: Matrix) -> None:
+    def _check(self, part: Part, first: int, total: int, at: int, block: Matrix) -> None:
         if fault := row_fault(block):
             row, rule, value, _, remedy = fault
             place = f"row {total + at + row} of all, row {first + at + row} of this file (the first is row 0)"
-            fail(self.table.choice.caller, part, rule, value, place=place, remedy=remedy)
+            if part.unused and ("sum" in rule or "zero" in rule):
+                k, rest = part.n_classes, ", ".join(part.unused[:10]) + (", …" if len(part.unused) > 10 else "")
+                remedy = f"The source names {k} of the {k + len(part.unused)} numeric columns; unused: {rest}"
+            fail(self.table.choice.caller, part.name, rule, value, place=place, remedy=remedy)
 
 
 def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:

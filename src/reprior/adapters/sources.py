@@ -12,19 +12,19 @@ import numpy as np
 
 from reprior._check import InputError, check_prior, fail
 from reprior._types import Matrix, Source, Vector
-from reprior.adapters.files import Choice, Table, describe, label_index, open_table, readable
+from reprior.adapters.files import LABEL_NAMES, Choice, Table, describe, label_index, open_table, readable
 from reprior.source import summarize
 
 
 def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
-    A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with the
-    columns class and count, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`. `columns` are the
-    target's: they are tried where `choice` names none.
+    A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with a
+    column of class names and one of counts, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`.
+    `columns` are the target's: they are tried where `choice` names none.
     """
     with readable(str(path), choice.caller):
-        vector = read_vector(path)
+        vector = read_vector(path, choice)
     if vector is not None:
         values, classes = vector
         prior = check_prior(values, choice.caller, str(path))
@@ -41,7 +41,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
     return replace(source, made=f"{source.made} of {path.name}")
 
 
-def read_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return (values, class names) if the file holds one number a class, else None."""
     if path.is_dir():
         return None
@@ -58,7 +58,7 @@ def read_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
             return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
     if head.lstrip()[:1] in (b"{", b"["):
         return json_vector(path)
-    return csv_vector(path) if head[:4] not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff") else None
+    return csv_vector(path, choice) if head[:4] not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff") else None
 
 
 def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
@@ -74,14 +74,33 @@ def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
     return (value, None) if isinstance(value, list) and all(type(item) in (int, float) for item in value) else None
 
 
-def csv_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
-    """Return the numbers of a CSV file of two columns, a class and its count."""
-    with path.open(newline="", encoding="utf-8") as file:
-        header = next(csv.reader(file), [])
-        if [name.strip().lower() for name in header[:1]] != ["class"] or len(header) != 2:
+def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return the numbers of a CSV file of two columns, classes and counts, in either order, with a header or without;
+    None for rows with labels."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = [name.strip() for name in next(reader, [])]
+        if len(header) > 2 and (choice.label or not {*header}.isdisjoint(LABEL_NAMES)):
             return None
-        rows = [row for row in csv.reader(file) if row]
-    return [float(row[1]) for row in rows], tuple(row[0] for row in rows)
+        rows = [row for row in reader if row] if len(header) == 2 else []
+    for names, counts in ((0, 1), (1, 0)):
+        body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
+        values = [number(row[counts]) if len(row) == 2 else None for row in body]
+        labels = tuple(row[names].strip() for row in body if len(row) == 2)
+        odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
+        if body and None not in values and not odd and len({*labels}) == len(body):
+            return values, labels
+    fail(choice.caller, str(path), "be a counts file with the columns `class` and `count`, each class once, or"
+         " held-out rows with a label column", "the columns " + ", ".join(header[:8]) + ", …" * (len(header) > 8),
+         remedy="Name the label column with `--label`")  # fmt: skip
+
+
+def number(text: str) -> float | None:
+    """Return the number a text says, if it does."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def match(source: Source, table: Table, caller: str) -> Source:

@@ -14,6 +14,17 @@ def hidden(path: Path, suffix: str) -> Path:
     return path.with_name(f".{path.name}.{suffix}")
 
 
+def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
+    """Refuse an output that would overwrite an input, or lie inside an input folder."""
+    from reprior._check import fail
+
+    for path in inputs:
+        if output is None or path is None or "-" in (str(output), str(path)):
+            continue
+        if output.resolve() == path.resolve() or (path.is_dir() and path.resolve() in output.resolve().parents):
+            fail(caller, "--output", f"be apart from the input {path}", output, remedy="Name another file or folder")
+
+
 @contextmanager
 def whole_file(path: Path, keep: int = 0) -> Iterator[IO[bytes]]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes when it does not.

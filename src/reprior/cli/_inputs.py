@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reprior.adapters.files import Table
     from reprior.calibrate import Calibrator
 
+METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
+ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
 CALIBRATIONS = ("none", "auto", "ts", "bcts", "nbvs", "vs")
 
 
@@ -24,8 +26,8 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     file = click.Path(path_type=Path)
     options = [
         click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
-        click.option("-s", "--source", required=True, type=file, help="Training class counts or prior (JSON, CSV, NPY),"
-                     " or held-out predictions with labels (any format)."),
+        click.option("-s", "--source", required=True, type=file, help='Training class counts or prior (JSON {"cat": 70,'
+                     ' "dog": 30}, CSV with the columns class,count, NPY), or held-out predictions with labels.'),
         click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
         click.option("--source-columns", help="The same in the source, if they are called otherwise there."),
         click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
@@ -39,7 +41,21 @@ def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
                            help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    return click.option("-m", "--method", default="ebls", show_default=True, help="How to estimate.")(command)
+    return click.option("-m", "--method", default="ebls", show_default=True,
+                        help=f"How to estimate: {', '.join(METHODS)}.")(command)  # fmt: skip
+
+
+def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:
+    """Refuse a method that is not `known`; say which was meant, or that those of `others` run in another `place`."""
+    from difflib import get_close_matches
+
+    from reprior._check import fail
+
+    if method in known:
+        return
+    close = get_close_matches(method, known, n=1)
+    remedy = f"`{place}` runs {method}" if method in others else f"Perhaps you mean {close[0]}" if close else ""
+    fail(caller, "--method", f"be one of {', '.join(known)}", repr(method), remedy=remedy)
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -65,6 +81,13 @@ class Inputs:
     target: Blocks
     source: Source
     calibrator: Calibrator | None
+    matched: str  # "name" or "position"
+
+    @property
+    def note(self) -> str:
+        """A line on how the classes were matched, where that is not plain from their names."""
+        by_position = "Classes were matched by position, for target or source does not name them."
+        return f"\n{by_position}" if self.matched == "position" else ""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -73,14 +96,10 @@ class Inputs:
     def estimate(self, method: str, options: dict[str, Any]) -> PriorEstimate:
         """Return the estimate by a method with its options."""
         import reprior as rp
-        from reprior._check import fail
+        from reprior.methods import ALIASES
 
-        try:
-            return rp.estimate(self.source, self.target, method, **options)
-        except TypeError as error:
-            if "unexpected keyword" not in str(error):
-                raise
-            fail(method, "option", "be one the method has", str(error).split("argument ")[-1])
+        check_method("estimate", method.lower(), [*METHODS, *ALIASES], ONLINE, "reprior stream")
+        return rp.estimate(self.source, self.target, method, **options)
 
 
 def read_inputs(
@@ -96,10 +115,11 @@ def read_inputs(
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
     known = read_source(source, wanted, columns)
     table = open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ()))
+    matched = "name" if known.classes and table.classes else "position"
     known = match(known, table, caller)
     rows = FileBlocks(table)
     if calibrate == "none":
-        return Inputs(table, rows, rows, known, None)
+        return Inputs(table, rows, rows, known, None, matched)
     if known.heldout is None:
         fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
              remedy="Give held-out predictions as --source")  # fmt: skip
@@ -109,4 +129,4 @@ def read_inputs(
     calibrator = calibration.fit(*known.heldout, kind=calibrate)
     calibrated = rp.summarize(calibrator(known.heldout[0]), known.heldout[1], classes=known.classes)
     calibrated = replace(calibrated, made=f"{calibrated.made}, calibrated ({calibrator.kind})")
-    return Inputs(table, rows, CalibratedBlocks(rows, calibrator), calibrated, calibrator)
+    return Inputs(table, rows, CalibratedBlocks(rows, calibrator), calibrated, calibrator, matched)

@@ -66,20 +66,27 @@ class Leaving:
 
     def __init__(self, path: Path, written: int | None) -> None:
         self.name = "standard output" if str(path) == "-" else str(path)
-        self.handle = 1 if str(path) == "-" else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self.path, self.written, self.handle, self.regular = path, written, -1, False
+        size = path.stat().st_size if path.exists() else 0
+        if written and str(path) != "-" and size < written:
+            fail("stream", self.name, f"still hold the {written} bytes that were written to it", size,
+                 remedy="Give the output file of the earlier run, or delete the state")  # fmt: skip
+
+    def open(self) -> None:
+        """Make the file, or go on with it: only once there is something to write, so that bad input changes nothing."""
+        if self.handle >= 0:
+            return
+        self.handle = 1 if str(self.path) == "-" else os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         about = os.fstat(self.handle)
         self.regular = stat.S_ISREG(about.st_mode)
-        if self.regular and written is not None and about.st_size >= written:
-            os.ftruncate(self.handle, written)
-        elif self.handle != 1 and written is None:
-            os.ftruncate(self.handle, 0)
-        elif self.handle != 1:
-            fail("stream", self.name, f"still hold the {written} bytes that were written to it", about.st_size)
+        if self.regular and (self.handle != 1 or (self.written is not None and about.st_size >= self.written)):
+            os.ftruncate(self.handle, self.written or 0)
         if self.regular:
             os.lseek(self.handle, 0, os.SEEK_END)
 
     def write(self, data: bytes) -> None:
         """Write all of it."""
+        self.open()
         try:
             view = memoryview(data)
             while view:

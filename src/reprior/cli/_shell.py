@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,7 +61,8 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
 def _expected(error: Exception) -> bool:
     from reprior._check import InputError
 
-    return isinstance(error, (InputError, OSError, MemoryError)) or getattr(error, "extra", None) is not None
+    lacks_extra = isinstance(error, ImportError) and "pip install 'reprior[" in str(error)
+    return isinstance(error, (InputError, OSError, MemoryError)) or lacks_extra
 
 
 def _sentence(error: Exception) -> str:
@@ -68,7 +70,7 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
         return "Out of memory: give a smaller `--memory`."
-    return str(error)
+    return re.sub(r"Make it (with|by) `summarize.*?`", "Give held-out rows with labels as --source", str(error))
 
 
 def _say(message: str, argv: Sequence[str], code: int) -> int:

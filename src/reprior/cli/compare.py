@@ -34,7 +34,8 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
         true = known.prior if known.counts is None else known.counts / known.counts.sum()
     with progress(given.rows):
         methods = agreement(given.source, given.target, true=true)
-    emit({"classes": given.classes, "methods": methods}, text(methods), as_json)
+    value = {"classes": given.classes, "matched": given.matched, "methods": methods}
+    emit(value, text(methods) + given.note, as_json)
 
 
 def text(methods: list[dict[str, Any]]) -> str:
@@ -48,4 +49,5 @@ def text(methods: list[dict[str, Any]]) -> str:
         kl = f"{row['kl']:14.4f}" if error else ""
         lines.append(f"{row['method']:<8} {row['distance']:>17.4f} {row['log_likelihood']:>13.4f} "
                      f"{1000 * row['seconds']:>6.0f} ms {kl}")  # fmt: skip
-    return "\n".join([*lines, "", "Distance: total variation, the share of rows on which two class mixes disagree."])
+    meaning = "Distance: total variation, the difference of the class mixes (0: the same, 1: no class in common)."
+    return "\n".join([*lines, "", meaning])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._atomic import hidden, naming, whole_file
+from reprior.cli._atomic import hidden, keep_apart, naming, whole_file
 from reprior.cli._inputs import Inputs, inputs, method_options, parse_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
@@ -45,7 +45,9 @@ def command(
     """
     from reprior.cli._correction import correction
 
+    keep_apart("correct", output, files["target"], files["source"], prior)
     given, target = read_inputs("correct", **files), files["target"]
+    check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
     if str(output) == "-":
         weights, ok = find_weights(given, prior, method, parse_options(options))
         given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given.calibrator))
@@ -67,10 +69,20 @@ def command(
         journal |= {"parts": journal["parts"] + 1, "rows": 0}
         write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
-    value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"]}
+    value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
+             "matched": given.matched}  # fmt: skip
     text = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected"
-    emit(value, text + (f", {kept} of them by an earlier run" if kept else ""), as_json)
+    emit(value, text + (f", {kept} of them by an earlier run" if kept else "") + given.note, as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
+
+
+def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
+    """Refuse a file name that promises another format than the target has, which is the one that is written."""
+    from reprior._check import fail
+    from reprior.adapters.files import KINDS, SUFFIXES
+
+    if output.suffix in SUFFIXES and output.suffix not in KINDS[kind] and not folder:
+        fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
 
 
 def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[str, Any]) -> tuple[Vector, bool]:

@@ -14,9 +14,12 @@ from reprior.cli._shell import as_json, emit
 EXTRAS = {  # extra: (module, what it is for)
     "plot": ("matplotlib", "the picture of `demo`"),
     "progress": ("rich", "progress bars"),
-    "files": ("pyarrow", "Parquet, Arrow, CSV and NDJSON files"),
+    "files": ("pyarrow", "Parquet, Arrow and CSV files"),
     "stream": ("msgpack", "msgpack streams"),
     "sklearn": ("sklearn", "scikit-learn estimators"),
+    "river": ("river", "River pipelines"),
+    "quapy": ("quapy", "QuaPy quantifiers"),
+    "torch": ("torch", "PyTorch tensors"),
 }
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -69,6 +72,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
     lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
     for extra, (module, purpose) in EXTRAS.items():
         found = value["extras"][extra]
-        state = f"{module} {found}" if found else f"missing: pip install 'reprior[{extra}]' for {purpose}"
+        package = "torch" if extra == "torch" else f"'reprior[{extra}]'"  # torch has as many wheels as devices
+        state = f"{module} {found}" if found else f"missing: pip install {package} for {purpose}"
         lines.append(f"  {extra:<8} {state}")
     return lines

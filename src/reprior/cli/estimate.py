@@ -33,7 +33,7 @@ def command(
     with progress(given.rows):
         found = given.estimate(method, parse_options(options))
         value = described(found, given, method, None if no_interval else level)
-    emit(value, text(value, top), as_json)
+    emit(value, text(value, top) + given.note, as_json)
     return DONE if found.status.ok else NOT_CONVERGED
 
 
@@ -42,7 +42,8 @@ def described(found: PriorEstimate, given: Inputs, method: str, level: float | N
     interval = None if level is None else found.interval(level)
     return {
         "prior": found.prior, "interval": None if interval is None else list(zip(*interval, strict=True)),
-        "classes": given.classes, "source_prior": given.source.prior, "weights": found.weights, "method": method,
+        "classes": given.classes, "matched": given.matched, "source_prior": given.source.prior,
+        "weights": found.weights, "method": method,
         "calibration": given.calibrator.kind if given.calibrator else "none", "status": found.status.name.lower(),
         "message": found.status.value, "n": found.n, "n_iter": found.n_iter, "log_likelihood": found.log_likelihood,
         "level": level, "note": interval.note if interval is not None else "", "source": given.source.made,

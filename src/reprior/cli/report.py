@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reprior.cli._atomic import whole_file
+from reprior.cli._atomic import keep_apart, whole_file
 from reprior.cli._inputs import inputs, method_options, parse_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
@@ -36,6 +36,7 @@ def command(
 
     if output is None and not as_json:
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
+    keep_apart("report", output, files["target"], files["source"])
     given = read_inputs("report", **files)
     name = Path(str(files["target"])).name
     made = {
@@ -43,6 +44,7 @@ def command(
         "target": ", ".join(part.name for part in given.table.parts[:3])
         + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
         "source": f"{files['source']} ({given.source.made})",
+        "classes": f"matched by {given.matched}",
         "method": " ".join([method, *options]), "calibration": given.calibrator.kind if given.calibrator else "none",
         "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
@@ -52,5 +54,6 @@ def command(
     if output is not None:
         with whole_file(output) as file:
             file.write(page(told).encode())
-    emit(told, f"{output}: {told['n']:.0f} rows, {len(told['prior'])} classes", as_json)
+    told["matched"] = given.matched
+    emit(told, f"{output}: {told['n']:.0f} rows, {len(told['prior'])} classes{given.note}", as_json)
     return DONE if found.status.ok else NOT_CONVERGED

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reprior.cli._atomic import whole_file
+from reprior.cli._atomic import keep_apart, whole_file
 from reprior.cli._shell import as_json, emit
 
 SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
@@ -36,8 +36,12 @@ def command(
     import numpy as np
 
     from reprior import simulate
+    from reprior._check import fail
     from reprior.adapters.files import Choice, label_index, open_table
 
+    if output.suffix not in (".npz", ".parquet"):
+        fail("simulate", "--output", "end in .npz or .parquet", output)
+    keep_apart("simulate", output, pool)
     table = open_table(pool, Choice(columns=columns, label=label, with_labels=True, caller="simulate"))
     chunk = table.load()
     y = label_index(chunk.labels, table.classes, "simulate", str(pool))
@@ -48,7 +52,7 @@ def command(
     sample = simulate.resample(chunk.proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
     classes = table.classes or tuple(str(j) for j in range(k))
     with whole_file(output) as file:
-        (write_parquet if output.suffix == ".parquet" else write_npz)(file, sample, classes)
+        (write_parquet if output.suffix == ".parquet" else write_npz)(file, sample, table.classes)
     told = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
             "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
             "reused": [classes[j] for j in sample.reused]}  # fmt: skip
@@ -56,22 +60,22 @@ def command(
     emit(told, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}", as_json)
 
 
-def write_npz(file: Any, sample: Any, classes: tuple[str, ...]) -> None:
-    """Write rows, labels, class names and the prior they have."""
+def write_npz(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
+    """Write rows, labels, class names if there are any, and the prior they have."""
     import numpy as np
 
-    np.savez_compressed(file, proba=sample.proba, y=sample.y, classes=np.array(classes), prior=sample.prior)
+    names: dict[str, Any] = {"classes": np.array(classes)} if classes else {}
+    np.savez_compressed(file, proba=sample.proba, y=sample.y, prior=sample.prior, **names)
 
 
-def write_parquet(file: Any, sample: Any, classes: tuple[str, ...]) -> None:
-    """Write rows as a list column beside their labels, with the class names in the schema."""
+def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
+    """Write rows as a list column beside their labels, with the class names, if there are any, in the schema."""
     import json
 
+    from reprior.adapters.arrow import CLASSES_KEY  # isort: skip  # first, for it says which extra is missing
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from reprior.adapters.arrow import CLASSES_KEY
-
     lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
-    table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y]})
-    pq.write_table(table.replace_schema_metadata({CLASSES_KEY: json.dumps(classes).encode()}), file)
+    table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y] if classes else sample.y})
+    pq.write_table(table.replace_schema_metadata({CLASSES_KEY: json.dumps(classes).encode()} if classes else {}), file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import parse_options
+from reprior.cli._atomic import keep_apart
+from reprior.cli._inputs import METHODS, ONLINE, check_method, parse_options
 from reprior.cli._shell import DONE, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
 @click.command("stream")
 @click.argument("input", default="-", type=click.Path(allow_dash=True, path_type=Path))
 @click.option("-s", "--source", type=click.Path(path_type=Path), help="As for estimate; --state remembers it.")
-@click.option("-m", "--method", default="online-ebls", show_default=True, help="Which online method.")
+@click.option("-m", "--method", default="online-ebls", show_default=True,
+              help=f"Which online method: {', '.join(ONLINE)}.")  # fmt: skip
 @click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
 @click.option("--columns", help="What holds the probabilities: a key, or class columns a,b,c or first:last.")
 @click.option("--state", type=click.Path(path_type=Path), help="Keep the state here, and go on from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Where rows go.")
-@click.option("--emit", type=click.Choice(["both", "rows", "prior"]), default="both", show_default=True,
-              help="Corrected rows, the prior every so many rows, or both (CSV: rows).")  # fmt: skip
+@click.option("--emit", type=click.Choice(["both", "rows", "prior"]),
+              help="Corrected rows, the prior every so many rows, or both (CSV: rows).  [default: rows with -o, else"
+              " both]")  # fmt: skip
 @click.option("--every", default=100, show_default=True, help="Rows between two updates of the prior in use.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end of the file, like tail -f.")
 @click.option("--replay", is_flag=True, help="The pipe starts again from its first row: skip what the state has seen.")
@@ -46,8 +50,13 @@ def command(as_json: bool, **settings: Any) -> int:
     """
     job = Job(**settings)
     job.run()
-    if job.skipped:
+    if job.skipped and not as_json:
         click.echo(f"{job.skipped} rows left out; the first: {job.first_skipped}", err=True)
+    if job.out.handle != 1:
+        told = {"rows": job.stream.n, "skipped": job.skipped, "output": job.out.name,
+                "state": str(job.state) if job.state else None}  # fmt: skip
+        text = f"{job.out.name}: {job.stream.n} rows" + (f"; state in {job.state}" if job.state else "; no state kept")
+        click.echo(json.dumps(told) if as_json else text, err=True)
     return INTERRUPTED if job.stop.asked else DONE
 
 
@@ -56,16 +65,19 @@ class Job:
 
     def __init__(
         self, *, input: Path, output: Path, source: Path | None, state: Path | None, columns: str | None, method: str,
-        options: tuple[str, ...], emit: str, every: int, follow: bool, replay: bool, skip_bad: bool, save_every: float,
+        options: tuple[str, ...], emit: str | None, every: int, follow: bool, replay: bool, skip_bad: bool,
+        save_every: float,
     ) -> None:  # fmt: skip
         from reprior._check import check_number
         from reprior.adapters.files import Choice
         from reprior.cli._pipes import Leaving, Stop, arriving
 
         self.every = int(check_number(every, "stream", "--every", low=1, whole=True))
-        self.state, self.emit, self.skip_bad, self.save_every = state, emit, skip_bad, save_every
+        keep_apart("stream", output, input, source, state)
+        self.state, self.skip_bad, self.save_every = state, skip_bad, save_every
+        self.emit = emit or ("both" if str(output) == "-" else "rows")
         self.choice = Choice(columns=columns, caller="stream")
-        self.settings = [method, list(options), every, columns, emit]
+        self.settings = [method, list(options), every, columns, self.emit]
         self.form: Form | None = None
         self.offset = self.written = self.skipped = 0
         self.first_skipped, self.saved = "", time.monotonic()
@@ -93,6 +105,7 @@ class Job:
 
             self.save()
             fail("stream", "input", "end with a whole record", f"{len(data)} bytes of one", place=f"byte {self.offset}")
+        self.out.open()  # an empty input has an empty output
         self.save()
 
     def take(self, data: bytes) -> bytes:
@@ -104,7 +117,8 @@ class Job:
             if found is None:
                 return data
             self.form, start = found
-            self.write(self.form.opening.encode() if self.emit != "prior" else b"")
+            if self.emit != "prior" and self.form.opening:
+                self.write(self.form.opening.encode())
             self.offset += start
             data = data[start:]
         records, end = self.form.cut(data)
@@ -187,7 +201,10 @@ class Job:
             return False
         found = decode(self.state.read_bytes(), "stream-job", "stream", name=str(self.state))
         if found["settings"] != self.settings:
-            fail("stream", str(self.state), f"belong to a run with {self.settings}", found["settings"],
+            names = ("--method", "-O", "--every", "--columns", "--emit")
+            pairs = zip(names, self.settings, found["settings"], strict=True)
+            now, then = zip(*((f"{name} {a}", f"{name} {b}") for name, a, b in pairs if a != b), strict=True)
+            fail("stream", str(self.state), f"belong to a run with {', '.join(now)}", ", ".join(then),
                  remedy="Name another state file to start anew")  # fmt: skip
         self.offset, self.written, self.skipped = found["offset"], found["written"], found["skipped"]
         self.form = form_from_json(found["form"]) if found["form"] else None
@@ -204,6 +221,7 @@ def fresh_stream(source: Path | None, method: str, options: tuple[str, ...]) -> 
 
     if source is None:
         fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
+    check_method("stream", method, ONLINE, METHODS, "reprior estimate")
     known = read_source(source, replace(Choice(), caller="stream", with_labels=True))
     return Stream(method, known, **parse_options(options))
 

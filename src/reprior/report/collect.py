@@ -101,5 +101,6 @@ def diagnosis(estimate: PriorEstimate, target: Blocks) -> list[dict[str, Any]]:
 
 
 def in_files(text: str) -> str:
-    """Return advice on functions as advice on files."""
+    """Return advice on functions as advice on files, and a p-value too small for a float as what it is."""
+    text = text.replace("(p = 0)", "(p < 1e-300)")
     return text.replace("make the source with `summarize`", "give held-out predictions with labels as the source")

@@ -150,7 +150,7 @@ def agreement(report: dict[str, Any]) -> str:
         distance = percent(row["distance"]) if row["distance"] else "—"
         rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{row['log_likelihood']:.4f}</td>"
                     f"<td>{escape(report['classes'][far])}: {percent(row['prior'][far])}</td></tr>")  # fmt: skip
-    heads = ("method", "rows on which it disagrees with ebls", "log-likelihood a row", "differs most on")
+    heads = ("method", "difference of its class mix from that of ebls", "log-likelihood a row", "differs most on")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
