@@ -390,6 +390,13 @@ def test_failures_speak_of_the_command_line(call, files, tmp_path):
         assert said in refused(call, tmp_path, *line)
 
 
+@pytest.mark.parametrize("name", ["csv", "ndjson objects"])
+def test_a_stream_lists_columns_the_source_does_not_name(call, files, tmp_path, name):
+    (tmp_path / "c.json").write_text('{"ant": 3, "dog": 4}')
+    err = refused(call, tmp_path, "stream", files[name], "-s", tmp_path / "c.json", "--emit", "prior")
+    assert "The source names 2 of the 4 columns; unused: bee, cat" in err
+
+
 def test_doctor_knows_all_extras(ask):
     assert {"files", "stream", "sklearn", "river", "quapy", "torch"} <= ask("doctor")["extras"].keys()
 
@@ -400,3 +407,12 @@ print([name for name in ("pyarrow", "matplotlib", "rich", "pandas", "scipy.optim
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.endswith("[]\n")
     assert all(name in out for name in COMMANDS)
+
+
+def test_a_shift_beyond_doubt_has_no_p_of_zero(call, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "held.npz", proba=rng.dirichlet([9, 1], 20_000), y=rng.choice(2, 20_000, p=[0.9, 0.1]))
+    np.save(tmp_path / "t.npy", rng.dirichlet([1, 9], 20_000))
+    code, out, _ = call("diagnose", tmp_path / "t.npy", "-s", tmp_path / "held.npz")
+    assert code == 0
+    assert "shifted against the source (p < 1e-300)" in out

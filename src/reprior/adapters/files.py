@@ -249,6 +249,14 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
          remedy="Name what holds the probabilities with `--columns`, labels with `--label`")  # fmt: skip
 
 
+def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
+    """Return what to say of rows that break a rule on their sum where the source names only some of the columns."""
+    if not unused or not ("sum" in rule or "zero" in rule):
+        return ""
+    rest = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
+    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}"
+
+
 def pick(wanted: str, columns: list[str]) -> list[str]:
     """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
     first, colon, last = wanted.partition(":")

@@ -58,6 +58,14 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
     return None, tuple(names), label
 
 
+def numeric_rest(value: Any, classes: tuple[str, ...] | None, choice: Choice) -> tuple[str, ...]:
+    """Return the keys of numbers that were left aside because the source does not name them."""
+    if classes is None or choice.columns:
+        return ()
+    aside = {*classes, *LABEL_NAMES, choice.label}
+    return tuple(key for key, item in value.items() if type(item) is float and key not in aside)
+
+
 def rows_of(values: list[Any], key: str | None, classes: tuple[str, ...] | None, n_classes: int, name: str, first: int,
             caller: str) -> Matrix:  # fmt: skip
     """Return the probabilities (n, K) of parsed lines, or refuse the first that has no K numbers."""
@@ -125,9 +133,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                 file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
                 first += len(rows)
 
-    aside = {*(classes or ()), *LABEL_NAMES, label}
-    unused = tuple(k for k, v in value.items() if type(v) is float and k not in aside) if classes else ()
-    return Part(name, n_classes, read, rewrite, classes, unused=() if choice.columns else unused)
+    return Part(name, n_classes, read, rewrite, classes, unused=numeric_rest(value, classes, choice))
 
 
 def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:

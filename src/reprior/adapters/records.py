@@ -16,13 +16,13 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.adapters.files import MAGIC, Choice, missing, pick
-from reprior.adapters.ndjson import dump, layout, parse_lines, replaced, rows_of
+from reprior.adapters.files import LABEL_NAMES, MAGIC, Choice, missing, pick
+from reprior.adapters.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 
 
 class Form(Protocol):
     """How records look. `cut` returns the whole records of what has arrived and the bytes they take; `opening` goes
-    before the first record written."""
+    before the first record written, `unused` are columns that the source does not name."""
 
     def cut(self, data: bytes) -> tuple[list[Any], int]: ...
 
@@ -34,6 +34,9 @@ class Form(Protocol):
 
     @property
     def opening(self) -> str: ...
+
+    @property
+    def unused(self) -> tuple[str, ...]: ...
 
 
 def whole_lines(data: bytes) -> tuple[list[bytes], int]:
@@ -51,6 +54,7 @@ class NdjsonForm:
     n_classes: int
     caller: str
     opening: str = ""
+    unused: tuple[str, ...] = ()
 
     def cut(self, data: bytes) -> tuple[list[Any], int]:
         return whole_lines(data)
@@ -78,6 +82,7 @@ class CsvForm:
     columns: tuple[int, ...]
     width: int
     caller: str
+    unused: tuple[str, ...] = ()
 
     def cut(self, data: bytes) -> tuple[list[Any], int]:
         return whole_lines(data)
@@ -118,6 +123,7 @@ class MsgpackForm:
     n_classes: int
     caller: str
     opening: str = ""
+    unused: tuple[str, ...] = ()
 
     def cut(self, data: bytes) -> tuple[list[Any], int]:
         import msgpack
@@ -220,7 +226,7 @@ def recognise(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] |
     if line.lstrip()[:1] in (b"{", b"["):
         (value,) = parse_lines([line], "input", 0, caller)
         key, classes, _ = layout(value, choice, "input")
-        return NdjsonForm(key, classes, n_classes, caller), 0
+        return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), 0
     try:
         header = next(csv.reader([line.decode()]))
     except ValueError:
@@ -234,7 +240,8 @@ def recognise(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] |
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    return CsvForm(line.decode(), tuple(names.index(name) for name in wanted), len(names), caller), end
+    unused = () if choice.columns else tuple(name for name in names if name not in {*wanted, *LABEL_NAMES})
+    return CsvForm(line.decode(), tuple(names.index(name) for name in wanted), len(names), caller, unused), end
 
 
 def msgpack_form(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] | None:

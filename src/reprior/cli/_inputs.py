@@ -96,9 +96,13 @@ class Inputs:
     def estimate(self, method: str, options: dict[str, Any]) -> PriorEstimate:
         """Return the estimate by a method with its options."""
         import reprior as rp
+        from reprior._check import fail
         from reprior.methods import ALIASES
 
         check_method("estimate", method.lower(), [*METHODS, *ALIASES], ONLINE, "reprior stream")
+        if ALIASES.get(method.lower(), method.lower()) in ("bbse", "rlls") and self.source.confusion is None:
+            fail(method, "--source", "hold a confusion matrix", "class counts or a prior alone",
+                 remedy="Give held-out rows with labels as --source")  # fmt: skip
         return rp.estimate(self.source, self.target, method, **options)
 
 

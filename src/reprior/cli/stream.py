@@ -146,11 +146,15 @@ class Job:
 
     def checked(self, records: list[Any]) -> Any:
         """Return the rows of records, each of them a probability vector."""
-        from reprior._check import check_rows
+        from reprior._check import check_rows, fail, row_fault
+        from reprior.adapters.files import left_aside
 
         assert self.form is not None
         first = self.stream.n + self.skipped
         rows = self.form.rows(records, first)
+        fault = row_fault(rows) if self.form.unused else None
+        if fault and (remedy := left_aside(fault[1], rows.shape[1], self.form.unused, "columns")):
+            fail("stream", "input", fault[1], fault[2], place=f"row {first + fault[0]}", remedy=remedy)
         check_rows([(first, rows)], "stream", "input")
         return rows
 
