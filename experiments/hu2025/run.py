@@ -102,7 +102,7 @@ def progress(done: Iterable[object], total: int) -> Iterator[None]:
     print(file=sys.stderr)
 
 
-def summary(name: str, cells: list[Cell], trials: int, folder: Path, seconds: float) -> dict[str, object]:
+def summary(name: str, cells: list[Cell], trials: int, folder: Path) -> dict[str, object]:
     """Return mean and standard error of KL and accuracy for each cell and method."""
     table: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
@@ -117,7 +117,7 @@ def summary(name: str, cells: list[Cell], trials: int, folder: Path, seconds: fl
         "experiment": name, "trials": trials, "columns": ["kl", "kl_se", "accuracy", "accuracy_se"],
         "made_with": {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine(),
                       "command": f"python run.py {name} --trials {trials}"},
-        "seconds_of_last_run": round(seconds), "cells": table,
+        "cells": table,
     }
 
 
@@ -151,14 +151,13 @@ def main() -> None:
     cells = [c for c in EXPERIMENTS[args.experiment].cells if available(c.model) and args.only in c.name]
     tasks = [(args.experiment, cell, c, piece_path(folder, args.experiment, cell, c))
              for c in chunks(args.experiment, trials) for cell in cells]
-    start = time.time()
     with ProcessPoolExecutor(args.jobs) as pool:
         futures = [pool.submit(run_chunk, *t, redo=tuple(args.redo)) for t in tasks]
         for _ in progress((f.result() for f in as_completed(futures)), len(tasks)):
             pass
     if args.only:
         return
-    result = summary(args.experiment, cells, trials, folder, time.time() - start)
+    result = summary(args.experiment, cells, trials, folder)
     path = args.results / f"{args.experiment}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
     from tables import write_tables
