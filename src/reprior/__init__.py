@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from reprior.moments import bbse, rlls
     from reprior.selection import Pipeline, pipeline, select
     from reprior.source import summarize
-    from reprior.stream import ONLINE, Stream, StreamTable
+    from reprior.stream import ONLINE, Stream
+    from reprior.stream_table import StreamTable
 
 _HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
     "bounds": ("bounds",),
@@ -33,7 +34,8 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "moments": ("bbse", "rlls"),
     "selection": ("Pipeline", "pipeline", "select"),
     "source": ("summarize",),
-    "stream": ("ONLINE", "Stream", "StreamTable"),
+    "stream": ("ONLINE", "Stream"),
+    "stream_table": ("StreamTable",),
 }
 
 
