@@ -33,7 +33,8 @@ def shift_picture(
     top.plot(x, priors[shown][order] * 100, "o", ms=5, color=ESTIMATE, label=f"estimated without labels ({shown})")
     top.set(ylabel="share of the rows, %", xlim=(-0.8, k - 0.2), xticks=[])
     top.set_xlabel(f"{k} classes, most frequent first")
-    top.legend(loc="upper right", framealpha=0.9, edgecolor="none")
+    top.set_ylim(top=1.12 * top.get_ylim()[1])  # room for the legend in one row above all marks
+    top.legend(loc="upper right", ncol=4, framealpha=0.9, edgecolor="none")
     top.set_title(f"{title}: the class mix of {n} unlabelled rows", loc="left", fontweight="bold")
 
     bars: Any = figure.add_subplot(grid[1, 0])
