@@ -519,7 +519,7 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
         for (Py_ssize_t i = 0; i < width; i += 8) {
             const v8 x = LOAD(w + i);
             for (int j = 0; j < many; j++) {
-                __builtin_prefetch(ahead + j * k + i);
+                __builtin_prefetch(ahead + j * k + i, 0, 2);
                 s[j] += LOAD(r[j] + i) * x;
             }
         }
