@@ -35,7 +35,8 @@ class Point:
 def evaluate(target: Blocks, prior: Vector, source_prior: Vector) -> Point:
     """Return what one pass over the rows tells about `prior` (K,)."""
     weights = prior / source_prior
-    gradient_weights = np.maximum(weights, np.finfo(float).tiny)  # a class at zero still has a gradient
+    # a class at zero still has a gradient; less than this would make denormal products, ten times as slow
+    gradient_weights = np.maximum(weights, 1e-200)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         stats = e_step(target, gradient_weights, likelihood=True)
         gradient = stats.counts / gradient_weights / source_prior / stats.n
