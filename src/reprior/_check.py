@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -28,6 +28,15 @@ def fail(
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
     raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}." + (f" {remedy}." if remedy else ""))
+
+
+def refuse_where(
+    bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = ""
+) -> None:
+    """Refuse the first of `values` (n, ...) that `bad` (n,) marks, if it marks any, and say how many it does."""
+    if bad.any():
+        place, count = f"{unit} {int(np.argmax(bad))}", int(bad.sum())
+        fail(caller, name, rule, values[bad][0], place=place, count=count, remedy=remedy)
 
 
 def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
@@ -64,45 +73,66 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
-def row_fault(block: Matrix) -> tuple[int, str, object, int, str] | None:
-    """Return (row, rule, value, count, remedy) of the first row that is no probability vector, else None."""
+class Fault(NamedTuple):
+    """The first row that is no probability vector, what it breaks and by what value, and how many rows do so."""
+
+    row: int
+    rule: str
+    value: str
+    rows: int
+    remedy: str
+
+
+def row_fault(block: Matrix) -> Fault | None:
+    """Return what is wrong with the rows of a block (n, K), or None if all are probability vectors."""
     with np.errstate(invalid="ignore", over="ignore"):
-        sums = block @ np.ones(block.shape[1])
-    if np.all(np.abs(sums - 1) <= ROW_SUM_TOLERANCE) and block.min() >= 0:
+        sums = (block @ np.ones(block.shape[1]))[:, None]
+    off = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE)
+    if not off.any() and block.min() >= 0:
         return None
-    softmax = "If these are logits, apply softmax first"
-    negative = (block < 0).any(axis=1)
-    faults: list[tuple[Any, str, str]] = [
-        (~np.isfinite(block).all(axis=1), "contain only finite numbers", "Drop or repair those rows"),
-        (negative, "contain no negative number", softmax),
-        (~negative & (sums == 0), "have no all-zero row", "Drop those rows: they say nothing about any class"),
-        (np.abs(sums - 1) > ROW_SUM_TOLERANCE, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})",
-         f"Divide each row by its sum, if it is a probability vector; {softmax[0].lower() + softmax[1:]}"),
-    ]  # fmt: skip
-    for bad, rule, remedy in faults:
-        if bad.any():
-            row = int(np.argmax(bad))
-            value: object = f"a sum of {sums[row]:.6g}"
-            if "finite" in rule:
-                value = float(block[row][~np.isfinite(block[row])][0])
-            elif "negative" in rule:
-                value = float(block[row][block[row] < 0][0])
-            return row, rule, value, int(bad.sum()), remedy
+    softmax, total = "If these are logits, apply softmax first", "a sum of {:.6g}"
+    normalise = f"Divide each row by its sum, if it is a probability vector; {softmax[0].lower() + softmax[1:]}"
+    for bad, values, shown, rule, remedy in (
+        (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
+        (block < 0, block, "{}", "contain no negative number", softmax),
+        (sums == 0, sums, total, "have no all-zero row", "Drop those rows: they say nothing about any class"),
+        (off, sums, total, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})", normalise),
+    ):
+        rows = bad.any(axis=1)
+        if rows.any():
+            first = int(np.argmax(rows))
+            value = shown.format(float(values[first][bad[first]][0]))
+            return Fault(first, rule, value, int(rows.sum()), remedy)
     raise AssertionError("unreachable: a row is bad by one of the rules above")
 
 
 def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str) -> None:
     """Refuse the first row, over (first row number, block) pairs, that is no probability vector."""
-    found: tuple[int, str, object, int, str] | None = None
+    found: Fault | None = None
     for first, block in blocks:
         fault = row_fault(block)
         if fault and found is None:
-            found = (first + fault[0], *fault[1:])
-        elif fault and found and fault[1] == found[1]:
-            found = (*found[:3], found[3] + fault[3], found[4])
+            found = fault._replace(row=first + fault.row)
+        elif fault and found and fault.rule == found.rule:
+            found = found._replace(rows=found.rows + fault.rows)
     if found:
-        row, rule, value, count, remedy = found
-        fail(caller, name, rule, value, place=f"row {row} (the first is row 0)", count=count, remedy=remedy)
+        place = f"row {found.row} (the first is row 0)"
+        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=found.remedy)
+
+
+def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:
+    """Return `x` as an (n, K) array of floats whose rows are probability vectors; it is not copied as a whole."""
+    array = check_matrix(x, caller, name, n_classes)
+    size = max(16, (1 << 16) // array.shape[1])  # of a block that stays in cache
+    starts = range(0, len(array), size)
+    check_rows(((first, np.asarray(array[first : first + size], np.float64)) for first in starts), caller, name)
+    return array
+
+
+def check_labelled(proba: Any, y: Any, caller: str) -> tuple[Matrix, Labels]:
+    """Return probabilities (n, K) and the labels of their rows (n,)."""
+    rows = check_proba(proba, caller)
+    return rows, check_labels(y, caller, "y", *rows.shape)
 
 
 def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
@@ -113,30 +143,32 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
     row = np.ascontiguousarray(array, dtype=np.float64)
     fault = row_fault(row[None, :])
     if fault:
-        rule = fault[1].replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
-        fail(caller, name, rule, fault[2], remedy=fault[4])
+        rule = fault.rule.replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
+        fail(caller, name, rule, fault.value, remedy=fault.remedy)
     return row
 
 
-def check_prior(x: Any, caller: str, name: str, *, allow_zero: bool = False) -> Vector:
-    """Return class counts or a prior (K,) as a prior that sums to one; zeros are refused unless allowed."""
+def check_prior(
+    x: Any, caller: str, name: str, *, allow_zero: bool = False, n_classes: int | None = None, like: str = ""
+) -> Vector:
+    """Return class counts or a prior (K,) as a prior that sums to one; zeros are refused unless allowed.
+
+    `like` names what has the `n_classes` that it must have too.
+    """
     array = as_array(x, caller, name).astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
-    bad = ~np.isfinite(array)
-    if bad.any():
-        fail(caller, name, "contain only finite numbers", array[bad][0],
-             place=f"class {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
-    # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
-    bad = array < 0 if allow_zero else array <= 1e-100 * array.max()
-    if bad.any():
-        rule, remedy = ("contain no negative number", "") if allow_zero else (
-            "be positive for every class",
-            "Leave out classes the classifier was never trained on, or give them a small count")  # fmt: skip
-        fail(caller, name, rule, array[bad][0], place=f"class {int(np.argmax(bad))}", count=int(bad.sum()),
-             remedy=remedy)  # fmt: skip
+    refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
+    if allow_zero:
+        refuse_where(array < 0, caller, name, "contain no negative number", array, unit="class")
+    else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
+        remedy = "Leave out classes the classifier was never trained on, or give them a small count"
+        tiny = array <= 1e-100 * array.max()
+        refuse_where(tiny, caller, name, "be positive for every class", array, unit="class", remedy=remedy)
     if not array.any():
         fail(caller, name, "have a positive sum", 0.0)
+    if n_classes is not None and len(array) != n_classes:
+        fail(caller, name, f"have {n_classes} classes" + (like and f" like {like}"), len(array))
     if array.max() <= 1 and abs(array.sum() - 1) < 1e-14:
         return array  # bit for bit what was given
     array = array / array.max()
@@ -168,11 +200,8 @@ def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labe
         fail(caller, name, f"have shape ({n},), one label a row", f"shape {array.shape}")
     if array.dtype.kind == "f" and not np.all(array == np.floor(array)):
         fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {array.dtype}")
-    bad = (array < 0) | (array >= n_classes)
-    if bad.any():
-        fail(caller, name, f"lie between 0 and {n_classes - 1}", array[bad][0],
-             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()),
-             remedy="Labels are column indices of the probabilities")  # fmt: skip
+    refuse_where((array < 0) | (array >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", array,
+                 remedy="Labels are column indices of the probabilities")  # fmt: skip
     return array.astype(np.intp, copy=False)
 
 
@@ -181,21 +210,23 @@ def check_number(
     whole: bool = False,
 ) -> float:  # fmt: skip
     """Return a finite number inside [low, high] (or (low, high])."""
-    kind = "a whole number" if whole else "a number"
-    rule = f"be {kind} {'above' if open_low else 'of at least'} {low:g}" + (
-        f" and at most {high:g}" if high < math.inf else ""
-    )
+    kind, least = "a whole number" if whole else "a number", "above" if open_low else "of at least"
+    rule = f"be {kind} {least} {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         fail(caller, name, rule, repr(value))
     try:
         number = float(value)
     except OverflowError:
         fail(caller, name, rule, "a whole number too large for a float")
-    if not math.isfinite(number) or number < low or number > high or (open_low and number == low):
-        fail(caller, name, rule, value)
-    if whole and number != int(number):
+    inside = math.isfinite(number) and low <= number <= high and not (open_low and number == low)
+    if not inside or (whole and not number.is_integer()):
         fail(caller, name, rule, value)
     return number
+
+
+def check_int(value: Any, caller: str, name: str, *, low: float = 1) -> int:
+    """Return a whole number of at least `low`."""
+    return int(check_number(value, caller, name, low=low, whole=True))
 
 
 def check_choice(value: Any, caller: str, name: str, choices: Sequence[str]) -> str:

@@ -11,18 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, check_prior, fail
+from reprior._check import check_choice, check_int, check_number, check_prior, fail
 from reprior._types import Vector
-
-
-def _statistic(prior: Vector, posterior: Any, label: Any, gamma: float, caller: str) -> Vector:
-    """Return S (K,) of eq. 24, with the label's vector (K,) taken to be the posterior where there is none."""
-    weight = check_number(gamma, caller, "gamma", low=0, high=1)
-    r = check_prior(posterior, caller, "posterior", allow_zero=True)
-    d = r if label is None else check_prior(label, caller, "label", allow_zero=True)
-    if r.shape != prior.shape or d.shape != prior.shape:
-        fail(caller, "posterior, label", f"have {len(prior)} classes like `prior`", f"{len(r)}, {len(d)}")
-    return (1 - weight) * d + weight * r
 
 
 def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
@@ -34,6 +24,22 @@ def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
     return bottom
 
 
+def _motion(
+    prior: Any, posterior: Any, c_hat: float, gamma: float, label: Any, variant: str, caller: str
+) -> tuple[Vector, Vector]:
+    """Return π (K,), and π′ − π (K,); the label's vector (K,) is taken to be the posterior where there is none."""
+    pi = check_prior(prior, caller, "prior", allow_zero=True)
+    weight = check_number(gamma, caller, "gamma", low=0, high=1)
+    r = check_prior(posterior, caller, "posterior", allow_zero=True)
+    d = r if label is None else check_prior(label, caller, "label", allow_zero=True)
+    if r.shape != pi.shape or d.shape != pi.shape:
+        fail(caller, "posterior, label", f"have {len(pi)} classes like `prior`", f"{len(r)}, {len(d)}")
+    bottom = _denominator(c_hat, len(pi), variant, caller)
+    s = (1 - weight) * d + weight * r  # eq. 24
+    # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1
+    return pi, (s - pi if variant == "stable" else s + (len(pi) - 1) * pi - 1) / bottom
+
+
 def next_prior(
     prior: Any, posterior: Any, *, c_hat: float, gamma: float = 1.0, label: Any = None, variant: str = "paper"
 ) -> Vector:
@@ -41,10 +47,8 @@ def next_prior(
 
     Nothing is cut off: as printed a share may become negative, which is what the streams guard against.
     """
-    pi = check_prior(prior, "next_prior", "prior", allow_zero=True)
-    s = _statistic(pi, posterior, label, gamma, "next_prior")
-    bottom = _denominator(c_hat, len(pi), variant, "next_prior")
-    return np.asarray((c_hat * pi + s - (variant == "paper")) / bottom)
+    pi, moved = _motion(prior, posterior, c_hat, gamma, label, variant, "next_prior")
+    return pi + moved
 
 
 def increment(
@@ -55,17 +59,12 @@ def increment(
     >>> increment([0.5, 0.5], [1.0, 0.0], c_hat=100.0, variant="stable").round(4)
     array([0.005, 0.005])
     """
-    pi = check_prior(prior, "increment", "prior", allow_zero=True)
-    s = _statistic(pi, posterior, label, gamma, "increment")
-    bottom = _denominator(c_hat, len(pi), variant, "increment")
-    # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1
-    top = s - pi if variant == "stable" else s + (len(pi) - 1) * pi - 1
-    return np.asarray(np.abs(top) / bottom)
+    return np.abs(_motion(prior, posterior, c_hat, gamma, label, variant, "increment")[1])
 
 
 def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
     """Return the factor of O(1/ĉ) by which one sample's pull moves the prior: eq. 38."""
-    k = int(check_number(n_classes, "step_size", "n_classes", low=2, whole=True))
+    k = check_int(n_classes, "step_size", "n_classes", low=2)
     return 1.0 / _denominator(c_hat, k, variant, "step_size")
 
 
@@ -74,6 +73,6 @@ def runaway_rate(c: float, n_classes: int) -> float:
 
     Of the printed recursion, with ĉ = c / max π ≈ cK; about 1/c. The posterior mean has none: it stays where it is.
     """
-    k = int(check_number(n_classes, "runaway_rate", "n_classes", low=2, whole=True))
+    k = check_int(n_classes, "runaway_rate", "n_classes", low=2)
     c_hat = check_number(c, "runaway_rate", "c", low=0, open_low=True) * k
     return k / _denominator(c_hat, k, "paper", "runaway_rate")

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labels, check_matrix, check_number, check_prior, check_rows, fail
+from reprior._check import check_labelled, check_number, check_prior
+from reprior._types import Vector
 
 
-def _pair(true: Any, estimate: Any, caller: str) -> tuple[Any, Any]:
-    p, q = (check_prior(v, caller, n, allow_zero=True) for v, n in ((true, "true"), (estimate, "estimate")))
-    if p.shape != q.shape:
-        fail(caller, "estimate", f"have {len(p)} classes like `true`", len(q))
-    return p, q
+def _pair(true: Any, estimate: Any, caller: str) -> tuple[Vector, Vector]:
+    p = check_prior(true, caller, "true", allow_zero=True)
+    return p, check_prior(estimate, caller, "estimate", allow_zero=True, n_classes=len(p), like="`true`")
 
 
 def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
@@ -32,9 +31,7 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
 def weight_mse(true: Any, estimate: Any, source: Any) -> float:
     """Return the mean squared error of the importance weights π/ε."""
     p, q = _pair(true, estimate, "weight_mse")
-    known = check_prior(source, "weight_mse", "source")
-    if known.shape != p.shape:
-        fail("weight_mse", "source", f"have {len(p)} classes like `true`", len(known))
+    known = check_prior(source, "weight_mse", "source", n_classes=len(p), like="`true`")
     return float(np.mean(((p - q) / known) ** 2))
 
 
@@ -54,12 +51,8 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 
 def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
     """Return the share of rows whose most probable class, after reweighting by `weights` (K,), is `y` (n,)."""
-    rows = check_matrix(proba, "accuracy", "proba")
-    check_rows([(0, rows)], "accuracy", "proba")
-    labels = check_labels(y, "accuracy", "y", *rows.shape)
+    rows, labels = check_labelled(proba, y, "accuracy")
     if weights is not None:
-        factors = check_prior(weights, "accuracy", "weights", allow_zero=True)
-        if len(factors) != rows.shape[1]:
-            fail("accuracy", "weights", f"have {rows.shape[1]} classes like `proba`", len(factors))
-        rows = rows * factors
+        k = rows.shape[1]
+        rows = rows * check_prior(weights, "accuracy", "weights", allow_zero=True, n_classes=k, like="`proba`")
     return float(np.mean(rows.argmax(axis=1) == labels))

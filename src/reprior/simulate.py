@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import (
-    as_rng,
-    check_choice,
-    check_labels,
-    check_matrix,
-    check_number,
-    check_prior,
-    check_rows,
-    fail,
-)
+from reprior._check import as_rng, check_choice, check_int, check_labelled, check_number, check_prior, check_proba, fail
 from reprior._types import Labels, Matrix, Vector
 
 Rng = int | np.random.Generator | None
@@ -28,7 +20,7 @@ def long_tail(n_classes: int, ratio: float) -> Vector:
     >>> long_tail(3, 0.25).round(3)
     array([0.571, 0.286, 0.143])
     """
-    k = int(check_number(n_classes, "long_tail", "n_classes", low=2, whole=True))
+    k = check_int(n_classes, "long_tail", "n_classes", low=2)
     rho = check_number(ratio, "long_tail", "ratio", low=0, high=1, open_low=True)
     # eq. 2. Differs from hu2025: exponent k/(K−1), as in the code that defined these data sets, not the printed k/K.
     sizes = rho ** (np.arange(k) / (k - 1))
@@ -38,8 +30,8 @@ def long_tail(n_classes: int, ratio: float) -> Vector:
 def long_tail_counts(n_classes: int, ratio: float, *, n_max: int) -> Labels:
     """Return the long-tailed class sizes ⌊n_max·ρ^(k/(K−1))⌋ (K,) of eq. 2, at least one each."""
     prior = long_tail(n_classes, ratio)
-    check_number(n_max, "long_tail_counts", "n_max", low=1, whole=True)
-    sizes: Labels = np.maximum(1, np.floor(n_max * prior / prior[0] + 1e-9)).astype(np.intp)
+    largest = check_int(n_max, "long_tail_counts", "n_max")
+    sizes: Labels = np.maximum(1, np.floor(largest * prior / prior[0] + 1e-9)).astype(np.intp)
     return sizes
 
 
@@ -50,18 +42,15 @@ def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None) -> Vect
 
 def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
     """Return a prior (K,) drawn from a symmetric Dirichlet distribution (eq. 3, "Dirichlet")."""
-    k = int(check_number(n_classes, "dirichlet", "n_classes", low=2, whole=True))
+    k = check_int(n_classes, "dirichlet", "n_classes", low=2)
     a = check_number(alpha, "dirichlet", "alpha", low=0, high=1e9, open_low=True)
     return np.asarray(as_rng(rng).dirichlet(np.full(k, a)))
 
 
 def base_prior(n_classes: int, base: Any, caller: str) -> Vector:
     """Return `base` (K,) as a prior of `n_classes`, the uniform one if there is none."""
-    k = int(check_number(n_classes, caller, "n_classes", low=2, whole=True))
-    prior = np.full(k, 1.0 / k) if base is None else check_prior(base, caller, "base")
-    if len(prior) != k:
-        fail(caller, "base", f"have {k} classes", len(prior))
-    return prior
+    k = check_int(n_classes, caller, "n_classes", low=2)
+    return np.full(k, 1.0 / k) if base is None else check_prior(base, caller, "base", n_classes=k)
 
 
 def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None) -> Vector:
@@ -102,14 +91,9 @@ def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: 
     drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn
     without replacement; where they do not last, all are taken as often as that goes, and `reused` lists the class.
     """
-    pool = check_matrix(proba, "resample", "proba")
-    check_rows([(0, pool)], "resample", "proba")
-    labels = check_labels(y, "resample", "y", *pool.shape)
-    target = check_prior(prior, "resample", "prior", allow_zero=True)
-    if len(target) != pool.shape[1]:
-        fail("resample", "prior", f"have {pool.shape[1]} classes like `proba`", len(target))
-    total = int(check_number(n, "resample", "n", low=1, whole=True))
-    rng = as_rng(rng)
+    pool, labels = check_labelled(proba, y, "resample")
+    target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`")
+    total, rng = check_int(n, "resample", "n"), as_rng(rng)
     if exact:
         sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
         # Differs from hu2025: the rows that ⌊·⌋ loses go to the classes with the largest remainders, so that n is n.
@@ -146,25 +130,21 @@ def drift(start: Any, end: Any, *, n: int, kind: str = "lin", period: int | None
     >>> drift([1, 0], [0, 1], n=4, kind="swap")[:, 0]
     array([1., 1., 0., 0.])
     """
-    first, last = (check_prior(x, "drift", name, allow_zero=True) for x, name in ((start, "start"), (end, "end")))
-    if len(first) != len(last):
-        fail("drift", "end", f"have {len(first)} classes like `start`", len(last))
-    steps = int(check_number(n, "drift", "n", low=2, whole=True))
+    first = check_prior(start, "drift", "start", allow_zero=True)
+    last = check_prior(end, "drift", "end", allow_zero=True, n_classes=len(first), like="`start`")
+    steps = check_int(n, "drift", "n", low=2)
     check_choice(kind, "drift", "kind", DRIFTS)
     width = (steps // 2 if kind == "swap" else math.isqrt(steps)) if period is None else period
-    width = int(check_number(width, "drift", "period", low=1, whole=True))
-    t = np.arange(steps)
-    if kind == "lin":
-        moved = t / (steps - 1)
-    elif kind == "squ":
-        moved = (t // width % 2).astype(np.float64)
-    elif kind == "sin":
-        moved = np.sin(np.pi * (t % width) / width)
-    elif kind == "ber":
-        moved = (np.cumsum(as_rng(rng).random(steps) < 1 / width) % 2).astype(np.float64)
-    else:
-        moved = (t >= width).astype(np.float64)
-    return np.asarray((1 - moved)[:, None] * first + moved[:, None] * last)
+    width, t = check_int(width, "drift", "period"), np.arange(steps)
+    moves: dict[str, Callable[[], Any]] = {
+        "lin": lambda: t / (steps - 1),
+        "squ": lambda: t // width % 2,
+        "sin": lambda: np.sin(np.pi * (t % width) / width),
+        "ber": lambda: np.cumsum(as_rng(rng).random(steps) < 1 / width) % 2,
+        "swap": lambda: 1.0 * (t >= width),
+    }
+    moved = moves[kind]()[:, None]
+    return np.asarray((1 - moved) * first + moved * last)
 
 
 class StreamSample(NamedTuple):
@@ -181,13 +161,9 @@ def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = 
 
     A class's rows come in random order, each once before any comes again.
     """
-    pool = check_matrix(proba, "draw_stream", "proba")
-    labels = check_labels(y, "draw_stream", "y", *pool.shape)
-    steps = check_matrix(priors, "draw_stream", "priors", pool.shape[1])
-    check_rows([(0, steps)], "draw_stream", "priors")
-    times = int(check_number(repeat, "draw_stream", "repeat", low=1, whole=True))
-    rng = as_rng(rng)
-    steps = np.repeat(steps, times, axis=0)
+    pool, labels = check_labelled(proba, y, "draw_stream")
+    each = check_proba(priors, "draw_stream", "priors", pool.shape[1])
+    steps, rng = np.repeat(each, check_int(repeat, "draw_stream", "repeat"), axis=0), as_rng(rng)
     ends = np.cumsum(steps, axis=1)
     drawn = (rng.random(len(steps))[:, None] * ends[:, -1:] >= ends).sum(axis=1)
     rows = np.empty(len(steps), np.intp)
