@@ -163,13 +163,15 @@ def select(
     return Pipeline(cal, source, best[2], _options(best[2], total, best[3], {}), table)
 
 
-def pooled_prior(rows: Matrix, counts: Vector) -> Vector:
+def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> Vector:
     """Return the source prior (K,) that calibrated held-out outputs (n, K) and training counts (K,) agree on.
 
     Calibration and overfitting flatten or sharpen the prior that outputs carry, so the training prior is first raised
-    to the power that fits the mean output, then pooled with it, each weighed by the rows it stands for.
+    to the power that fits the mean output, then pooled with it, each weighed by the rows it stands for. `weight` (n,)
+    says how much each row counts, where held-out rows have another class mix than training had.
     """
-    n, mean, log_counts = len(rows), rows.mean(axis=0), np.log(counts)
+    share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
+    n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
     log_counts = log_counts - log_counts.mean()
     power = 1.0
     for _ in range(
@@ -182,7 +184,7 @@ def pooled_prior(rows: Matrix, counts: Vector) -> Vector:
         power += slope / bend
         if abs(slope / bend) < 1e-9:
             break
-    squares = (rows**2).sum(axis=0)
+    squares = n * (share @ rows**2)
     worth = (squares + squares.sum() / n) / (n * mean + 1)  # κ = Σp²/Σp: soft outputs scatter less than counted labels
     held = POOLING * n / worth
     prior = (held * mean + counts.sum() * base) / (held + counts.sum())

@@ -10,24 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import InputError, check_prior, fail
+from reprior._check import InputError, check_prior, check_rows, fail
 from reprior._types import Matrix, Source, Vector
 from reprior.adapters.files import LABEL_NAMES, Choice, Table, describe, label_index, open_table, readable
+from reprior.adapters.prepare import prepared
+from reprior.blocks import ArrayBlocks, numbered
 from reprior.source import summarize
 
 
-def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
+def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
     A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with a
     column of class names and one of counts, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`.
-    `columns` are the target's: they are tried where `choice` names none.
+    `columns` are the target's: they are tried where `choice` names none. `values` says what rows hold (see `prepare`).
     """
     with readable(str(path), choice.caller):
         vector = read_vector(path, choice)
     if vector is not None:
-        values, classes = vector
-        prior = check_prior(values, choice.caller, str(path))
+        numbers, classes = vector
+        prior = check_prior(numbers, choice.caller, str(path))
         return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
     try:
         table = open_table(path, choice if choice.columns else replace(choice, columns=columns))
@@ -35,10 +37,29 @@ def read_source(path: Path, choice: Choice, columns: str | None = None) -> Sourc
         if choice.columns or columns is None:
             raise
         table = open_table(path, choice)
-    rows = table.load()
+    rows = prepared(table, values).load()
+    check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path))
     labels = label_index(rows.labels, table.classes, choice.caller, str(path))
     source = summarize(rows.proba, labels, classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
+
+
+def read_counts(path: Path, source: Source, caller: str) -> Vector:
+    """Return training counts (K,) from a file, in the order of the source's classes."""
+    with readable(str(path), caller):
+        vector = read_vector(path, Choice(caller=caller))
+    if vector is None:
+        fail(caller, str(path), "hold one number a class", "rows", remedy="Give held-out rows as `--source`")
+    numbers, classes = np.asarray(vector[0], np.float64), vector[1]
+    check_prior(numbers, caller, str(path))
+    if len(numbers) != len(source.prior):
+        fail(caller, str(path), f"have the {len(source.prior)} classes of the source", describe(classes, len(numbers)))
+    if classes is None or source.classes is None:
+        return numbers
+    if set(classes) != set(source.classes):
+        fail(caller, str(path), f"have the classes of the source ({describe(source.classes, len(numbers))})",
+             describe(classes, len(numbers)))  # fmt: skip
+    return numbers[[classes.index(label) for label in source.classes]]
 
 
 def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:

@@ -19,6 +19,23 @@ if TYPE_CHECKING:
 METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
 ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
 CALIBRATIONS = ("none", "auto", "ts", "bcts", "nbvs", "vs")
+WARNING = (
+    "Labels and outputs of the held-out rows differ in class mix by {:.0%}: if those rows were not drawn as the"
+    " training rows were, give the training counts as well (--counts)."
+)
+
+counts_option = click.option(
+    "--counts", type=click.Path(path_type=Path),
+    help="Training class counts, beside held-out rows whose class mix may be another.",
+)  # fmt: skip
+calibrate_option = click.option(
+    "--calibrate", default="none", show_default=True, type=click.Choice(CALIBRATIONS),
+    help="Calibrate on the held-out rows first.",
+)  # fmt: skip
+values_options = (
+    click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum."),
+    click.option("--logits", "values", flag_value="logits", help="Rows are logits: take their softmax."),
+)
 
 
 def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,13 +43,14 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     file = click.Path(path_type=Path)
     options = [
         click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
-        click.option("-s", "--source", required=True, type=file, help='Training class counts or prior (JSON {"cat": 70,'
-                     ' "dog": 30}, CSV with the columns class,count, NPY), or held-out predictions with labels.'),
+        click.option("-s", "--source", type=file, help='Training class counts or prior (JSON {"cat": 70, "dog": 30},'
+                     ' CSV with the columns class,count, NPY), or held-out predictions with labels.'),
+        counts_option,
         click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
         click.option("--source-columns", help="The same in the source, if they are called otherwise there."),
         click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
-        click.option("--calibrate", default="none", show_default=True, type=click.Choice(CALIBRATIONS),
-                     help="Calibrate on the held-out rows first."),
+        calibrate_option,
+        *values_options,
     ]  # fmt: skip
     return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
@@ -82,12 +100,14 @@ class Inputs:
     source: Source
     calibrator: Calibrator | None
     matched: str  # "name" or "position"
+    warning: str = ""
 
     @property
     def note(self) -> str:
-        """A line on how the classes were matched, where that is not plain from their names."""
+        """Lines on how the classes were matched, where that is not plain from their names, and what to beware of."""
         by_position = "Classes were matched by position, for target or source does not name them."
-        return f"\n{by_position}" if self.matched == "position" else ""
+        lines = [by_position] * (self.matched == "position") + [self.warning] * bool(self.warning)
+        return "".join(f"\n{line}" for line in lines)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -107,30 +127,45 @@ class Inputs:
 
 
 def read_inputs(
-    caller: str, *, target: Path, source: Path, columns: str | None, source_columns: str | None, label: str | None,
-    calibrate: str,
+    caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None,
+    source_columns: str | None, label: str | None, calibrate: str, values: str | None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows is read yet."""
-    from reprior._check import fail
     from reprior.adapters.files import Choice, open_table
+    from reprior.adapters.prepare import prepared
     from reprior.adapters.scratch import CalibratedBlocks, FileBlocks
     from reprior.adapters.sources import match, read_source
 
+    source, counts = known_files(source, counts)
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
-    known = read_source(source, wanted, columns)
-    table = open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ()))
+    known = read_source(source, wanted, columns, values)
+    table = prepared(open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ())), values)
     matched = "name" if known.classes and table.classes else "position"
-    known = match(known, table, caller)
+    known, calibrator, warning = learned(match(known, table, caller), counts, calibrate, caller)
     rows = FileBlocks(table)
-    if calibrate == "none":
-        return Inputs(table, rows, rows, known, None, matched)
-    if known.heldout is None:
+    blocks = rows if calibrator is None else CalibratedBlocks(rows, calibrator)
+    return Inputs(table, rows, blocks, known, calibrator, matched, warning)
+
+
+def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | None]:
+    """Return the files of source and counts; counts alone are the source."""
+    if source is None and counts is None:
+        raise click.UsageError("Missing option '-s' / '--source'.")
+    return (source, counts) if source is not None else (counts, None)  # type: ignore[return-value]
+
+
+def learned(source: Source, counts: Path | None, calibrate: str, caller: str) -> tuple[Source, Calibrator | None, str]:
+    """Return the source with training counts and calibration taken in, the calibrator, and a warning, if any."""
+    from reprior._check import fail
+    from reprior.adapters.sources import read_counts
+    from reprior.adapters.training import calibrated, check_beside, disagreement, trained
+
+    if calibrate != "none" and source.heldout is None:
         fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
              remedy="Give held-out predictions as --source")  # fmt: skip
-    import reprior as rp
-    from reprior import calibrate as calibration
-
-    calibrator = calibration.fit(*known.heldout, kind=calibrate)
-    calibrated = rp.summarize(calibrator(known.heldout[0]), known.heldout[1], classes=known.classes)
-    calibrated = replace(calibrated, made=f"{calibrated.made}, calibrated ({calibrator.kind})")
-    return Inputs(table, rows, CalibratedBlocks(rows, calibrator), calibrated, calibrator, matched)
+    if counts is not None:
+        check_beside(source, caller)
+        known, calibrator = trained(source, read_counts(counts, source, caller), calibrate)
+        return replace(known, made=f"{known.made} ({counts.name})"), calibrator, ""
+    known, calibrator = calibrated(source, calibrate)
+    return known, calibrator, WARNING.format(apart) if (apart := disagreement(source)) else ""

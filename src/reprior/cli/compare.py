@@ -30,11 +30,12 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     given = read_inputs("compare", **files)
     true = None
     if truth is not None:
-        known = match(read_source(truth, Choice(caller="compare", with_labels=True)), given.table, "compare")
+        wanted = Choice(caller="compare", with_labels=True, label=files["label"])
+        known = match(read_source(truth, wanted, files["columns"], files["values"]), given.table, "compare")
         true = known.prior if known.counts is None else known.counts / known.counts.sum()
     with progress(given.rows):
         methods = agreement(given.source, given.target, true=true)
-    value = {"classes": given.classes, "matched": given.matched, "methods": methods}
+    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": methods}
     emit(value, text(methods) + given.note, as_json)
 
 

@@ -45,14 +45,15 @@ def command(
     """
     from reprior.cli._correction import correction
 
-    keep_apart("correct", output, files["target"], files["source"], prior)
+    keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     given, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
     if str(output) == "-":
         weights, ok = find_weights(given, prior, method, parse_options(options))
         given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given.calibrator))
         return DONE if ok else NOT_CONVERGED
-    mark = fingerprint(given, [files["source"], prior], [method, *options, files["calibrate"]])
+    settings = [method, *options, files["calibrate"], str(files["values"])]
+    mark = fingerprint(given, [files["source"], files["counts"], prior], settings)
     journal = read_journal(output, mark)
     if journal is None:
         weights, ok = find_weights(given, prior, method, parse_options(options))
@@ -70,7 +71,7 @@ def command(
         write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "matched": given.matched}  # fmt: skip
+             "matched": given.matched, "warning": given.warning}  # fmt: skip
     text = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected"
     emit(value, text + (f", {kept} of them by an earlier run" if kept else "") + given.note, as_json)
     return DONE if journal["ok"] else NOT_CONVERGED

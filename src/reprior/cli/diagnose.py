@@ -31,4 +31,4 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
     value = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "estimate"}
     text = in_files(str(found))
     value |= {"shifted": found.shifted, "applies": found.applies, "sentences": text.split("\n"), "n": found.estimate.n}
-    emit(value | {"matched": given.matched}, text + given.note, as_json)
+    emit(value | {"matched": given.matched, "warning": given.warning}, text + given.note, as_json)

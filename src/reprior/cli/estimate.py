@@ -47,7 +47,7 @@ def described(found: PriorEstimate, given: Inputs, method: str, level: float | N
         "calibration": given.calibrator.kind if given.calibrator else "none", "status": found.status.name.lower(),
         "message": found.status.value, "n": found.n, "n_iter": found.n_iter, "log_likelihood": found.log_likelihood,
         "level": level, "note": interval.note if interval is not None else "", "source": given.source.made,
-        "target": [part.name for part in given.table.parts][:1000],
+        "warning": given.warning, "target": [part.name for part in given.table.parts][:1000],
     }  # fmt: skip
 
 

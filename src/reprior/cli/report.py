@@ -36,14 +36,14 @@ def command(
 
     if output is None and not as_json:
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
-    keep_apart("report", output, files["target"], files["source"])
+    keep_apart("report", output, files["target"], files["source"], files["counts"])
     given = read_inputs("report", **files)
     name = Path(str(files["target"])).name
     made = {
         "title": title or f"Class mix of {'standard input' if name == '-' else name}",
         "target": ", ".join(part.name for part in given.table.parts[:3])
         + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
-        "source": f"{files['source']} ({given.source.made})",
+        "source": f"{files['source'] or files['counts']} ({given.source.made})",
         "classes": f"matched by {given.matched}",
         "method": " ".join([method, *options]), "calibration": given.calibrator.kind if given.calibrator else "none",
         "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
@@ -51,6 +51,8 @@ def command(
     with progress(given.rows):
         found = given.estimate(method, parse_options(options))
         told = plain(collect(found, given.target, given.classes, method=method, level=level, made=made))
+    if given.warning:
+        told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(told).encode())

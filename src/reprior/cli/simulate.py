@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart, whole_file
+from reprior.cli._inputs import values_options
 from reprior.cli._shell import as_json, emit
 
 SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
@@ -23,10 +24,12 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 @click.option("--seed", default=0, show_default=True, help="The same seed draws the same rows.")
 @click.option("--columns", help="What holds the probabilities.")
 @click.option("--label", help="What holds the labels.  [default: label or y]")
+@values_options[0]
+@values_options[1]
 @as_json
 def command(
     pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, columns: str | None,
-    label: str | None, as_json: bool,
+    label: str | None, values: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Draw rows of POOL, labelled predictions, so that their classes follow a new mix.
 
@@ -38,11 +41,13 @@ def command(
     from reprior import simulate
     from reprior._check import fail
     from reprior.adapters.files import Choice, label_index, open_table
+    from reprior.adapters.prepare import prepared
 
     if output.suffix not in (".npz", ".parquet"):
         fail("simulate", "--output", "end in .npz or .parquet", output)
     keep_apart("simulate", output, pool)
-    table = open_table(pool, Choice(columns=columns, label=label, with_labels=True, caller="simulate"))
+    wanted = Choice(columns=columns, label=label, with_labels=True, caller="simulate")
+    table = prepared(open_table(pool, wanted), values)
     chunk = table.load()
     y = label_index(chunk.labels, table.classes, "simulate", str(pool))
     rng, k = np.random.default_rng(seed), table.n_classes
