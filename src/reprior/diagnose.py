@@ -79,7 +79,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     if known.heldout is not None:
         label_shift_p = label_shift_p_value(sample, *known.heldout, rows, fit, known.prior)
         heldout_worth, accuracy = reweighted(*known.heldout, made)
-        gap, gap_se = overconfidence(*known.heldout)
+        gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     return Diagnosis(
         estimate=made, shift_p=shift_p_value(target, sample, known), label_shift_p=label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
@@ -105,7 +105,8 @@ def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
     whole = e_step(target, np.ones(n_classes))
     reference, n_reference = source.prior, np.inf
     if source.heldout is not None:
-        reference, n_reference = source.heldout[0].mean(axis=0), len(source.heldout[0])
+        weight = row_weights(source)
+        reference, n_reference = weight @ source.heldout[0], 1 / float(weight @ weight)
     # all rows together: where a class is rare, a sample's own variance goes with its mean
     centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
     centred = centred - centred.mean(axis=0)
@@ -197,11 +198,20 @@ def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[flo
     return 1 / float(weight @ weight), (before, after)
 
 
-def overconfidence(heldout: Matrix, y: Labels) -> tuple[float, float]:
+def row_weights(source: Source) -> Vector:
+    """Return how much each held-out row counts (n,), so that they have the class mix the source is said to have."""
+    assert source.heldout is not None
+    weight = np.ones(len(source.heldout[1]))
+    if source.confusion is not None and source.counts is not None:
+        weight = (source.confusion.sum(axis=0) / np.maximum(source.counts, 1))[source.heldout[1]]
+    return np.asarray(weight / weight.sum())
+
+
+def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, float]:
     """Return mean confidence minus accuracy of labelled rows, and its standard error if they are calibrated."""
     confidence = heldout.max(axis=1)
-    error = np.sqrt(np.mean(confidence * (1 - confidence)) / len(y))
-    return float(np.mean(confidence) - np.mean(heldout.argmax(axis=1) == y)), float(max(error, 1e-12))
+    error = np.sqrt(weight**2 @ (confidence * (1 - confidence)))
+    return float(weight @ confidence - weight @ (heldout.argmax(axis=1) == y)), float(max(error, 1e-12))
 
 
 def smallest_singular_value(source: Source) -> float | None:
