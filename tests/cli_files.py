@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -71,3 +72,8 @@ def write_all(folder: Path) -> dict[str, Path]:
 
 TARGETS = ("npy", "npz", "list", "fixed", "columns", "parts", "arrow", "arrow stream", "csv", "csv with id", "ndjson",
            "ndjson lists", "ndjson objects")  # fmt: skip
+
+
+def msgpack_rows(path, proba, raw):
+    rows = [row.astype("<f4").tobytes() for row in proba] if raw else proba.astype(float).tolist()
+    path.write_bytes(b"".join(map(msgpack.packb, rows)))

@@ -12,50 +12,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgpack
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from cli_files import CLASSES, TARGETS, N, write_all
+from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
-from reprior.cli import COMMANDS, cli
-from reprior.cli._shell import run
+from reprior.cli import COMMANDS
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 DOCUMENTED = re.findall(
     r"^\$ (reprior [^#\n]+)", (Path(__file__).parents[2] / "docs/command-line.md").read_text(), re.M
 )
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_all(tmp_path_factory.mktemp("files"))
-
-
-@pytest.fixture
-def call(capfdbinary):
-    """Run a command in this process; return (exit code, stdout, stderr)."""
-
-    def call(*args):
-        code = run(cli, [str(arg) for arg in args])
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        return code, out.decode(errors="replace"), err.decode()
-
-    return call
-
-
-@pytest.fixture
-def ask(call):
-    """Run a command with --json; return its value."""
-
-    def ask(*args):
-        code, out, err = call(*args, "--json")
-        assert (code, err) == (0, "")
-        return json.loads(out)
-
-    return ask
 
 
 def test_every_command_is_documented_and_shows_an_example():
@@ -231,77 +199,6 @@ def test_an_unreadable_part_leaves_what_was_written(call, files, tmp_path):
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
-def msgpack_rows(path, proba, raw):
-    rows = [row.astype("<f4").tobytes() for row in proba] if raw else proba.astype(float).tolist()
-    path.write_bytes(b"".join(map(msgpack.packb, rows)))
-
-
-@pytest.mark.parametrize("name", ["ndjson", "ndjson lists", "ndjson objects", "csv", "csv with id", "msgpack", "raw"])
-def test_stream_goes_on_exactly(call, files, tmp_path, name):
-    if name in ("msgpack", "raw"):
-        msgpack_rows(tmp_path / "in", np.load(files["npy"]), name == "raw")
-    else:
-        shutil.copy(files[name], tmp_path / "in")
-    data = (tmp_path / "in").read_bytes()
-    whole = ["-s", files["heldout"], "--every", 70, "--emit", "both"]
-    assert call("stream", tmp_path / "in", *whole, "-o", tmp_path / "once")[:2] == (0, "")
-    for cut in (0.1, 0.35, 0.36, 0.8, 1):
-        (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
-        code, _, _ = call("stream", tmp_path / "growing", *whole, "-o", tmp_path / "pieces", "--state", tmp_path / "s")
-        with open(tmp_path / "pieces", "ab") as file:
-            file.write(b"what a crash left behind the saved state")
-    with open(tmp_path / "pieces", "rb") as file:
-        assert file.read((tmp_path / "once").stat().st_size) == (tmp_path / "once").read_bytes()
-    assert code == 0
-
-
-def test_stream_predicts_first_then_learns(call, files):
-    code, out, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], "--every", 1, "--emit", "rows")
-    stream = rp.Stream("online-ebls", rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))))
-    rows = [json.loads(line) for line in files["ndjson lists"].read_text().splitlines()]
-    for given, line in zip(rows[:50], out.splitlines(), strict=False):
-        np.testing.assert_allclose(json.loads(line), stream.correct_one(np.array(given)), rtol=1e-9)
-        stream.learn_one(np.array(given))
-    assert code == 0
-
-
-def test_stream_stops_at_a_bad_row_or_leaves_it_out(call, files, tmp_path):
-    lines = files["ndjson lists"].read_text().splitlines()
-    lines[7] = "[1, 1, 1, 1]"
-    lines[9] = '{"proba": [1, 0, 0, 0]}'
-    (tmp_path / "in").write_text("\n".join(lines) + "\n")
-    code, out, err = call("stream", tmp_path / "in", "-s", files["heldout"])
-    assert code == 1
-    assert "rows that sum to 1" in err
-    assert "row 7" in err
-    assert len(out.splitlines()) == 7
-    code, out, err = call("stream", tmp_path / "in", "-s", files["heldout"], "--skip-bad", "--emit", "rows")
-    assert code == 0
-    assert len(out.splitlines()) == N - 2
-    assert err.startswith("2 rows left out; the first: stream: `input`")
-
-
-def test_a_state_of_another_run_is_refused(call, files, tmp_path):
-    given = ["stream", files["ndjson"], "--state", tmp_path / "s", "-o", tmp_path / "o"]
-    assert call(*given, "-s", files["heldout"])[0] == 0
-    code, _, err = call(*given, "--every", 7)
-    assert code == 1
-    assert "belong to a run with" in err
-    (tmp_path / "s").write_bytes(b"noise")
-    code, _, err = call(*given)
-    assert code == 1
-    assert "must be bytes written by reprior" in err
-
-
-def refused(call, tmp_path, *args):
-    """Return the one sentence with which a command is refused; nothing may be left in the folder that was not there."""
-    before = sorted(tmp_path.rglob("*"))
-    code, out, err = call(*args)
-    assert (code, out, err.count("\n")) == (1, "", 1), err
-    assert sorted(tmp_path.rglob("*")) == before
-    return err
-
-
 @pytest.mark.parametrize(("module", "extra"), [("pyarrow", "files"), ("msgpack", "stream")])
 def test_a_missing_extra_is_one_sentence(files, tmp_path, module, extra):
     msgpack_rows(tmp_path / "rows", np.load(files["npy"]), raw=False)
@@ -313,13 +210,7 @@ def test_a_missing_extra_is_one_sentence(files, tmp_path, module, extra):
     assert done.stderr.endswith(f"pip install 'reprior[{extra}]'\n")
 
 
-@pytest.mark.parametrize("name", ["npy", "npz", "list", "arrow"])
-def test_stream_sends_files_to_correct(call, files, tmp_path, name):
-    err = refused(call, tmp_path, "stream", files[name], "-s", files["counts"], "-o", tmp_path / "out")
-    assert "Use `reprior correct` for files" in err
-
-
-def test_no_command_overwrites_its_input(call, files, tmp_path):
+def test_no_command_overwrites_its_input(refused, files, tmp_path):
     shutil.copy(files["npz"], tmp_path / "t.npz")
     shutil.copy(files["ndjson"], tmp_path / "t.ndjson")
     shutil.copytree(files["parts"], tmp_path / "parts")
@@ -333,14 +224,14 @@ def test_no_command_overwrites_its_input(call, files, tmp_path):
         ["simulate", tmp_path / "t.npz", "-o", tmp_path / "t.npz"],
         ["stream", tmp_path / "t.ndjson", *source, tmp_path / "t.ndjson"],
     ):
-        assert "be apart from the input" in refused(call, tmp_path, *line)
+        assert "be apart from the input" in refused(*line)
 
 
-def test_the_name_of_an_output_may_not_promise_another_format(call, files, tmp_path):
+def test_the_name_of_an_output_may_not_promise_another_format(call, refused, files, tmp_path):
     for name, out in (("npy", "o.csv"), ("csv", "o.parquet"), ("ndjson", "o.npy")):
-        err = refused(call, tmp_path, "correct", files[name], "-s", files["counts"], "-o", tmp_path / out)
+        err = refused("correct", files[name], "-s", files["counts"], "-o", tmp_path / out)
         assert f"end in {files[name].suffix}" in err
-    assert "end in .npz" in refused(call, tmp_path, "simulate", files["npz"], "-o", tmp_path / "x.csv")
+    assert "end in .npz" in refused("simulate", files["npz"], "-o", tmp_path / "x.csv")
     assert call("correct", files["npy"], "-s", files["counts"], "-o", tmp_path / "o")[0] == 0  # promises nothing
 
 
@@ -361,18 +252,7 @@ def test_simulate_invents_no_names(ask, files, tmp_path, suffix):
         assert ask("estimate", tmp_path / f"s.{suffix}", "-s", source)["matched"] == "position"
 
 
-def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, files, tmp_path):
-    given = ["stream", files["ndjson lists"], "-s", files["counts"], "--state", tmp_path / "state", "-o"]
-    code, out, err = call(*given, tmp_path / "o", "--json")
-    assert (code, out) == (0, "")
-    assert json.loads(err) == {
-        "rows": N, "skipped": 0, "output": str(tmp_path / "o"), "state": str(tmp_path / "state")
-    }  # fmt: skip
-    assert len((tmp_path / "o").read_text().splitlines()) == N
-    assert "the output file of the earlier run, or delete the state" in refused(call, tmp_path, *given, tmp_path / "p")
-
-
-def test_failures_speak_of_the_command_line(call, files, tmp_path):
+def test_failures_speak_of_the_command_line(refused, files):
     from reprior.cli._inputs import METHODS, ONLINE
 
     assert (set(METHODS), set(ONLINE)) == (set(rp.METHODS), set(rp.ONLINE))  # what help lists is what there is
@@ -387,14 +267,7 @@ def test_failures_speak_of_the_command_line(call, files, tmp_path):
         (["estimate", *given, "-O", "foo=3"], "n_iter"),
         (["estimat", *given], "Did you mean 'estimate'?"),
     ):
-        assert said in refused(call, tmp_path, *line)
-
-
-@pytest.mark.parametrize("name", ["csv", "ndjson objects"])
-def test_a_stream_lists_columns_the_source_does_not_name(call, files, tmp_path, name):
-    (tmp_path / "c.json").write_text('{"ant": 3, "dog": 4}')
-    err = refused(call, tmp_path, "stream", files[name], "-s", tmp_path / "c.json", "--emit", "prior")
-    assert "The source names 2 of the 4 columns; unused: bee, cat" in err
+        assert said in refused(*line)
 
 
 def test_doctor_knows_all_extras(ask):

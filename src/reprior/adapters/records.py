@@ -1,7 +1,6 @@
 """Records of a stream: bytes cut into whole records, their rows, and corrected records as bytes of the same form.
 
-Three forms, told apart by their first byte: NDJSON, CSV with a header, and msgpack (rows as lists of numbers or as raw
-little-endian float32, alone or under a key).
+Three forms, told apart by their first byte: NDJSON, CSV with a header, and msgpack.
 """
 
 from __future__ import annotations
@@ -21,10 +20,18 @@ from reprior.adapters.ndjson import dump, layout, numeric_rest, parse_lines, rep
 
 
 class Form(Protocol):
-    """How records look. `cut` returns the whole records of what has arrived and the bytes they take; `opening` goes
-    before the first record written, `unused` are columns that the source does not name."""
+    """How records look. `cut` returns the whole records of what has arrived and the bytes they take, `length` what
+    the first so many take; `fields` what stands in records by name, `bare` whether that is no row but, say, the label
+    of an earlier one; `opening` goes before the first record written, `unused` are columns that the source does not
+    name."""
 
     def cut(self, data: bytes) -> tuple[list[Any], int]: ...
+
+    def length(self, data: bytes, count: int) -> int: ...
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]: ...
+
+    def bare(self, fields: dict[str, Any]) -> bool: ...
 
     def rows(self, records: list[Any], first: int) -> Matrix: ...
 
@@ -45,6 +52,23 @@ def whole_lines(data: bytes) -> tuple[list[bytes], int]:
     return [line for line in data[:end].split(b"\n") if line.strip()], end
 
 
+def length_of_lines(data: bytes, count: int) -> int:
+    """Return the bytes up to the end of the last of so many lines, empty ones not counted."""
+    end = 0
+    while count:
+        start, end = end, data.index(b"\n", end) + 1
+        count -= bool(data[start:end].strip())
+    return end
+
+
+def cells(line: bytes) -> list[str] | None:
+    """Return the values of a CSV line, or None if it is none."""
+    try:
+        return next(csv.reader([line.decode()]))
+    except (ValueError, csv.Error):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class NdjsonForm:
     """One JSON value a line; a number of other fields may stand beside the probabilities and stay as they are."""
@@ -58,6 +82,17 @@ class NdjsonForm:
 
     def cut(self, data: bytes) -> tuple[list[Any], int]:
         return whole_lines(data)
+
+    def length(self, data: bytes, count: int) -> int:
+        return length_of_lines(data, count)
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
+        values = parse_lines(records, "input", first, self.caller)
+        return [value if isinstance(value, dict) else {} for value in values]
+
+    def bare(self, fields: dict[str, Any]) -> bool:
+        held = (self.key,) if self.key is not None else self.classes or ()
+        return bool(held and fields) and not any(name in fields for name in held)
 
     def rows(self, records: list[Any], first: int) -> Matrix:
         values = parse_lines(records, "input", first, self.caller)
@@ -87,15 +122,28 @@ class CsvForm:
     def cut(self, data: bytes) -> tuple[list[Any], int]:
         return whole_lines(data)
 
+    def length(self, data: bytes, count: int) -> int:
+        return length_of_lines(data, count)
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
+        return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
+
+    def bare(self, fields: dict[str, Any]) -> bool:
+        names = self.names
+        return len(fields) == len(names) and not any(fields[names[j]].strip() for j in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [name.strip() for name in next(csv.reader([self.opening]))]
+
     def rows(self, records: list[Any], first: int) -> Matrix:
         for number, line in enumerate(records):
+            fields = cells(line) or []
             try:
-                fields = next(csv.reader([line.decode()]))
                 np.array([fields[j] for j in self.columns], dtype=np.float64)
-                good = len(fields) == self.width
-            except (ValueError, IndexError, csv.Error):
-                good = False
-            if not good:
+            except (ValueError, IndexError):
+                fields = []
+            if len(fields) != self.width:
                 fail(self.caller, "input", f"have {self.width} values, numbers for the classes, on each line",
                      repr(line.decode(errors="replace"))[:80], place=f"row {first + number}")  # fmt: skip
         table = csv.reader(line.decode() for line in records)
@@ -103,7 +151,7 @@ class CsvForm:
 
     def write(self, records: list[Any], rows: Matrix) -> bytes:
         text = io.StringIO()
-        out = csv.writer(text, lineterminator="\n")
+        out = csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n")
         for line, row in zip(csv.reader(line.decode() for line in records), rows.tolist(), strict=True):
             for j, value in zip(self.columns, row, strict=True):
                 line[j] = repr(value)
@@ -114,99 +162,14 @@ class CsvForm:
         return b""  # a line of another kind would break the table
 
 
-@dataclass(frozen=True, slots=True)
-class MsgpackForm:
-    """msgpack values one after the other."""
+def recognise(
+    data: bytes, choice: Choice, n_classes: int, label: str | None = None, name: str | None = None
+) -> tuple[Form, int] | None:
+    """Return the form that the first record has, and the bytes that belong to no record; None if more is needed.
 
-    key: str | None
-    raw: bool
-    n_classes: int
-    caller: str
-    opening: str = ""
-    unused: tuple[str, ...] = ()
-
-    def cut(self, data: bytes) -> tuple[list[Any], int]:
-        import msgpack
-
-        unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-        unpacker.feed(data)
-        records, end = [], 0
-        try:
-            for record in unpacker:
-                records.append(record)
-                end = unpacker.tell()  # not only after the last: half a record behind it counts as read
-        except (ValueError, msgpack.UnpackException) as error:
-            fail(self.caller, "input", "be msgpack values one after the other", repr(str(error)))
-        return records, end
-
-    def rows(self, records: list[Any], first: int) -> Matrix:
-        if self.raw:
-            size = 4 * self.n_classes
-            try:
-                joined = b"".join(records if self.key is None else [record[self.key] for record in records])
-                if len(joined) == size * len(records):
-                    return np.frombuffer(joined, "<f4").reshape(-1, self.n_classes)
-            except (TypeError, KeyError):
-                pass
-            for number, record in enumerate(records):
-                row = record if self.key is None else record.get(self.key) if isinstance(record, dict) else None
-                if not isinstance(row, bytes) or len(row) != size:
-                    fail(self.caller, "input", f"have {size} bytes of float32 in every row", repr(row)[:80],
-                         place=f"row {first + number}")  # fmt: skip
-        return rows_of(records, self.key, None, self.n_classes, "input", first, self.caller)
-
-    def write(self, records: list[Any], rows: Matrix) -> bytes:
-        if self.key is None:
-            return pack_raw(rows) if self.raw else pack_lists(rows)
-        import msgpack
-
-        values = [row.tobytes() for row in rows.astype("<f4")] if self.raw else rows.tolist()
-        pack = msgpack.Packer().pack
-        return b"".join(pack({**r, self.key: v}) for r, v in zip(records, values, strict=True))
-
-    def write_prior(self, n: int, prior: Vector) -> bytes:
-        import msgpack
-
-        packed: bytes = msgpack.packb({"n": n, "prior": prior.tolist()})
-        return packed
-
-
-def headed(head: bytes, body: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    """Return rows of bytes with the same few bytes before each."""
-    out = np.empty((len(body), len(head) + body.shape[1]), np.uint8)
-    out[:, : len(head)] = np.frombuffer(head, np.uint8)
-    out[:, len(head) :] = body
-    return out.tobytes()
-
-
-def array_head(short: int, codes: tuple[int, int], size: int) -> bytes:
-    """Return the msgpack header of something of `size` items or bytes."""
-    if size <= short:
-        return bytes([0x90 | size])
-    return (
-        bytes([codes[0]]) + size.to_bytes(2, "big") if size < 1 << 16 else bytes([codes[1]]) + size.to_bytes(4, "big")
-    )
-
-
-def pack_lists(rows: Matrix) -> bytes:
-    """Return each row as a msgpack list of float64: all rows at once, since they have one layout."""
-    n, k = rows.shape
-    body = np.empty((n, k, 9), np.uint8)
-    body[:, :, 0] = 0xCB
-    body[:, :, 1:] = rows.astype(">f8").view(np.uint8).reshape(n, k, 8)
-    return headed(array_head(15, (0xDC, 0xDD), k), body.reshape(n, 9 * k))
-
-
-def pack_raw(rows: Matrix) -> bytes:
-    """Return each row as msgpack bytes that hold its float32 values."""
-    body = np.ascontiguousarray(rows, "<f4").view(np.uint8)
-    size = body.shape[1]
-    head = bytes([0xC4, size]) if size < 256 else array_head(0, (0xC5, 0xC6), size)
-    return headed(head, body)
-
-
-def recognise(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] | None:
-    """Return the form that the first record has, and the bytes that belong to no record; None if more is needed."""
+    `label` and `name` say where records have a label and the name by which a later label may call them: those are no
+    probabilities, and a record with nothing else is passed over.
+    """
     caller = choice.caller
     if not data:
         return None
@@ -214,57 +177,40 @@ def recognise(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] |
     if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
         fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
              remedy="Use `reprior correct` for files")  # fmt: skip
-    if data[0] >= 0x80:
-        return msgpack_form(data, choice, n_classes)
-    end = data.find(b"\n") + 1
-    if not end:
+    start = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # a mark that some programs put before UTF-8
+    if data[0] >= 0x80 and not start:
+        from reprior.adapters.msgpack_records import msgpack_form
+
+        return msgpack_form(data, choice, n_classes, label)
+    while end := data.find(b"\n", start) + 1:
+        line, value = data[start:end], None
+        if line.lstrip()[:1] in (b"{", b"["):
+            (value,) = parse_lines([line], "input", 0, caller)
+        if line.strip() and not (isinstance(value, dict) and label in value and value.keys() <= {label, name}):
+            break
+        start = end
+    else:
         return None
-    line = data[:end]
-    if not line.strip():
-        found = recognise(data[end:], choice, n_classes)
-        return found and (found[0], found[1] + end)
-    if line.lstrip()[:1] in (b"{", b"["):
-        (value,) = parse_lines([line], "input", 0, caller)
+    if value is not None:
+        value = {k: v for k, v in value.items() if k not in (label, name)} if isinstance(value, dict) else value
         key, classes, _ = layout(value, choice, "input")
-        return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), 0
+        return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
     try:
         header = next(csv.reader([line.decode()]))
     except ValueError:
         fail(caller, "input", "be NDJSON, msgpack or CSV in UTF-8", repr(line[:40]))
-    names = [name.strip() for name in header]
+    names = [column.strip() for column in header]
+    rest = [column for column in names if column not in (label, name)]
     known = choice.classes and set(choice.classes) <= set(names)
-    wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else names
-    for name in wanted:
-        if name not in names:
-            missing(choice, "input", name, {column: "" for column in names})
+    wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest
+    for column in [*wanted, *filter(None, (label, name))]:
+        if column not in names:
+            missing(choice, "input", column, {column: "" for column in names})
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    unused = () if choice.columns else tuple(name for name in names if name not in {*wanted, *LABEL_NAMES})
-    return CsvForm(line.decode(), tuple(names.index(name) for name in wanted), len(names), caller, unused), end
-
-
-def msgpack_form(data: bytes, choice: Choice, n_classes: int) -> tuple[Form, int] | None:
-    """Return the form of the first msgpack value, if it has arrived whole."""
-    try:
-        import msgpack
-    except ImportError as error:
-        raise ImportError("msgpack streams need msgpack: pip install 'reprior[stream]'") from error
-    unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-    unpacker.feed(data)
-    try:
-        value = unpacker.unpack()
-    except msgpack.OutOfData:
-        return None
-    except (ValueError, msgpack.UnpackException) as error:
-        fail(choice.caller, "input", "be NDJSON, CSV or msgpack", repr(str(error)))
-    key = None
-    if isinstance(value, dict):
-        key = choice.columns or "proba"
-        if key not in value:
-            missing(choice, "input", key, {str(k): type(v).__name__ for k, v in value.items()})
-        value = value[key]
-    return MsgpackForm(key, isinstance(value, bytes), n_classes, choice.caller), 0
+    unused = () if choice.columns else tuple(column for column in rest if column not in {*wanted, *LABEL_NAMES})
+    return CsvForm(line.decode(), tuple(names.index(column) for column in wanted), len(names), caller, unused), end
 
 
 def form_to_json(form: Form) -> list[Any]:
@@ -274,6 +220,8 @@ def form_to_json(form: Form) -> list[Any]:
 
 def form_from_json(value: list[Any]) -> Form:
     """Return the form that `form_to_json` described."""
+    from reprior.adapters.msgpack_records import MsgpackForm
+
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (NdjsonForm, CsvForm, MsgpackForm)}
     fields = {name: tuple(item) if isinstance(item, list) else item for name, item in value[1].items()}
     form: Form = kinds[value[0]](**fields)

@@ -14,6 +14,8 @@ from reprior._check import fail
 
 READ = 1 << 18  # bytes at most at a time
 POLL = 0.05  # seconds between two looks at a followed file
+TAIL = 64  # bytes before the place where a run stopped, by which the next one knows that it has the right file
+BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
 
 
 class Stop:
@@ -30,16 +32,27 @@ class Stop:
             raise KeyboardInterrupt
 
 
-def arriving(path: Path, offset: int, *, follow: bool, replay: bool, stop: Stop) -> Iterator[bytes]:
+def check_tail(name: str, handle: int, end: int, tail: bytes, doing: str, remedy: str) -> None:
+    """Refuse a file that does not hold, before byte `end`, what an earlier run saw there."""
+    size = os.fstat(handle).st_size
+    if size < end:
+        fail("stream", name, f"still hold the {end} bytes that were {doing} it", f"{size} bytes", remedy=remedy)
+    os.lseek(handle, end - len(tail), os.SEEK_SET)
+    if os.read(handle, len(tail)) != tail:
+        fail("stream", name, f"still hold what was {doing} it", f"other bytes before byte {end}", remedy=remedy)
+
+
+def arriving(path: Path, offset: int, tail: bytes, *, follow: bool, replay: bool, stop: Stop) -> Iterator[bytes]:
     """Yield bytes of a file or pipe (`-`) from `offset` on, whatever there is, until it ends or `stop` is asked for.
 
     A pipe goes on where it is, unless with `replay` it starts again and its first `offset` bytes are passed over.
+    `tail` are the last bytes before `offset`.
     """
-    handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY)
+    handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
     regular = stat.S_ISREG(os.fstat(handle).st_mode)
-    if regular:
-        if os.fstat(handle).st_size < offset:
-            fail("stream", str(path), f"still hold the {offset} bytes that were read of it", os.fstat(handle).st_size)
+    if regular and offset:
+        check_tail(str(path), handle, offset, tail, "read of",
+                   "Give the input of the earlier run, or name another state file to start anew")  # fmt: skip
         os.lseek(handle, offset, os.SEEK_SET)
     left = 0 if regular or not replay else offset
     while not stop.asked:
@@ -64,19 +77,22 @@ def arriving(path: Path, offset: int, *, follow: bool, replay: bool, stop: Stop)
 class Leaving:
     """Where bytes go: a file, cut to `written` bytes when a run goes on, or standard output (`-`)."""
 
-    def __init__(self, path: Path, written: int | None) -> None:
+    def __init__(self, path: Path, written: int | None, tail: bytes = b"", before: str = "") -> None:
         self.name = "standard output" if str(path) == "-" else str(path)
         self.path, self.written, self.handle, self.regular = path, written, -1, False
-        size = path.stat().st_size if path.exists() else 0
-        if written and str(path) != "-" and size < written:
-            fail("stream", self.name, f"still hold the {written} bytes that were written to it", size,
-                 remedy="Give the output file of the earlier run, or delete the state")  # fmt: skip
+        if written and str(path) != "-":
+            remedy = f"Give the output of the earlier run ({before}), or delete the state to start anew"
+            if not path.exists():
+                fail("stream", self.name, f"still hold the {written} bytes that were written to it", "no file",
+                     remedy=remedy)  # fmt: skip
+            with path.open("rb") as file:
+                check_tail(self.name, file.fileno(), written, tail, "written to", remedy)
 
     def open(self) -> None:
         """Make the file, or go on with it: only once there is something to write, so that bad input changes nothing."""
         if self.handle >= 0:
             return
-        self.handle = 1 if str(self.path) == "-" else os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        self.handle = 1 if str(self.path) == "-" else os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
         about = os.fstat(self.handle)
         self.regular = stat.S_ISREG(about.st_mode)
         if self.regular and (self.handle != 1 or (self.written is not None and about.st_size >= self.written)):

@@ -1,0 +1,102 @@
+"""Labels that come with a record of a stream, or later and by its name."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reprior._check import fail
+
+if TYPE_CHECKING:
+    from reprior._types import Matrix
+    from reprior.adapters.records import Form
+
+
+class Label(NamedTuple):
+    """The label `y` of a row that came, when `at` rows of the batch had been learned: of the row before, or by name."""
+
+    at: int
+    y: int
+    name: str | None
+
+
+class Batch(NamedTuple):
+    """Records that hold rows, the names they go by (None: not to be waited for), and labels in the order they came."""
+
+    records: list[Any]
+    names: list[str | None]
+    labels: list[Label]
+
+
+class Labels:
+    """Where records keep labels and names, and the last rows that still wait for a label."""
+
+    def __init__(self, label: str | None, name: str | None, remember: int) -> None:
+        self.label, self.name, self.remember = label, name, remember
+        self.waiting: OrderedDict[str, Any] = OrderedDict()
+        self.taken = self.lost = 0
+
+    def split(self, records: list[Any], form: Form, classes: tuple[str, ...], n_classes: int, first: int) -> Batch:
+        """Return records as rows and labels; a label that is no class is refused."""
+        if self.label is None:
+            return Batch(records, [], [])
+        kept: list[Any] = []
+        names: list[str | None] = []
+        labels: list[Label] = []
+        for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True)):
+            value, name = fields.get(self.label), fields.get(self.name or "")
+            y = None if value is None or value == "" else class_index(value, classes, n_classes, first + number)
+            called = None if name is None or name == "" else str(name)
+            if form.bare(fields) and y is not None:
+                if called is None:
+                    fail("stream", "input", f"name the row of a late label in {self.name or 'the field --id names'!r}",
+                         repr(fields)[:80], place=f"row {first + number}")  # fmt: skip
+                labels.append(Label(len(kept), y, called))
+                continue
+            kept.append(record)
+            names.append(called if y is None else None)
+            if y is not None:
+                labels.append(Label(len(kept), y, None))
+        return Batch(kept, names, labels)
+
+    def keep(self, names: list[str | None], rows: Matrix) -> None:
+        """Remember rows by their names; the oldest are forgotten."""
+        for name, row in zip(names, rows, strict=True) if self.name and names else ():
+            if name is not None:
+                self.waiting.pop(name, None)
+                self.waiting[name] = row.copy()
+        while len(self.waiting) > self.remember:
+            self.waiting.popitem(last=False)
+
+    def find(self, label: Label, rows: Matrix) -> Any:
+        """Return the row that a label is of, and count it; None if it is not remembered."""
+        row = rows[label.at - 1] if label.name is None else self.waiting.pop(label.name, None)
+        self.taken, self.lost = self.taken + (row is not None), self.lost + (row is None)
+        return row
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what a state must keep."""
+        import numpy as np
+
+        rows = np.array(list(self.waiting.values()), np.float64)
+        return {"waiting": list(self.waiting), "waiting_rows": rows, "labels": [self.taken, self.lost]}
+
+    def restore(self, fields: dict[str, Any]) -> None:
+        """Go on from what a state has kept."""
+        self.waiting = OrderedDict(zip(fields["waiting"], fields["waiting_rows"], strict=True))
+        self.taken, self.lost = fields["labels"]
+
+
+def class_index(value: Any, classes: tuple[str, ...], n_classes: int, number: int) -> int:
+    """Return the column that a label means: by the name of the class, else by its number."""
+    if str(value) in classes:
+        return classes.index(str(value))
+    try:
+        index = int(value)
+    except (TypeError, ValueError):
+        index = -1
+    if not 0 <= index < n_classes or (isinstance(value, float) and index != value):
+        known = ", ".join(classes[:8]) + ", …" * (len(classes) > 8) if classes else f"numbers from 0 to {n_classes - 1}"
+        fail("stream", "input", "have labels that are classes", repr(value), place=f"row {number}",
+             remedy=f"The classes are {known}")  # fmt: skip
+    return index

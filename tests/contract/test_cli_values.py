@@ -1,0 +1,162 @@
+"""Counts beside held-out rows, rows that are shares or logits, and what is said when files do not fit."""
+
+import json
+
+import numpy as np
+import pytest
+from cli_files import CLASSES
+from conftest import make_problem
+
+import reprior as rp
+from reprior import simulate
+from reprior.adapters.training import disagreement, trained
+from reprior.data import load
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory):
+    """A classifier trained on a long tail, held-out rows of a flat mix, and a target of yet another one."""
+    data, folder = load("banking77"), tmp_path_factory.mktemp("unlike")
+    k = len(data.counts)
+    half = np.random.default_rng(0).permutation(len(data.pool_y)) % 2 == 0
+    held = simulate.resample(data.pool_proba[half], data.pool_y[half], np.full(k, 1 / k), n=20 * k, rng=1)
+    rows = data.pool_proba[~half], data.pool_y[~half]
+    target = simulate.resample(*rows, simulate.shuffled_long_tail(k, 0.02, rng=0), n=2000, rng=2)
+    same = simulate.resample(*rows, data.counts / data.counts.sum(), n=2000, rng=3)
+    np.savez(folder / "held.npz", proba=held.proba, y=held.y, classes=data.classes)
+    np.savez(folder / "target.npz", proba=target.proba, y=target.y, classes=data.classes)
+    np.savez(folder / "same.npz", proba=same.proba, classes=data.classes)
+    order = np.random.default_rng(1).permutation(k)  # matched by name, not by place
+    counts = {data.classes[j]: int(data.counts[j]) for j in order}
+    (folder / "counts.json").write_text(json.dumps(counts))
+    return folder, target.prior, data.counts / data.counts.sum()
+
+
+@pytest.mark.parametrize("calibrate", ["none", "ts", "bcts"])
+def test_counts_mend_held_out_rows_of_another_mix(ask, unlike, calibrate):
+    folder, truth, trained_prior = unlike
+    given = ["estimate", folder / "target.npz", "-s", folder / "held.npz", "--calibrate", calibrate]
+    alone, beside = ask(*given), ask(*given, "--counts", folder / "counts.json")
+    errors = [rp.metrics.kl(truth, value["prior"]) for value in (alone, beside)]
+    assert errors[1] < (0.5 if calibrate != "bcts" else 1) * errors[0]
+    assert rp.metrics.kl(trained_prior, beside["source_prior"]) < 0.01
+    assert "differ in class mix by 13%" in alone["warning"]
+    assert (beside["warning"], "(counts.json)" in beside["source"]) == ("", True)
+
+
+def test_a_diagnosis_compares_with_training(call, ask, unlike):
+    folder, _, _ = unlike
+    given = [folder / "same.npz", "-s", folder / "held.npz"]
+    assert ask("diagnose", *given)["shift_p"] < 1e-6  # the held-out rows differ from the target …
+    assert ask("diagnose", *given, "--counts", folder / "counts.json")["shift_p"] > 0.05  # … but training does not
+    assert "give the training counts as well (--counts)" in call("estimate", *given)[1]
+
+
+def test_counts_go_to_every_command(call, ask, files, tmp_path):
+    (tmp_path / "c.json").write_text('{"dog": 100, "ant": 400, "bee": 300, "cat": 200}')
+    given = [files["npz"], "-s", files["heldout"], "--counts", tmp_path / "c.json"]
+    value = ask("estimate", *given)
+    assert value["source_prior"] == sorted(value["source_prior"], reverse=True)
+    assert ask("compare", *given)["methods"][0]["prior"] == value["prior"]
+    assert ask("report", *given)["prior"] == value["prior"]
+    assert call("correct", *given, "-o", tmp_path / "o.npz")[0] == 0
+    expected = rp.correct(np.load(files["npz"])["proba"], np.array(value["weights"]))
+    np.testing.assert_allclose(np.load(tmp_path / "o.npz")["proba"], expected, atol=1e-6)
+
+
+def test_counts_alone_are_a_source_and_counts_beside_counts_are_refused(ask, refused, files):
+    assert ask("estimate", files["npy"], "--counts", files["counts"]) == ask(
+        "estimate", files["npy"], "-s", files["counts"]
+    )
+    err = refused("estimate", files["npy"], "-s", files["counts"], "--counts", files["counts"])
+    assert "must stand beside held-out rows with labels" in err
+    err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", files["npz"])
+    assert "must hold one number a class; got rows" in err
+
+
+def test_counts_of_other_classes_are_refused(refused, files, tmp_path):
+    (tmp_path / "c.json").write_text('{"ant": 1, "bee": 2, "cat": 3, "eel": 4}')
+    err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", tmp_path / "c.json")
+    assert (
+        "must have the classes of the source (4 classes: ant, bee, cat, dog); got 4 classes: ant, bee, cat, eel" in err
+    )
+    (tmp_path / "c.json").write_text("[1, 2, 3]")
+    err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", tmp_path / "c.json")
+    assert "must have the 4 classes of the source; got 3 classes without names" in err
+
+
+def test_with_exact_outputs_counts_change_little_and_all_calibrators_keep_the_prior():
+    problem = make_problem(k=6, n=3000, separation=2.0)
+    rows, _ = problem.source.heldout
+    counts = 1e6 * problem.source_prior
+    for kind in ("none", "ts", "bcts", "nbvs", "vs", "auto"):
+        source, calibrator = trained(problem.source, counts, kind)
+        assert rp.metrics.kl(problem.source_prior, source.prior) < 0.01, kind
+        np.testing.assert_allclose(source.confusion.sum(axis=0), problem.source_prior)
+        moved = rows if calibrator is None else calibrator(rows)
+        assert np.abs(moved - rows).mean() < 0.05, kind
+    assert disagreement(problem.source) == 0
+    blurred = make_problem(k=6, separation=0.8).source.heldout
+    one = blurred[1] == 5
+    assert disagreement(rp.summarize(blurred[0][one], blurred[1][one])) > 0.1
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("values", ["logits", "normalize"])
+def test_logits_and_shares_give_what_probabilities_give(call, ask, files, tmp_path, name, values):
+    held, rows = np.load(files["heldout"]), np.load(files["npy"]).astype(np.float64)
+    change = (lambda p: np.log(p) + 1.7) if values == "logits" else (lambda p: 250 * p)
+    np.savez(tmp_path / "held.npz", proba=change(held["proba"]), y=held["y"], classes=CLASSES)
+    path, out = tmp_path / f"t.{name}", tmp_path / f"o.{name}"
+    write(path, change(rows))
+    given = [path, "-s", tmp_path / "held.npz", f"--{values}"]
+    value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"])
+    np.testing.assert_allclose(value["prior"], expected["prior"], atol=1e-6)
+    assert call("correct", *given, "-o", out)[0] == 0
+    from reprior.adapters.files import Choice, open_table
+
+    found = open_table(out, Choice(classes=CLASSES)).load().proba
+    np.testing.assert_allclose(found, rp.correct(rows, np.array(expected["weights"])), atol=1e-5)
+
+
+def write(path, rows):
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    columns = pa.table({c: rows[:, j] for j, c in enumerate(CLASSES)})
+    {
+        ".npy": lambda: np.save(path, rows.astype(np.float32)), ".npz": lambda: np.savez(path, proba=rows),
+        ".parquet": lambda: pq.write_table(columns, path), ".csv": lambda: pc.write_csv(columns, path),
+        ".ndjson": lambda: path.write_text("".join(json.dumps(row) + "\n" for row in rows.tolist())),
+    }[path.suffix]()  # fmt: skip
+
+
+def test_rows_that_are_no_probabilities_are_told_what_to_say(call, refused, files, tmp_path):
+    given = ["-s", files["counts"]]
+    np.save(tmp_path / "shares.npy", [[2.0, 1, 1, 1]])
+    assert "Say --normalize if each row is to be divided by its sum" in refused(
+        "estimate", tmp_path / "shares.npy", *given
+    )
+    for line in (["stream", files["ndjson lists"]], ["estimate", files["npy"]]):
+        assert "must hold logits; got rows that sum to 1" in refused(*line, *given, "--logits")
+    for bad, said in (([[0.0, 0, 0, 0]], "all-zero"), ([[1.0, -1, 2, 2]], "negative"), ([[np.nan, 1, 1, 1]], "finite")):
+        np.save(tmp_path / "bad.npy", bad)
+        assert said in refused("estimate", tmp_path / "bad.npy", *given, "--normalize")
+    np.save(tmp_path / "bad.npy", [[np.inf, 1, 1, 1]])
+    assert "finite" in refused("estimate", tmp_path / "bad.npy", *given, "--logits")
+    np.save(tmp_path / "ruled-out.npy", [[-np.inf, 1, 1, 1]])
+    assert call("estimate", tmp_path / "ruled-out.npy", *given, "--logits")[0] == 0
+
+
+def test_bad_held_out_rows_are_named_by_their_file(refused, files, tmp_path):
+    np.savez(tmp_path / "held.npz", proba=[[0.5, 0.5, 0.5, 0.5]], y=[0])
+    err = refused("estimate", files["npy"], "-s", tmp_path / "held.npz")
+    assert f"estimate: `{tmp_path / 'held.npz'}` must have rows that sum to 1" in err
+
+
+def test_simulate_reads_logits(ask, files, tmp_path):
+    held = np.load(files["heldout"])
+    np.savez(tmp_path / "pool.npz", proba=np.log(held["proba"]), y=held["y"])
+    ask("simulate", tmp_path / "pool.npz", "--logits", "-o", tmp_path / "s.npz")
+    np.testing.assert_allclose(np.load(tmp_path / "s.npz")["proba"].sum(axis=1), 1, atol=1e-5)
