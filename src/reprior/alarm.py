@@ -10,14 +10,15 @@ against all directions at once, up to √K standard errors; the latter need abou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import check_choice, check_matrix, check_number, check_prior, check_rows, check_source, fail
+from reprior._check import check_choice, check_number, check_prior, check_proba, check_source, fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.blocks import ArrayBlocks, correct, numbered
+from reprior.blocks import correct
 from reprior.codec import decode, encode
 
 BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
@@ -127,13 +128,15 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
     threshold = 2 / alpha if mode == "ever" else run_length
     spread = 1.25 * c_squared * (mean + 1 / n) / n
-    return Plan(mean, spread, slope, price, np.log(np.concatenate(shares)),
-                math.log(threshold), mode == "monitor")  # fmt: skip
+    log_share = np.log(np.concatenate(shares))
+    return Plan(mean, spread, slope, price, log_share, math.log(threshold), mode == "monitor")
 
 
-def block_size(plan: Plan) -> int:
-    """Return how many rows to bet on at once: it bounds the memory, not the answer."""
-    return max(1, (1 << 17) // len(plan.log_share))
+def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield as many rows of the arrays (n, ...) as to bet on at once: it bounds the memory, not the answer."""
+    size = max(1, (1 << 17) // len(plan.log_share))
+    for first in range(0, len(arrays[0]), size):
+        yield tuple(array[first : first + size] for array in arrays)
 
 
 def start(plan: Plan) -> Purse:
@@ -156,25 +159,22 @@ def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector) -> Purse:
     gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
     before = np.concatenate([purse.gain[None], gain[:-1]])
     lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
-    n = purse.verdict.n
-    last = before[::-1].argmin(axis=0)  # the latest of equal ones
-    fell = before.min(axis=0) <= purse.lowest
-    lowest_at = np.where(fell, n + len(rows) - 1 - last, purse.lowest_at)
+    seen = purse.verdict.n + np.arange(len(rows))
+    at_lowest = np.where(before <= lowest, seen[:, None], 0)
+    lowest_at = np.maximum(np.maximum.accumulate(at_lowest), purse.lowest_at)  # the latest of equal ones
     stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
     top = stakes.max(axis=1)
     evidence = top + np.log(np.exp(stakes - top[:, None]).sum(axis=1))
-    verdict = Verdict(n + len(rows), float(evidence[-1]), plan.log_threshold,
-                      purse.verdict.raised_at, purse.verdict.since, purse.verdict.classes)  # fmt: skip
-    if not verdict and (evidence >= plan.log_threshold).any():
-        at = int(np.argmax(evidence >= plan.log_threshold))
-        leader = int(stakes[at].argmax())
-        trough = int(before[: at + 1, leader][::-1].argmin())
-        since = n + at - trough if before[: at + 1, leader].min() <= purse.lowest[leader] else purse.lowest_at[leader]
+    verdict = replace(purse.verdict, n=int(seen[-1]) + 1, evidence=float(evidence[-1]))
+    raised = evidence >= plan.log_threshold
+    if raised.any() and not verdict:
+        at = int(np.argmax(raised))
+        since = int(lowest_at[at, stakes[at].argmax()])
         by_class = stakes[at, len(BOLDNESS) :].reshape(plan.slope.shape).max(axis=0)
         order = np.argsort(-by_class, kind="stable")[:3]
         gained = tuple(int(k) for k in order if by_class[k] > by_class[order[0]] - 3)
-        verdict = Verdict(n + len(rows), float(evidence[-1]), plan.log_threshold, n + at + 1, int(since) + 1, gained)
-    return Purse(gain[-1], lowest[-1], lowest_at, verdict)
+        verdict = replace(verdict, raised_at=int(seen[at]) + 1, since=since + 1, classes=gained)
+    return Purse(gain[-1], lowest[-1], lowest_at[-1], verdict)
 
 
 class Alarm:
@@ -201,19 +201,15 @@ class Alarm:
         alpha = check_number(alpha, "Alarm", "alpha", low=0, high=0.5, open_low=True)
         run_length = check_number(run_length, "Alarm", "run_length", low=1, open_low=True)
         check_choice(mode, "Alarm", "mode", MODES)
-        k = len(self.source.prior)
         self._weights: Vector | None = None
-        if reference is None and self.source.heldout is None and not exact:
-            fail("Alarm", "source", "have held-out rows, so that the margin for its prior can be known", "none",
-                 remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
-        rows = self.source.heldout[0] if reference is None and self.source.heldout else reference
-        if exact:
-            mean = self.source.prior
-            self.rows: Matrix | None = None
-            self.plan = make_plan(mean, None, alpha=alpha, mode=mode, run_length=run_length)
-        else:
-            rows = check_matrix(rows, "Alarm", "reference", k)
-            check_rows(numbered(ArrayBlocks(rows)), "Alarm", "reference")
+        self.rows: Matrix | None = None
+        if not exact:
+            heldout = self.source.heldout and self.source.heldout[0]
+            if reference is None and heldout is None:
+                fail("Alarm", "source", "have held-out rows, so that the margin for its prior can be known", "none",
+                     remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
+            rows = heldout if reference is None else reference
+            rows = check_proba(rows, "Alarm", "reference", len(self.source.prior))
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
@@ -222,8 +218,8 @@ class Alarm:
                 self._weights = ebls(self.source, rows).weights
                 rows = correct(rows, self._weights)
             self.rows = np.asarray(rows, np.float64)
-            mean = self.rows.mean(axis=0)
-            self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
+        mean = self.source.prior if self.rows is None else self.rows.mean(axis=0)
+        self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
         self.purse = start(self.plan)
         self._believed: Vector | None = None  # the prior bet on since the last renewal
 
@@ -238,8 +234,9 @@ class Alarm:
 
     def look(self, proba: Any, prior: Any) -> Verdict:
         """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict."""
-        rows = self._rows_of(proba, "Alarm.look")
-        self._bet(rows, self._prior_of(prior, "Alarm.look"))
+        k = len(self.plan.mean)
+        rows = check_proba(proba, "Alarm.look", "proba", k)
+        self._bet(rows, check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k))
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any) -> Verdict:
@@ -247,9 +244,9 @@ class Alarm:
 
         Bets are renewed at every 16th sample, wherever the calls begin and end.
         """
-        rows = self._rows_of(proba, "Alarm.watch")
-        self._prior_of(stream.prior, "Alarm.watch")
-        first = 0
+        k, first = len(self.plan.mean), 0
+        rows = check_proba(proba, "Alarm.watch", "proba", k)
+        check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
         while first < len(rows):
             block = rows[first : first + RENEW - self.verdict.n % RENEW]
             if self.verdict.n % RENEW == 0 or self._believed is None:
@@ -259,31 +256,17 @@ class Alarm:
             first += len(block)
         return self.verdict
 
-    def _rows_of(self, proba: Any, caller: str) -> Matrix:
-        rows = check_matrix(proba, caller, "proba", len(self.plan.mean))
-        check_rows(numbered(ArrayBlocks(rows)), caller, "proba")
-        return rows
-
-    def _prior_of(self, prior: Any, caller: str) -> Vector:
-        believed = check_prior(prior, caller, "prior", allow_zero=True)
-        if len(believed) != len(self.plan.mean):
-            fail(caller, "prior", f"have {len(self.plan.mean)} classes", len(believed))
-        return believed
-
     def _bet(self, rows: Matrix, prior: Vector) -> None:
-        size = block_size(self.plan)
-        for first in range(0, len(rows), size):
-            block = rows[first : first + size]
+        for (block,) in in_blocks(self.plan, rows):
             block = block if self._weights is None else correct(block, self._weights)
             self.purse = look(self.plan, self.purse, np.asarray(block, np.float64), prior)
 
     def to_bytes(self) -> bytes:
         """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
-        arrays = {f"plan_{f.name}": getattr(self.plan, f.name) for f in fields(Plan)}
-        arrays |= {f"purse_{f.name}": getattr(self.purse, f.name) for f in fields(Purse) if f.name != "verdict"}
-        verdict = {f.name: getattr(self.verdict, f.name) for f in fields(Verdict)}
-        kept = {"weights": self._weights, "believed": self._believed, "prior": self.source.prior}
-        return encode("alarm", {"verdict": verdict, **arrays, **kept})
+        plan, purse = asdict(self.plan), asdict(self.purse)
+        kept = {"verdict": purse.pop("verdict"), "weights": self._weights, "believed": self._believed}
+        parts = {f"plan_{name}": x for name, x in plan.items()} | {f"purse_{name}": x for name, x in purse.items()}
+        return encode("alarm", {**kept, "prior": self.source.prior, **parts})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Alarm:
@@ -292,10 +275,12 @@ class Alarm:
         alarm = cls.__new__(cls)
         alarm.source, alarm.rows = Source(stored["prior"], made="read from bytes"), None
         alarm._weights, alarm._believed = stored["weights"], stored["believed"]
-        alarm.plan = Plan(**{f.name: stored[f"plan_{f.name}"] for f in fields(Plan)})
+        plan, purse = (
+            {name.removeprefix(kind): x for name, x in stored.items() if name.startswith(kind)}
+            for kind in ("plan_", "purse_")
+        )
         verdict = Verdict(**{**stored["verdict"], "classes": tuple(stored["verdict"]["classes"])})
-        arrays = {f.name: stored[f"purse_{f.name}"] for f in fields(Purse) if f.name != "verdict"}
-        alarm.purse = Purse(**arrays, verdict=verdict)
+        alarm.plan, alarm.purse = Plan(**plan), Purse(**purse, verdict=verdict)
         return alarm
 
     def delay(self, prior: Any) -> float:
@@ -303,13 +288,13 @@ class Alarm:
 
         Optimistic: what the stream needs to learn the new prior comes on top.
         """
-        target, rows = self._prior_of(prior, "Alarm.delay"), self._reference("Alarm.delay")
+        rows = self._reference("Alarm.delay")
+        target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean))
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))
-        size = block_size(self.plan)
-        for first in range(0, len(rows), size):
-            growth += chance[first : first + size] @ log_bets(self.plan, rows[first : first + size], target)
+        for share, block in in_blocks(self.plan, chance, rows):
+            growth += share @ log_bets(self.plan, block, target)
         growing = growth > 0
         needed = (self.plan.log_threshold - self.plan.log_share[growing]) / growth[growing]
         return float(needed.min(initial=math.inf))
@@ -320,13 +305,12 @@ class Alarm:
         0 and infinity where nothing would be seen: not even its absence, or any growth.
         """
         plan = self.plan
-        share = np.minimum(FACTORS[:, None] * plan.mean, (1 + plan.mean) / 2) / plan.mean
         spread = np.maximum(self._reference("Alarm.smallest").var(axis=0) / plan.mean**2, 1e-300)
         # a bet of size s on a shift of size d grows by about s·d·variance − (price − 1) − s²·variance/2
         size = np.abs(plan.slope)
         moved = ((plan.price - 1) / (size * spread) + size / 2) * (1 - plan.mean) / plan.mean
-        fall = 1 - np.where(share < 1, moved, np.inf).min(axis=0)
-        rise = 1 + np.where(share > 1, moved, np.inf).min(axis=0)
+        fall = 1 - np.where(plan.slope < 0, moved, np.inf).min(axis=0)
+        rise = 1 + np.where(plan.slope > 0, moved, np.inf).min(axis=0)
         return np.maximum(fall, 0.0), np.where(rise * plan.mean < 1, rise, np.inf)
 
     def _reference(self, caller: str) -> Matrix:
