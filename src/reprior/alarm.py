@@ -159,22 +159,26 @@ def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector) -> Purse:
     gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
     before = np.concatenate([purse.gain[None], gain[:-1]])
     lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
-    seen = purse.verdict.n + np.arange(len(rows))
-    at_lowest = np.where(before <= lowest, seen[:, None], 0)
-    lowest_at = np.maximum(np.maximum.accumulate(at_lowest), purse.lowest_at)  # the latest of equal ones
+    n, fell = purse.verdict.n, before <= lowest
+
+    def lowest_at(rows: int) -> Labels:
+        """Return after how many samples each bet was lowest, the latest of equal ones, as seen after so many rows."""
+        last = fell[:rows][::-1].argmax(axis=0)
+        return np.where(fell[:rows].any(axis=0), n + rows - 1 - last, purse.lowest_at)
+
     stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
     top = stakes.max(axis=1)
     evidence = top + np.log(np.exp(stakes - top[:, None]).sum(axis=1))
-    verdict = replace(purse.verdict, n=int(seen[-1]) + 1, evidence=float(evidence[-1]))
+    verdict = replace(purse.verdict, n=n + len(rows), evidence=float(evidence[-1]))
     raised = evidence >= plan.log_threshold
     if raised.any() and not verdict:
         at = int(np.argmax(raised))
-        since = int(lowest_at[at, stakes[at].argmax()])
+        since = int(lowest_at(at + 1)[stakes[at].argmax()])
         by_class = stakes[at, len(BOLDNESS) :].reshape(plan.slope.shape).max(axis=0)
         order = np.argsort(-by_class, kind="stable")[:3]
         gained = tuple(int(k) for k in order if by_class[k] > by_class[order[0]] - 3)
-        verdict = replace(verdict, raised_at=int(seen[at]) + 1, since=since + 1, classes=gained)
-    return Purse(gain[-1], lowest[-1], lowest_at[-1], verdict)
+        verdict = replace(verdict, raised_at=n + at + 1, since=since + 1, classes=gained)
+    return Purse(gain[-1], lowest[-1], lowest_at(len(rows)), verdict)
 
 
 class Alarm:
@@ -264,9 +268,10 @@ class Alarm:
     def to_bytes(self) -> bytes:
         """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
         plan, purse = asdict(self.plan), asdict(self.purse)
-        kept = {"verdict": purse.pop("verdict"), "weights": self._weights, "believed": self._believed}
+        verdict = purse.pop("verdict")
+        kept = {"weights": self._weights, "believed": self._believed, "prior": self.source.prior}
         parts = {f"plan_{name}": x for name, x in plan.items()} | {f"purse_{name}": x for name, x in purse.items()}
-        return encode("alarm", {**kept, "prior": self.source.prior, **parts})
+        return encode("alarm", {"verdict": verdict, **parts, **kept})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Alarm:
