@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
 ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
 CALIBRATIONS = ("none", "auto", "ts", "bcts", "nbvs", "vs")
+ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {:.0%}: if those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
@@ -26,7 +27,7 @@ WARNING = (
 
 counts_option = click.option(
     "--counts", type=click.Path(path_type=Path),
-    help="Training class counts, beside held-out rows whose class mix may be another.",
+    help="Training class counts, for held-out rows that may have another class mix.",
 )  # fmt: skip
 calibrate_option = click.option(
     "--calibrate", default="none", show_default=True, type=click.Choice(CALIBRATIONS),
@@ -142,7 +143,8 @@ def read_inputs(
     table = prepared(open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ())), values)
     matched = "name" if known.classes and table.classes else "position"
     known, calibrator, warning = learned(match(known, table, caller), counts, calibrate, caller)
-    rows = FileBlocks(table)
+    few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
+    rows = FileBlocks(table, threads=1) if few else FileBlocks(table)
     blocks = rows if calibrator is None else CalibratedBlocks(rows, calibrator)
     return Inputs(table, rows, blocks, known, calibrator, matched, warning)
 

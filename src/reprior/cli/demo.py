@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command("demo")
-@click.option("--data", default="banking77", show_default=True, help="Which shipped classifier to use.")
+@click.option(
+    "--data", default="banking77", show_default=True, help="Which shipped classifier to use: banking77 or clinc150."
+)
 @click.option("--rows", default=2000, show_default=True, help="Rows of the shifted target.")
 @click.option("--ratio", default=0.05, show_default=True, help="Rarest over most frequent class in the target.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the shift.")

@@ -26,8 +26,8 @@ from reprior.cli._shell import DONE, INTERRUPTED
 @click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
 @click.option("--columns", help="What holds the probabilities: a key, or class columns a,b,c or first:last.")
 @click.option("--label", help="What holds the label of a row, where it is known; null or empty where it is not.")
-@click.option("--id", "name", help="What names a row, so that its label can come later: a record with both and no row.")
-@click.option("--remember", default=10_000, show_default=True, help="Rows that can wait for a label.")
+@click.option("--id", "name", help="What names a row, so that its label can follow in a record of its own.")
+@click.option("--remember", default=10_000, show_default=True, help="How many rows may wait for a label.")
 @click.option("--state", type=click.Path(path_type=Path), help="Keep the state here, and go on from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Where rows go.")
 @click.option("--emit", type=click.Choice(["both", "rows", "prior"]),
