@@ -205,6 +205,12 @@ def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labe
     return array.astype(np.intp, copy=False)
 
 
+def check_pair(p: Any, y: Any, caller: str, n_classes: int) -> tuple[Vector, int]:
+    """Return one sample's probabilities (K,) and its label."""
+    row = check_row(p, caller, "p", n_classes)
+    return row, int(check_labels([y], caller, "y", 1, n_classes)[0])
+
+
 def check_number(
     value: Any, caller: str, name: str, *, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
     whole: bool = False,

@@ -9,21 +9,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from reprior._check import (
-    as_array,
-    check_choice,
-    check_labels,
-    check_matrix,
-    check_number,
-    check_row,
-    check_rows,
-    check_source,
-    fail,
-)
+from reprior._check import as_array, check_choice, check_number, check_pair, check_proba, check_row, check_source, fail
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, REFUSED, padded
 from reprior._types import Interval, Labels, Matrix, Source, Vector
-from reprior.blocks import ArrayBlocks, TopKBlocks, check_top_k, correct, numbered
+from reprior.blocks import ArrayBlocks, TopKBlocks, check_top_k, correct
 from reprior.codec import decode, encode, write_atomically
 from reprior.online import ONLINE as OURS
 from reprior.online import StreamMethod, StreamState, learned, state_size
@@ -77,9 +67,7 @@ def checked(proba: Any, source: Source, caller: str) -> ArrayBlocks | TopKBlocks
     """Return rows or top-k rows (indices, values) as blocks, all of them checked."""
     if is_top_k(proba):
         return check_top_k(*proba, caller, source.prior)
-    blocks = ArrayBlocks(check_matrix(proba, caller, "proba", len(source.prior)))
-    check_rows(numbered(blocks), caller, "proba")
-    return blocks
+    return ArrayBlocks(check_proba(proba, caller, "proba", len(source.prior)))
 
 
 def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
@@ -102,25 +90,19 @@ def described(method: StreamMethod) -> dict[str, Any]:
     options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
     about: dict[str, Any] = {"method": method.name, "options": options, "made": method.source.made,
                              "layout": [[name, list(shape)] for name, shape in method.layout.items()]}  # fmt: skip
-    for need in ("prior", *method.needs):
-        value = getattr(method.source, need)
-        if need == "heldout" and value is not None:
-            about["source_proba"], about["source_y"] = value
-        elif value is not None:
-            about[f"source_{need}"] = value
-    return about
+    known = {need: getattr(method.source, need) for need in method.needs}
+    known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
+    return about | {f"source_{name}": value for name, value in known.items() if value is not None}
 
 
 def recovered(about: dict[str, Any], caller: str) -> StreamMethod:
     """Return the method that `described` put into bytes."""
-    held = (about["source_proba"], about["source_y"]) if "source_proba" in about else None
-    classes = about.get("source_classes")
-    source = Source(
-        prior=about["source_prior"], confusion=about.get("source_confusion"), counts=about.get("source_counts"),
-        classes=None if classes is None else tuple(classes), hard_confusion=about.get("source_hard_confusion"),
-        heldout=held, made=about["made"],
-    )  # fmt: skip
-    method = online_method(about["method"], source, about["options"], caller)
+    known = {name.removeprefix("source_"): value for name, value in about.items() if name.startswith("source_")}
+    if "proba" in known:
+        known["heldout"] = known.pop("proba"), known.pop("y")
+    if "classes" in known:
+        known["classes"] = tuple(known["classes"])
+    method = online_method(about["method"], Source(**known, made=about["made"]), about["options"], caller)
     layout = {name: tuple(shape) for name, shape in about["layout"]}
     if method.layout != layout:
         fail(caller, "data", f"have the parts {method.layout}", layout, remedy="Another release of reprior wrote it")
@@ -240,9 +222,7 @@ class Stream:
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
-        row = check_row(p, "Stream.observe", "p", len(self.source.prior))
-        (label,) = check_labels([y], "Stream.observe", "y", 1, len(row))
-        self.method.observe(self._values, row, int(label))
+        self.method.observe(self._values, *check_pair(p, y, "Stream.observe", len(self.source.prior)))
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
@@ -252,10 +232,10 @@ class Stream:
         mean = np.clip(self.prior, 1e-12, 1.0 - 1e-12)
         variance, note = self.method.variance(self._values)
         count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
-        ends = (betaincinv(mean * count, (1.0 - mean) * count, q) for q in ((1.0 - inside) / 2, (1.0 + inside) / 2))
-        lower, upper = ends
+        tails = (1.0 - inside) / 2, (1.0 + inside) / 2
+        lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
         # a Beta never reaches 0, but a class of so few counts may well be absent
-        lower = np.where(mean * count < ndtri((1.0 + inside) / 2) ** 2, 0.0, lower)
+        lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
         return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=inside, note=note)
 
     def to_bytes(self) -> bytes:

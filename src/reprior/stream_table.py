@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labels, check_matrix, check_number, check_row, check_rows, fail
+from reprior._check import check_int, check_pair, check_proba, fail
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.blocks import ArrayBlocks, TopKBlocks, numbered
+from reprior.blocks import TopKBlocks
 from reprior.codec import decode, encode
 from reprior.online import StreamState, learned
 from reprior.stream import (
@@ -52,7 +52,7 @@ class StreamTable:
         on_evict: Callable[[Hashable, Stream], object] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.method = online_method(method, source, options, "StreamTable")
-        self.max_streams = int(check_number(max_streams, "StreamTable", "max_streams", low=1, whole=True))
+        self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
         self._fresh = self.method.init()
         self._slots: dict[Hashable, int] = {}
@@ -97,12 +97,8 @@ class StreamTable:
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
         if encode("method", described(stream.method)) != encode("method", described(self.method)):
-            fail(
-                "StreamTable",
-                "stream",
-                f"be of {self.method!r} and this source",
-                f"{stream.method!r}, or another source",
-            )
+            other = f"{stream.method!r}, or another source"
+            fail("StreamTable", "stream", f"be of {self.method!r} and this source", other)
         (slot,) = self._slots_of([key], "StreamTable")
         self._table[slot] = stream._values
 
@@ -209,8 +205,7 @@ class StreamTable:
     def correct(self, keys: Any, proba: Any) -> Matrix:
         """Return rows (n, K), each under the prior of its key's stream (a new stream's, if the key is new)."""
         _, slots = self._find(keys, "StreamTable.correct")
-        rows = check_matrix(proba, "StreamTable.correct", "proba", len(self.source.prior))
-        check_rows(numbered(ArrayBlocks(rows)), "StreamTable.correct", "proba")
+        rows = check_proba(proba, "StreamTable.correct", "proba", len(self.source.prior))
         if len(slots) != len(rows):
             fail("StreamTable.correct", "keys", f"name the stream of each of {len(rows)} rows", len(slots))
         used, which = np.unique(slots, return_inverse=True)
@@ -224,10 +219,9 @@ class StreamTable:
 
     def observe(self, key: Hashable, p: Any, y: int) -> None:
         """Take in the late label `y` of a sample `p` (K,) of a key's stream."""
-        row = check_row(p, "StreamTable.observe", "p", len(self.source.prior))
-        (label,) = check_labels([y], "StreamTable.observe", "y", 1, len(row))
+        row, label = check_pair(p, y, "StreamTable.observe", len(self.source.prior))
         (slot,) = self._slots_of([key], "StreamTable.observe")
-        self.method.observe(self._table[slot], row, int(label))
+        self.method.observe(self._table[slot], row, label)
 
     def to_bytes(self) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers."""
