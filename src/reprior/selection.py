@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reprior import calibrate, metrics, simulate
-from reprior._check import as_rng, check_choice, check_labels, check_matrix, check_number, check_prior, check_rows, fail
+from reprior._check import as_rng, check_choice, check_int, check_labelled, check_prior, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.blocks import ArrayBlocks, correct, numbered
+from reprior.blocks import correct
 from reprior.calibrate import Calibrator
 from reprior.methods import ALIASES, METHODS, estimate
 from reprior.source import summarize
 
-LABELS_FOR_BIASES = 10  # held-out rows of every class, from which on a bias for each class can be considered
+RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
-FEW_LABELS = 5  # held-out rows a class, on average, below which they cannot tell how wrong the tail is
 FEW_CLASSES = 20  # below which there are too few shares to learn their distribution from
 SEVERE = 20.0  # times as many training rows in the largest class as in the smallest: its tail is then misjudged
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
+PSEUDO_ROWS = 5.0  # of average certainty, added to each class
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
 
@@ -74,44 +73,40 @@ def pipeline(
     """Return the default pipeline, or the one described, from held-out outputs (n, K) and labels (n,), or from neither.
 
     `counts` (K,) are the training rows of each class. `calibration` is a name of `calibrate.KINDS`; "auto" is
-    temperature scaling, with biases if they pay and there are labels for them. `prior` is "pooled" (training counts and
-    mean calibrated output), "mean", "labels", "training", or a vector (K,); "auto" pools if it can. `method` is a name
-    of `METHODS`; "auto" is EBLS that allows for classes with few training rows, FMAPLS below 20 classes, or MAPLS where
-    the training counts are severely long-tailed and too few labels tell what that did to the outputs. `options` go to
-    the method.
+    temperature scaling with a bias for each class, held back where a class has few labels. `prior` is "pooled"
+    (training counts and mean calibrated output), "mean", "labels", "training", or a vector (K,); "auto" pools if it
+    can. `method` is a name of `METHODS`; "auto" is EBLS that allows for classes learnt from few rows, FMAPLS below 20
+    classes, or MAPLS where training was severely long-tailed and no labels tell what that did to the outputs.
+    `options` go to the method.
 
     >>> pipeline(counts=[500] * 30).method, pipeline(counts=[500, 300]).method, pipeline(counts=[900, 90, 10]).method
     ('ebls', 'fmapls', 'mapls')
     """
     check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
     if (proba is None) != (y is None) or (proba is None and counts is None):
-        fail(
-            "pipeline", "proba, y", "both be given, or `counts` alone", "one of them" if counts is None else "`counts`"
-        )
+        given = "one of them" if counts is None else "`counts`"
+        fail("pipeline", "proba, y", "both be given, or `counts` alone", given)
     trained = None if counts is None else check_prior(counts, "pipeline", "counts")
     total = None if counts is None else np.asarray(counts, np.float64)
     if total is not None and total.min() < 1:
         fail("pipeline", "counts", "be training rows of each class, at least 1", total.min(),
              remedy="Pass shares as `prior`")  # fmt: skip
     if proba is None:
-        made = replace(Source(trained), made="training counts")  # type: ignore[arg-type]
-        return Pipeline(None, made, *_method(method, len(made.prior), total, 0.0, options))
-    rows, labels = _read(proba, y)
-    if trained is not None and len(trained) != rows.shape[1]:
-        fail("pipeline", "counts", f"have {rows.shape[1]} classes like `proba`", len(trained))
-    n_each = len(rows) / rows.shape[1]
-    biases = np.bincount(labels, minlength=rows.shape[1]).min() >= LABELS_FOR_BIASES
-    if calibration == "auto" and biases:
-        cal = calibrate.fit(rows, labels, kind="auto", kinds=("temperature", "bias-corrected"))
-    elif calibration == "auto" and total is not None and len(rows) < FEW_ROWS:
-        cal = calibrate.fit(rows, labels, kind="none")
+        assert trained is not None
+        source = Source(trained, made="training counts")
+        method = _auto(method, len(trained), total, heldout=False)
+        return Pipeline(None, source, method, _options(method, misfit_of(total), 1.0, options))
+    rows, labels = check_labelled(proba, y, "select")
+    n, k = rows.shape
+    if trained is not None and len(trained) != k:
+        fail("pipeline", "counts", f"have {k} classes like `proba`", len(trained))
+    if calibration == "auto" and total is not None and n < FEW_ROWS:
+        calibration = "none"
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
-    elif calibration == "auto":
-        cal = calibrate.temperature(rows, labels)
-    else:
-        cal = calibrate.fit(rows, labels, kind=calibration)
+    cal = calibrate.fit(rows, labels, kind="bias-corrected" if calibration == "auto" else calibration, ridge=RIDGE)
     source = _source(cal, rows, labels, prior, total, classes)
-    return Pipeline(cal, source, *_method(method, rows.shape[1], total, n_each, options))
+    method = _auto(method, k, total, heldout=True)
+    return Pipeline(cal, source, method, _options(method, misfit_of(total, cal(rows)), 1.0, options))
 
 
 def select(
@@ -127,40 +122,41 @@ def select(
     of what the default takes from the training `counts` (K,). The default pipeline is kept unless another beats it by
     more than two standard errors. `Pipeline.table` lists all, best first.
     """
-    rows, labels = _read(proba, y)
-    rng = as_rng(rng)
-    check_number(trials, "select", "trials", low=2, whole=True)
+    rows, labels = check_labelled(proba, y, "select")
+    rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     total = None if counts is None else np.asarray(counts, np.float64)
     priors = ("mean", "labels") if counts is None else ("mean", "pooled", "training")
     strengths = [0.0] if counts is None else [float(m) for m in misfits]
     setups = [(m, s) for m in methods for s in (strengths if m == "ebls" else [0.0])]
     usual = pipeline(rows, labels, counts=counts)
     losses: dict[tuple[str, str, str, float], list[float]] = {}
-    side = _halves(labels, rng)
-    for trial in range(int(trials)):
+    side = calibrate.folds(labels, 2, rng)
+    for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
         for kind in calibrations:
-            cal = calibrate.fit(rows[fitting], labels[fitting], kind=kind)
-            out = cal(target.proba)
-            for prior, (method, strength) in product(priors, setups):
+            cal = calibrate.fit(rows[fitting], labels[fitting], kind=kind, ridge=RIDGE)
+            misfit, out = misfit_of(total, cal(rows[fitting])), cal(target.proba)
+            for prior in priors:
                 source = _source(cal, rows[fitting], labels[fitting], prior, total, smooth=True)
-                found = estimate(source, out, method, **_options(method, total, strength, {}, tol=1e-5))
-                key = (calibrate.ALIASES.get(kind, kind), prior, method, strength)
-                losses.setdefault(key, []).append(min(metrics.kl(target.prior, found.prior), 50.0))
-    mean = {key: float(np.mean(loss)) for key, loss in losses.items()}
-    best = min(mean, key=mean.__getitem__)
+                for method, strength in setups:
+                    found = estimate(source, out, method, **_options(method, misfit, strength, {}, tol=1e-5))
+                    key = (calibrate.ALIASES.get(kind, kind), prior, method, strength)
+                    losses.setdefault(key, []).append(min(metrics.kl(target.prior, found.prior), 50.0))
+    root = np.sqrt(trials)
+    table = [Candidate(*key, float(np.mean(loss)), float(np.std(loss) / root)) for key, loss in losses.items()]
+    table.sort(key=lambda candidate: candidate.kl)
+    best = table[0][:4]
     kind = usual.calibrator.kind if usual.calibrator else "none"
     prior = {"training counts": "training", "mean held-out output": "mean"}.get(usual.source.made, "pooled")
     default = (kind, prior, usual.method, 1.0 if "misfit" in usual.options else 0.0)
     if default in losses:
         gain = np.subtract(losses[default], losses[best])
-        best = default if gain.mean() <= 2 * gain.std() / np.sqrt(len(gain)) else best
-    spread = {key: float(np.std(loss) / np.sqrt(len(loss))) for key, loss in losses.items()}
-    table = tuple(Candidate(*key, mean[key], spread[key]) for key in sorted(mean, key=mean.__getitem__))
-    cal = calibrate.fit(rows, labels, kind=best[0])
-    source = _source(cal, rows, labels, best[1], total)
-    return Pipeline(cal, source, best[2], _options(best[2], total, best[3], {}), table)
+        best = default if gain.mean() <= 2 * gain.std() / root else best
+    kind, prior, method, strength = best
+    cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
+    source = _source(cal, rows, labels, prior, total)
+    return Pipeline(cal, source, method, _options(method, misfit_of(total, cal(rows)), strength, {}), tuple(table))
 
 
 def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> Vector:
@@ -174,9 +170,7 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
     log_counts = log_counts - log_counts.mean()
     power = 1.0
-    for _ in range(
-        50
-    ):  # Newton's method on a concave log-likelihood, Σ mean log prior, with a normal prior on the power
+    for _ in range(50):  # Newton's method on Σ mean log base, which is concave, with a normal prior on the power
         base = np.exp(power * log_counts)
         base /= base.sum()
         slope = n * (mean - base) @ log_counts - (power - 1) / TILT**2
@@ -191,27 +185,34 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     return np.asarray(prior / prior.sum())
 
 
-def misfit_of(counts: Vector) -> Vector:
-    """Return the variance (K,) of the error a classifier makes in the log share of classes with few training rows."""
-    return np.asarray(np.maximum(0.0, 1 / counts - 1 / counts.mean()))
+def misfit_of(counts: Vector | None, rows: Matrix | None = None) -> Vector | None:
+    """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
+
+    A class learnt from n rows is misjudged by about 1/n, if it is mistaken for others: rows whose class is certain are
+    counted right however badly it was learnt. So 1/n is multiplied by (1−κ)/κ, the odds that a soft count of the
+    calibrated `rows` (n, K) is not one whole row. Without rows they are taken to be even.
+    """
+    if counts is None or rows is None:
+        return None if counts is None else 1 / counts
+    sums, squares = rows.sum(axis=0), (rows**2).sum(axis=0)
+    whole = (squares + PSEUDO_ROWS * squares.sum() / sums.sum()) / (sums + PSEUDO_ROWS)  # κ = Σp²/Σp
+    return np.asarray((1 - whole) / whole / counts)
 
 
-def _method(
-    method: str, n_classes: int, counts: Vector | None, n_each: float, options: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    if method == "auto":
-        severe = counts is not None and counts.max() > SEVERE * counts.min()
-        method = "fmapls" if n_classes < FEW_CLASSES else "ebls"
-        method = "mapls" if severe and n_each < FEW_LABELS else method
-    return method, _options(method, counts, 1.0, options)
+def _auto(method: str, n_classes: int, counts: Vector | None, *, heldout: bool) -> str:
+    if method != "auto":
+        return method
+    if not heldout and counts is not None and counts.max() > SEVERE * counts.min():
+        return "mapls"
+    return "fmapls" if n_classes < FEW_CLASSES else "ebls"
 
 
 def _options(
-    method: str, counts: Vector | None, strength: float, options: dict[str, Any], **more: Any
+    method: str, misfit: Vector | None, strength: float, options: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     if method != "ebls":
         return options
-    return ({} if counts is None else {"misfit": strength * misfit_of(counts)}) | more | options
+    return ({} if misfit is None else {"misfit": strength * misfit}) | more | options
 
 
 def _source(
@@ -219,38 +220,20 @@ def _source(
     classes: Sequence[str] | None = None, *, smooth: bool = False,
 ) -> Source:  # fmt: skip
     """Return the source of calibrated outputs; `smooth` gives unseen classes half a label."""
-    out = np.asarray(cal(rows), np.float64)
-    if not isinstance(prior, str):
-        return summarize(out, labels, prior=prior, classes=classes)
-    check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled"))
-    if prior == "auto":
-        prior = "mean" if counts is None or cal.kind == "bias-corrected" else "pooled"
-    if prior in ("mean", "labels") and not (prior == "labels" and smooth):
-        return summarize(out, labels, prior=prior, classes=classes)
-    if prior == "labels":
-        value, made = np.bincount(labels, minlength=rows.shape[1]) + 0.5, "held-out label counts"
-    elif counts is None:
-        fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
-    elif prior == "training":
-        value, made = counts, "training counts"
-    else:
-        value, made = pooled_prior(out, counts), "training counts and mean held-out output"
-    return replace(summarize(out, labels, prior=value, classes=classes), made=made)
-
-
-def _read(proba: Any, y: Any) -> tuple[Matrix, Labels]:
-    rows = check_matrix(proba, "select", "proba")
-    check_rows(numbered(ArrayBlocks(rows)), "select", "proba")
-    return rows, check_labels(y, "select", "y", *rows.shape)
-
-
-def _halves(labels: Labels, rng: np.random.Generator) -> Labels:
-    """Return 0 or 1 for each row, so that both halves have half of each class."""
-    order = rng.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    side = np.empty(len(labels), np.intp)
-    side[order] = np.arange(len(labels)) % 2
-    return side
+    out, made = np.asarray(cal(rows), np.float64), ""
+    if isinstance(prior, str):
+        check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled"))
+        if prior == "auto":
+            prior = "mean" if counts is None else "pooled"
+        if prior == "labels" and smooth:
+            prior, made = np.bincount(labels, minlength=rows.shape[1]) + 0.5, "held-out label counts"
+        elif prior in ("training", "pooled"):
+            if counts is None:
+                fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
+            made = "training counts" if prior == "training" else "training counts and mean held-out output"
+            prior = counts if prior == "training" else pooled_prior(out, counts)
+    source = summarize(out, labels, prior=prior, classes=classes)
+    return replace(source, made=made) if made else source
 
 
 def _simulated(rows: Matrix, labels: Labels, which: int, n: int, rng: np.random.Generator) -> simulate.Sample:
