@@ -7,6 +7,7 @@ other, BLAKE2b-128 of all that. Readers of a later release keep reading every ea
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 from collections.abc import Mapping
@@ -30,8 +31,8 @@ def encode(kind: str, fields: Mapping[str, Any]) -> bytes:
     >>> decode(encode("note", {"n": 3, "x": np.ones(2)}), "note", "example")
     {'n': 3, 'x': array([1., 1.])}
     """
-    arrays = {name: np.asarray(x) for name, x in fields.items() if isinstance(x, np.ndarray)}
-    arrays = {name: np.ascontiguousarray(x, x.dtype.newbyteorder("<")).reshape(x.shape) for name, x in arrays.items()}
+    arrays = {name: x for name, x in fields.items() if isinstance(x, np.ndarray)}
+    arrays = {name: x.astype(x.dtype.newbyteorder("<"), copy=False) for name, x in arrays.items()}
     header = {
         "kind": kind,
         "fields": {name: value for name, value in fields.items() if name not in arrays},
@@ -62,8 +63,7 @@ def decode(data: Any, kind: str, caller: str, *, name: str = "data") -> dict[str
         fail(caller, name, f"hold a {kind!r}", f"a {header['kind']!r}")
     fields, at = dict(header["fields"]), HEAD.size + length
     for key, dtype, shape in header["arrays"]:
-        count = int(np.prod(shape, dtype=np.int64))
-        stored = np.frombuffer(body, dtype, count, at).reshape(shape)
+        stored = np.frombuffer(body, dtype, math.prod(shape), at).reshape(shape)
         fields[key] = stored.astype(stored.dtype.newbyteorder("="))
         at += stored.nbytes
     return fields

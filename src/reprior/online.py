@@ -8,18 +8,20 @@ lets `learn` change it in place.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, fail
+from reprior._check import check_choice, check_flag, check_int, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.em import ascend
 
 Layout = dict[str, tuple[int, ...]]
+Kernel = Callable[..., int]
 
 
 class StreamMethod(Protocol):
@@ -43,6 +45,14 @@ class StreamMethod(Protocol):
     def prior(self, state: Vector) -> Vector: ...
     def variance(self, state: Vector) -> tuple[Vector, str]:
         """Return the variance of each class's share (K,), and a sentence on how far to trust it."""
+        ...
+
+    def bind(self, table: Matrix) -> Kernel:
+        """Return the native kernel as a function of (slots, rows, axes of rows)."""
+        ...
+
+    def bind_top(self, table: Matrix) -> Kernel:
+        """Return the kernel for top-k rows as a function of (slots, indices, values, axes)."""
         ...
 
 
@@ -94,6 +104,11 @@ def views(*arrays: Matrix) -> tuple[Any, ...]:
     return tuple(x.data for x in arrays) if NATIVE else arrays
 
 
+def refuse(*_: Any) -> int:
+    """Stand in for a kernel where there is none."""
+    return reference.REFUSED
+
+
 def learned(code: int) -> None:
     """Raise if a kernel did not learn: checked rows never come to that."""
     if code != reference.DONE:
@@ -114,6 +129,7 @@ class OnlineFmapls:
     name: ClassVar[str] = "online-fmapls"
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
+    DELTAS: ClassVar[tuple[str, ...]] = ("running", "predicted", "observed")  # in the order of the kernels' numbers
     INFLOW: ClassVar[float] = 1e-4  # counts a sample shared by all classes, so that no class is lost for good
 
     source: Source = field(repr=False)
@@ -129,11 +145,11 @@ class OnlineFmapls:
     def __post_init__(self) -> None:
         caller = self.name
         check_choice(self.variant, caller, "variant", ("stable", "paper"))
-        check_choice(self.delta, caller, "delta", ("running", "predicted", "observed"))
+        check_choice(self.delta, caller, "delta", self.DELTAS)
         check_choice(self.update, caller, "update", ("lsf", "ga"))
         check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
         check_number(self.mu, caller, "mu", low=0, open_low=True)
-        object.__setattr__(self, "n_grad", int(check_number(self.n_grad, caller, "n_grad", low=1, whole=True)))
+        object.__setattr__(self, "n_grad", check_int(self.n_grad, caller, "n_grad"))
         for option, value in (("c", self.c), ("memory", self.memory)):
             if value != "auto":
                 check_number(value, caller, option, low=0, open_low=True)
@@ -149,9 +165,8 @@ class OnlineFmapls:
     def options(self) -> Vector:
         k = len(self.source.prior)
         memory = max(1000.0, 100.0 * k) if self.memory == "auto" else float(self.memory)
-        delta = {"running": reference.RUNNING, "predicted": reference.PREDICTED, "observed": reference.OBSERVED}
-        c = 0.0 if self.c == "auto" else float(self.c)
-        return np.array([k, self.variant == "paper", c, self.gamma, delta[self.delta], memory, self.INFLOW])
+        delta, c = self.DELTAS.index(self.delta), 0.0 if self.c == "auto" else float(self.c)
+        return np.array([k, self.variant == "paper", c, self.gamma, delta, memory, self.INFLOW])
 
     @cached_property
     def layout(self) -> Layout:
@@ -184,14 +199,13 @@ class OnlineFmapls:
         else:
             learned(loops.fmapls(state, self.known, self.options, None, np.ascontiguousarray(rows), 2))
 
-    def bind(self, table: Matrix) -> Any:
-        """Return the kernel as a function of (slots, rows, axes of rows), or None where only `learn` will do."""
-        return None if self.update == "ga" else partial(loops.fmapls, *views(table, self.known, self.options))
+    def bind(self, table: Matrix) -> Kernel:
+        native = NATIVE and self.update == "lsf"
+        return partial(loops.fmapls, *views(table, self.known, self.options)) if native else refuse
 
-    def bind_top(self, table: Matrix) -> Any:
-        """Return the kernel as a function of (slots, indices, values, axes), or None where rows must become dense."""
+    def bind_top(self, table: Matrix) -> Kernel:
         lazy = self.update == "lsf" and self.variant == "stable" and self.c == "auto" and self.gamma == 1.0
-        return partial(loops.fmapls_top, *views(table, self.known, self.options)) if lazy else None
+        return partial(loops.fmapls_top, *views(table, self.known, self.options)) if lazy else refuse
 
     def learn_by_gradient(self, state: Vector, rows: Matrix) -> None:
         part = self.parts(state)
@@ -252,8 +266,7 @@ class OnlineEbls:
     drift: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.drift, bool):
-            fail(self.name, "drift", "be True or False", repr(self.drift))
+        check_flag(self.drift, self.name, "drift")
 
     @cached_property
     def known(self) -> Matrix:
@@ -294,9 +307,11 @@ class OnlineEbls:
     def learn(self, state: Vector, rows: Matrix) -> None:
         learned(loops.ebls(state, self.known, self.options, self.bank, None, np.ascontiguousarray(rows), 2))
 
-    def bind(self, table: Matrix) -> Any:
-        """Return the kernel as a function of (slots, rows, axes of rows)."""
-        return partial(loops.ebls, *views(table, self.known, self.options, self.bank))
+    def bind(self, table: Matrix) -> Kernel:
+        return partial(loops.ebls, *views(table, self.known, self.options, self.bank)) if NATIVE else refuse
+
+    def bind_top(self, table: Matrix) -> Kernel:
+        return refuse
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
         part = self.parts(state)

@@ -20,7 +20,7 @@ import numpy as np
 
 from reprior._check import check_flag, check_int, check_number, fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.online import Layout, StreamMethod, unpack
+from reprior.online import Kernel, Layout, StreamMethod, refuse, unpack
 
 MATRICES = ("prior", "classes", "counts", "confusion", "hard_confusion")
 ROWS = (*MATRICES, "heldout")
@@ -122,6 +122,10 @@ def variance(method: Any, state: Vector) -> NoReturn:
     fail("Stream.interval", "method", "know its own uncertainty", repr(method.name), remedy="Use 'online-ebls'")
 
 
+def no_kernel(method: Any, table: Matrix) -> Kernel:
+    return refuse
+
+
 def published(
     name: str, *, parts: Callable[[Any], Parts], share: Callable[[Any, Parts], Vector],
     steps: Callable[[Any], Any] | None = None, needs: tuple[str, ...] = MATRICES, **options: Any,
@@ -136,6 +140,7 @@ def published(
         namespace = {
             "name": name, "predicts_first": True, "needs": needs, "parts": parts, "share": share, "update": update,
             "init": init, "learn": learn, "observe": observe, "prior": prior, "variance": variance,
+            "bind": no_kernel, "bind_top": no_kernel,
             "layout": cached_property(layout), "box": cached_property(black_box),
             "steps": cached_property(steps) if steps else None,
             "held_out": cached_property(held_out), "__post_init__": check_options, "__doc__": update.__doc__,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labels, check_matrix, check_prior, check_rows, fail, holds_names
+from reprior._check import check_labels, check_prior, check_proba, fail, holds_names
 from reprior._types import Source
 from reprior.blocks import ArrayBlocks, numbered
 
@@ -31,32 +31,28 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str]
     >>> summarize([[0.9, 0.1], [0.3, 0.7]], [0, 1]).prior
     array([0.6, 0.4])
     """
-    rows = check_matrix(proba, "summarize", "proba")
-    blocks = ArrayBlocks(rows)
-    check_rows(numbered(blocks), "summarize", "proba")
+    rows = check_proba(proba, "summarize")
     n, k = rows.shape
-    if classes is not None and not isinstance(classes, int) and holds_names(y):
-        y = column_of(y, classes)
-    labels = check_labels(y, "summarize", "y", n, k)
     if classes is not None and (isinstance(classes, int) or len(classes) != k):
         fail("summarize", "classes", f"name all {k} classes", classes if isinstance(classes, int) else len(classes))
+    if classes is not None and holds_names(y):
+        y = column_of(y, classes)
+    labels = check_labels(y, "summarize", "y", n, k)
     soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
-    for first, block in numbered(blocks):
+    for first, block in numbered(ArrayBlocks(rows)):
         true = labels[first : first + len(block)]
         np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
         np.add.at(hard, (block.argmax(axis=1), true), 1.0)
         total += block.sum(axis=0)
     counts = np.bincount(labels, minlength=k).astype(np.float64)
+    value, name, made = prior, "prior", "given by the user"
     if isinstance(prior, str):
         if prior not in ("mean", "labels"):
             fail("summarize", "prior", "be 'mean', 'labels' or class counts", repr(prior))
-        chosen, made = (total, "mean held-out output") if prior == "mean" else (counts, "held-out label counts")
-    else:
-        chosen, made = prior, "given by the user"
-    source_prior = check_prior(chosen, "summarize", "proba" if made.startswith("mean") else "prior")
-    if len(source_prior) != k:
-        fail("summarize", "prior", f"have {k} classes like `proba`", len(source_prior))
+        mean, labelled = (total, "proba", "mean held-out output"), (counts, "prior", "held-out label counts")
+        value, name, made = mean if prior == "mean" else labelled
     return Source(
-        prior=source_prior, confusion=soft / n, hard_confusion=hard / n, counts=counts,
+        prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`"),
+        confusion=soft / n, hard_confusion=hard / n, counts=counts,
         classes=None if classes is None else tuple(map(str, classes)), heldout=(rows, labels), made=made,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -11,12 +11,12 @@ import numpy as np
 
 from reprior._check import as_array, check_choice, check_number, check_pair, check_proba, check_row, check_source, fail
 from reprior._kernels import NATIVE, loops
-from reprior._kernels.reference import DONE, REFUSED, padded
+from reprior._kernels.reference import DONE, padded
 from reprior._types import Interval, Labels, Matrix, Source, Vector
 from reprior.blocks import ArrayBlocks, TopKBlocks, check_top_k, correct
 from reprior.codec import decode, encode, write_atomically
 from reprior.online import ONLINE as OURS
-from reprior.online import StreamMethod, StreamState, learned, state_size
+from reprior.online import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.peers import PEERS
 
 ONLINE: dict[str, type[StreamMethod]] = OURS | PEERS
@@ -37,17 +37,6 @@ def aligned(shape: tuple[int, ...]) -> Vector:
     memory = np.zeros(size + 8)
     first = -memory.ctypes.data % 64 // 8
     return memory[first : first + size].reshape(shape)
-
-
-def refuse(*_: Any) -> int:
-    """Stand in for a kernel where there is none."""
-    return REFUSED
-
-
-def kernel(method: StreamMethod, table: Vector, name: str = "bind") -> Callable[..., int]:
-    """Return the kernel for rows ("bind") or top-k rows ("bind_top"); it refuses everything if there is none."""
-    bind = getattr(method, name, None)
-    return (bind and bind(table)) or refuse
 
 
 def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
@@ -133,8 +122,7 @@ class Stream:
         self._values = aligned((state_size(method.layout),))
         self._values[:] = method.init() if values is None else values
         self._weights = padded(method.source.prior)  # room for the weights of a correction
-        self._kernel = kernel(method, self._values) if NATIVE else refuse
-        self._top = kernel(method, self._values, "bind_top")
+        self._kernel, self._top = method.bind(self._values), method.bind_top(self._values)
 
     @classmethod
     def of(cls, state: StreamState) -> Stream:

@@ -15,19 +15,8 @@ from reprior._kernels.reference import DONE, REFUSED
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.blocks import TopKBlocks
 from reprior.codec import decode, encode
-from reprior.online import StreamState, learned
-from reprior.stream import (
-    Stream,
-    aligned,
-    checked,
-    contiguous,
-    described,
-    is_top_k,
-    kernel,
-    online_method,
-    recovered,
-    refuse,
-)
+from reprior.online import StreamState, learned, refuse
+from reprior.stream import Stream, aligned, checked, contiguous, described, is_top_k, online_method, recovered
 
 
 def plain(key: Any) -> Hashable:
@@ -55,6 +44,7 @@ class StreamTable:
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
         self._fresh = self.method.init()
+        self._table, self._used = np.empty((0, len(self._fresh))), np.zeros(0, np.int64)  # states, and when last used
         self._slots: dict[Hashable, int] = {}
         self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
@@ -62,12 +52,11 @@ class StreamTable:
         self._grow(min(64, self.max_streams))
 
     def _grow(self, rows: int) -> None:
-        old = getattr(self, "_table", np.empty((0, len(self._fresh))))
-        self._table, self._used = aligned((rows, len(self._fresh))), np.resize(getattr(self, "_used", [0]), rows)
+        old = self._table
+        self._table, self._used = aligned((rows, len(self._fresh))), np.resize(self._used, rows)
         self._table[: len(old)] = old
         self._free.extend(range(rows - 1, len(old) - 1, -1))
-        self._kernel = kernel(self.method, self._table) if NATIVE else refuse
-        self._top = kernel(self.method, self._table, "bind_top")
+        self._kernel, self._top = self.method.bind(self._table), self.method.bind_top(self._table)
 
     @property
     def source(self) -> Source:
@@ -99,7 +88,7 @@ class StreamTable:
         if encode("method", described(stream.method)) != encode("method", described(self.method)):
             other = f"{stream.method!r}, or another source"
             fail("StreamTable", "stream", f"be of {self.method!r} and this source", other)
-        (slot,) = self._slots_of([key], "StreamTable")
+        (slot,) = self._claim(*self._find([key], "StreamTable"), "StreamTable")
         self._table[slot] = stream._values
 
     def pop(self, key: Hashable) -> Stream:
@@ -159,9 +148,8 @@ class StreamTable:
             self.on_evict(key, self[key])  # if it raises, this stream and those behind it are still here
             self._remove(key)
 
-    def _slots_of(self, keys: Any, caller: str) -> Labels:
-        """Return the row of each key, making rows for new ones."""
-        names, slots = self._find(keys, caller)
+    def _claim(self, names: list[Hashable], slots: Labels, caller: str) -> Labels:
+        """Return the slots of keys as `_find` found them, with rows made for new ones."""
         if (slots < 0).any():
             new = dict.fromkeys(key for key, slot in zip(names, slots.tolist(), strict=True) if slot < 0)
             self._make_room(len(new), slots[slots >= 0], caller)
@@ -188,7 +176,7 @@ class StreamTable:
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
         if len(slots) != n:
             fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
-        slots = self._slots_of(names or keys, caller)
+        slots = self._claim(names, slots, caller)
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return
@@ -220,7 +208,7 @@ class StreamTable:
     def observe(self, key: Hashable, p: Any, y: int) -> None:
         """Take in the late label `y` of a sample `p` (K,) of a key's stream."""
         row, label = check_pair(p, y, "StreamTable.observe", len(self.source.prior))
-        (slot,) = self._slots_of([key], "StreamTable.observe")
+        (slot,) = self._claim(*self._find([key], "StreamTable.observe"), "StreamTable.observe")
         self.method.observe(self._table[slot], row, label)
 
     def to_bytes(self) -> bytes:
@@ -240,7 +228,7 @@ class StreamTable:
         about = decode(data, "stream-table", caller)
         method = recovered(about, caller)
         table = cls(method.name, method.source, max_streams=about["max_streams"], on_evict=on_evict, **about["options"])
-        slots = table._slots_of(about["keys"], caller)  # this may replace the array by a larger one
+        slots = table._claim(*table._find(about["keys"], caller), caller)  # this may replace the array by a larger one
         table._table[slots] = about["values"]
         return table
 
