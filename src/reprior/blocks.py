@@ -30,7 +30,10 @@ class Blocks(Protocol):
     def n_classes(self) -> int: ...
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        """Return the sum of `fn(block)` over float64 blocks (n, K) that cover each row once; S supports +."""
+        """Return the sum of `fn(block)` over blocks (n, K) that cover each row once; S supports +.
+
+        Rows stored as float32 come as such: `fn` shall accumulate in float64.
+        """
         ...
 
 
@@ -40,6 +43,11 @@ def add_up(parts: Iterator[S]) -> S:
     for part in parts:
         total += part  # type: ignore[operator]  # in place where S can: a K×K sum would be allocated for every block
     return total
+
+
+def as_stored(rows: Matrix) -> Matrix:
+    """Return rows as float32 if they are, which the E-step widens while it reads them, else as float64."""
+    return np.asarray(rows, dtype=np.float32 if rows.dtype == np.float32 else np.float64)
 
 
 def block_rows(n_classes: int) -> int:
@@ -57,14 +65,18 @@ class ArrayBlocks:
     def n_classes(self) -> int:
         return int(self.array.shape[1])
 
-    def __iter__(self) -> Iterator[Matrix]:
+    def stored(self) -> Iterator[Matrix]:
+        """Yield blocks as float32 or float64."""
         rows = block_rows(self.n_classes)
         for start in range(0, len(self.array), rows):
-            # float32 and float16 become float64 here, in cache, so that storage never limits the accuracy
-            yield np.asarray(self.array[start : start + rows], dtype=np.float64)
+            yield as_stored(self.array[start : start + rows])
+
+    def __iter__(self) -> Iterator[Matrix]:
+        # float32 becomes float64 here, in cache, so that storage never limits the accuracy
+        return (np.asarray(block, dtype=np.float64) for block in self.stored())
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return add_up(map(fn, self))
+        return add_up(map(fn, self.stored()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,23 +170,24 @@ class Counts:
     n: int
     squares: Vector | None = None
 
-    def __add__(self, other: Counts) -> Counts:
-        squares = None if self.squares is None or other.squares is None else self.squares + other.squares
-        return Counts(self.counts + other.counts, self.log_likelihood + other.log_likelihood, self.n + other.n, squares)
-
 
 def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares: bool = False) -> Counts:
     """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
     k, aligned = len(weights), padded(weights)[0]
+    shape = 2 if squares else 1, len(aligned)
 
-    def of_block(block: Matrix) -> Counts:
-        sums = np.zeros((2 if squares else 1, len(aligned)))
+    def of_block(block: Matrix) -> Vector:
+        out = np.zeros(2 + shape[0] * shape[1])
+        sums = out[2:].reshape(shape)
         value = loops.e_step(block, aligned, sums, likelihood)
         if value == REFUSED:  # rows that are not contiguous: BLAS can read those
             value = reference.e_step(block, aligned, sums, likelihood)
-        return Counts(weights * sums[0, :k], value, len(block), weights**2 * sums[1, :k] if squares else None)
+        out[0], out[1] = value, len(block)
+        return out
 
-    return target.map_sum(of_block)
+    total = target.map_sum(of_block)
+    sums = total[2:].reshape(shape)[:, :k]
+    return Counts(weights * sums[0], float(total[0]), int(total[1]), weights**2 * sums[1] if squares else None)
 
 
 @dataclass(frozen=True, slots=True)

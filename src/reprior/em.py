@@ -76,14 +76,9 @@ def extrapolate(a: Vector, b: Vector, c: Vector, mass: Vector, reach: float) -> 
 def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: Status) -> PriorEstimate:
     """Return the estimate with its likelihood, which costs one more pass."""
     weights = prior / source.prior
-    with np.errstate(divide="ignore"):
-        last = e_step(target, weights, likelihood=True) if weights.all() else likelihood_with_zeros(target, weights)
+    with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
+        last = e_step(target, weights, likelihood=True)
     return PriorEstimate(prior, weights, status, n_iter, last.n, last.log_likelihood, source, target)
-
-
-def likelihood_with_zeros(target: Blocks, weights: Vector) -> Counts:
-    """Return the likelihood where some classes are ruled out: −inf if a row has no other."""
-    return target.map_sum(lambda block: Counts(weights, float(np.log(block @ weights).sum()), len(block)))
 
 
 def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:

@@ -26,7 +26,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, B
     k = len(source.prior)
 
     def of_block(block: Matrix) -> Vector:
-        total = np.bincount(block.argmax(axis=1), minlength=k) if hard else block.sum(axis=0)
+        total = np.bincount(block.argmax(axis=1), minlength=k) if hard else block.sum(axis=0, dtype=np.float64)
         return np.append(total, len(block)).astype(np.float64)
 
     sums = target.map_sum(of_block)

@@ -24,6 +24,19 @@ def test_sums_and_likelihood(k: int, n: int) -> None:
     np.testing.assert_allclose(values, np.log(rows @ w).sum(), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize("k", [2, 7, 8, 9, 100, 600])
+@pytest.mark.parametrize("n", [1, 3, 4, 130])
+def test_float32_rows_are_widened_exactly(k: int, n: int) -> None:
+    rng = np.random.default_rng(k * n)
+    rows, w = rng.dirichlet(np.full(k, 0.5), n).astype(np.float32), reference.padded(rng.random(k) + 0.1)[0]
+    for loops in (native, reference):
+        found, sums = [], [np.zeros((2, len(w))) for _ in range(2)]
+        for array, out in zip((rows, rows.astype(np.float64)), sums, strict=True):
+            found.append(loops.e_step(array, w, out, 1))
+        assert found[0] == found[1]
+        np.testing.assert_array_equal(sums[0][:, :k], sums[1][:, :k])
+
+
 def test_far_likelihoods_do_not_overflow() -> None:
     rows = np.tile([1.0, 0.0], (1000, 1))
     for scale in (1e-200, 1e200):

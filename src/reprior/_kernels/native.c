@@ -18,12 +18,16 @@
 
 typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t v8i __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
 #define LOAD(p) (*(const v8 *)(p))
 #define STORE(p, x) (*(v8 *)(p) = (x))
+#define WIDENED(p) __builtin_convertvector(*(const f8 *)(p), v8)
+#define EIGHT(row, i, single) ((single) ? WIDENED((row) + 4 * (i)) : LOAD((row) + 8 * (i))) /* of a row, from i on */
 #define SPLAT(x) ((v8){0} + (x))
 #define SELECT(mask, x, y) ((v8)(((v8i)(x) & (mask)) | ((v8i)(y) & ~(mask))))
 
 enum { DONE = -1, REFUSED = -2 };
+enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
 enum { N, STRENGTH, A, B, LAST, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01;
@@ -35,7 +39,7 @@ typedef struct {
     Py_ssize_t k, width, n;
     const double *inverse, *valid; /* 1/ε; ones, and zeros behind */
     const char *rows;
-    int single; /* rows are float32 */
+    int single; /* rows are float32, widened as they are read */
     const double *options, *bank;
     Py_ssize_t filters;
     double *scratch; /* first `width` numbers for a row, then the kernel's */
@@ -44,6 +48,13 @@ typedef struct {
     double *log_states;
     Py_ssize_t logged;
 } Job;
+
+/* A row, or a copy of it in `room` where whole blocks of eight would reach behind the array. */
+INLINE const char *row_at(const Job *job, Py_ssize_t row, double *room, int single) {
+    const Py_ssize_t size = single ? 4 : 8;
+    const char *p = job->rows + row * job->k * size;
+    return row * job->k + job->width > job->n * job->k ? memcpy(room, p, (size_t)(job->k * size)) : p;
+}
 
 INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
 
@@ -63,18 +74,12 @@ INLINE double largest(const double *x, Py_ssize_t width) {
  * probability vector. */
 INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, double *out, double *z) {
     const Py_ssize_t k = job->k, whole = k / 8 * 8;
-    const double *p = (const double *)job->rows + row * k;
-    if (job->single) {
-        const float *from = (const float *)job->rows + row * k;
-        p = job->scratch;
-        for (Py_ssize_t i = 0; i < k; i++) job->scratch[i] = from[i];
-    } else if (row * k + job->width > job->n * k) { /* the last block would reach behind the array */
-        p = memcpy(job->scratch, p, (size_t)k * sizeof(double));
-    }
+    const int single = job->single;
+    const char *p = row_at(job, row, job->scratch, single);
     v8 sum = {0}, joint = {0};
     v8i signs = {0};
     for (Py_ssize_t i = 0; i < job->width; i += 8) {
-        v8 x = LOAD(p + i);
+        v8 x = EIGHT(p, i, single);
         if (i == whole) x = (v8)((v8i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
         sum += x;
         signs |= (v8i)x;
@@ -89,7 +94,7 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
     for (int lane = 0; lane < 8; lane++) sign |= signs[lane];
     int bad = 0;
     if (sign < 0) /* rare: a negative number, or a zero with a sign, which is none */
-        for (Py_ssize_t i = 0; i < k; i++) bad |= p[i] < 0.0;
+        for (Py_ssize_t i = 0; i < k; i++) bad |= (single ? ((const float *)p)[i] : ((const double *)p)[i]) < 0.0;
     const double mass = total(sum);
     return !bad && fabs(mass - 1.0) <= TOLERANCE ? mass : NAN;
 }
@@ -313,23 +318,26 @@ static Py_ssize_t fmapls_top_rows(Job *job, const int64_t *index, const double *
 
 /* out = P w / Σ P w, in the type of the rows (eq. 8); `inverse` holds w. */
 WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
-    const Py_ssize_t k = job->k;
+    const Py_ssize_t k = job->k, size = job->single ? 4 : 8;
     double *joint = job->scratch + job->width, z;
-    for (Py_ssize_t row = 0; row < job->n; row++) {
+    for (Py_ssize_t row = 0; row < job->n; row++, out += size * k) {
+        for (Py_ssize_t i = 0; i < size * k; i += 64) __builtin_prefetch(job->rows + row * size * k + AHEAD + i, 0, 2);
         if (isnan(likelihood(job, row, NULL, joint, &z))) return row;
         if (!(z > 0.0)) return REFUSED;
         const double scale = 1.0 / z;
-        if (job->single)
-            for (Py_ssize_t i = 0; i < k; i++) ((float *)out)[row * k + i] = (float)(joint[i] * scale);
-        else
-            for (Py_ssize_t i = 0; i < k; i++) ((double *)out)[row * k + i] = joint[i] * scale;
+        Py_ssize_t i = 0;
+        if (job->single) {
+            for (; i < k / 8 * 8; i += 8) *(f8 *)(out + 4 * i) = __builtin_convertvector(LOAD(joint + i) * scale, f8);
+            for (; i < k; i++) ((float *)out)[i] = (float)(joint[i] * scale);
+        } else
+            for (; i < k; i++) ((double *)out)[i] = joint[i] * scale;
     }
     return DONE;
 }
 
 /* ---- Python's side ---- */
 
-enum { AHEAD = 1024, MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
+enum { MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
 
 typedef struct {
     Py_buffer held[MOST];
@@ -504,23 +512,21 @@ static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t cou
 
 /* `many` rows at a time: s = p·w, then add p/s to `sums` and, if asked, (p/s)² behind it. Return Σ log s or 0.
  * Rows reach into the next one, where `w` is zero and `sums` is not read. */
-INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, const int many) {
+INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, const int many, const int single) {
     const Py_ssize_t k = job->k, width = job->width;
-    const double *w = job->inverse, *p = (const double *)job->rows, *r[4];
-    double *last = job->scratch, sum = 0.0, product = 1.0, inverse[4];
+    const double *w = job->inverse;
+    const char *r[4];
+    double *none = job->scratch, sum = 0.0, product = 1.0, inverse[4];
     for (Py_ssize_t row = 0; row < job->n; row += many) {
-        for (int j = 0; j < many; j++) {
-            r[j] = p + (row + j) * k;
-            if (row + j >= job->n) r[j] = last; /* no such row: zeros */
-            else if ((row + j) * k + width > job->n * k) r[j] = memcpy(last + (j + 1) * width, r[j], (size_t)k * 8);
-        }
+        for (int j = 0; j < many; j++) /* no such row: zeros */
+            r[j] = row + j < job->n ? row_at(job, row + j, none + (j + 1) * width, single) : (const char *)none;
         v8 s[4] = {{0}};
-        const double *ahead = r[0] + many * k + AHEAD; /* hardware does not fetch across pages */
+        const char *ahead = r[0] + AHEAD;
         for (Py_ssize_t i = 0; i < width; i += 8) {
             const v8 x = LOAD(w + i);
             for (int j = 0; j < many; j++) {
-                __builtin_prefetch(ahead + j * k + i, 0, 2);
-                s[j] += LOAD(r[j] + i) * x;
+                if (!single || i % 16 == 0) __builtin_prefetch(ahead + ((many + j) * k + i) * (single ? 4 : 8), 0, 2);
+                s[j] += EIGHT(r[j], i, single) * x;
             }
         }
         for (int j = 0; j < many; j++) {
@@ -532,7 +538,7 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
         for (Py_ssize_t i = 0; i < width; i += 8) {
             v8 x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
             for (int j = 0; j < many; j++) {
-                const v8 g = LOAD(r[j] + i) * inverse[j];
+                const v8 g = EIGHT(r[j], i, single) * inverse[j];
                 x += g;
                 if (squares) y += g * g;
             }
@@ -544,7 +550,9 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
 }
 
 WIDEST static double e_step_rows(const Job *job, double *sums, int squares, int logs) {
-    return job->k > 512 ? e_step_by(job, sums, squares, logs, 2) : e_step_by(job, sums, squares, logs, 4); /* in L1 */
+    const int wide = job->k > 512; /* four such rows are more than L1 holds */
+    if (job->single) return wide ? e_step_by(job, sums, squares, logs, 2, 1) : e_step_by(job, sums, squares, logs, 4, 1);
+    return wide ? e_step_by(job, sums, squares, logs, 2, 0) : e_step_by(job, sums, squares, logs, 4, 0);
 }
 
 static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -552,7 +560,7 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 4) return PyErr_Format(PyExc_TypeError, "e_step takes 4 arguments");
-    Py_buffer *rows = take(&buffers, args[0], "d", 0), *w = rows ? take(&buffers, args[1], "d", 0) : NULL;
+    Py_buffer *rows = take(&buffers, args[0], "df", 0), *w = rows ? take(&buffers, args[1], "d", 0) : NULL;
     Py_buffer *sums = w ? take(&buffers, args[2], "d", 1) : NULL;
     const long logs = PyLong_AsLong(args[3]);
     double *scratch = NULL, value = 0.0;
@@ -560,7 +568,7 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
                      w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] && sums->shape[0] <= 2;
     if (fits && (scratch = calloc((size_t)(5 * w->shape[0]), sizeof(double)))) {
         job.rows = rows->buf, job.n = rows->shape[0], job.k = rows->shape[1], job.width = w->shape[0];
-        job.inverse = w->buf, job.scratch = scratch;
+        job.inverse = w->buf, job.scratch = scratch, job.single = rows->format[0] == 'f';
         PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
         value = e_step_rows(&job, sums->buf, sums->shape[0] == 2, (int)logs);
         if (thread) PyEval_RestoreThread(thread);

@@ -15,7 +15,7 @@ def e_step(block: Array, weights: Array, sums: Array, logs: int) -> float:
 
     `weights` (width,) has zeros behind; without `logs` the answer is 0. Times w these are Σ r and Σ r² of eq. 8.
     """
-    k = block.shape[1]
+    block, k = np.asarray(block, np.float64), block.shape[1]
     scale = block @ weights[:k]
     inverse = 1.0 / scale
     sums[0, :k] += block.T @ inverse

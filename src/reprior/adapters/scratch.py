@@ -17,7 +17,7 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
 from reprior.adapters.files import Part, Table, left_aside
-from reprior.blocks import ArrayBlocks, Blocks, add_up, block_rows
+from reprior.blocks import ArrayBlocks, Blocks, add_up, as_stored, block_rows
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ SEGMENT = 32  # blocks summed by one thread at a time; fixed, so that the number
 
 
 class Segment(NamedTuple):
-    """So many rows, and what yields them as float64 blocks."""
+    """So many rows, and what yields them in blocks."""
 
     rows: int
     blocks: Callable[[], Iterator[Matrix]]
@@ -33,7 +33,7 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class FileBlocks:
-    """The rows of files as float64 blocks; the first pass checks them and keeps what it decoded.
+    """The rows of files in blocks; the first pass checks them and keeps what it decoded.
 
     Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
     as far as there is room; where the disk is full each pass decodes anew. Reading runs one step ahead of `fn`, and
@@ -135,7 +135,7 @@ def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
     size = SEGMENT * block_rows(rows.shape[1])
     for start in range(0, len(rows), size):
         some = ArrayBlocks(rows[start : start + size])
-        yield start, Segment(len(some.array), partial(iter, some))
+        yield start, Segment(len(some.array), some.stored)
 
 
 def read_blocks(handle: int, first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
@@ -146,7 +146,7 @@ def read_blocks(handle: int, first: int, rows: int, n_classes: int, dtype: Any) 
         some = buffer[: first + rows - start]
         if os.preadv(handle, [some.data], start * n_classes * buffer.itemsize) != some.nbytes:
             raise EOFError("the scratch file was cut short")
-        yield np.asarray(some, dtype=np.float64)
+        yield as_stored(some)
 
 
 def ahead(fn: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:
@@ -203,4 +203,4 @@ class CalibratedBlocks:
         return self.raw.n_classes
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return self.raw.map_sum(lambda block: fn(self.calibrator(block)))
+        return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))

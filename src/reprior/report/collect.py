@@ -46,7 +46,7 @@ def predictions(target: Blocks, weights: Vector) -> Predictions:
         before, after = block.argmax(axis=1), scaled.argmax(axis=1)
         return Predictions(
             np.bincount(before, minlength=k), np.bincount(after, minlength=k), int((before != after).sum()),
-            float(block.max(axis=1).sum()), float(scaled.max(axis=1).sum()),
+            float(block.max(axis=1).sum(dtype=np.float64)), float(scaled.max(axis=1).sum()),
         )  # fmt: skip
 
     return target.map_sum(of_block)
