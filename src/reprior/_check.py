@@ -129,6 +129,15 @@ def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None 
     return array
 
 
+def check_logits(x: Any, caller: str, n_classes: int | None = None) -> Matrix:
+    """Return `x` as an (n, K) array of finite numbers."""
+    array = check_matrix(x, caller, "logits", n_classes)
+    bad = ~np.isfinite(array)
+    first = array[np.arange(len(array)), bad.argmax(axis=1)]
+    refuse_where(bad.any(axis=1), caller, "logits", "contain only finite numbers", first)
+    return array
+
+
 def check_labelled(proba: Any, y: Any, caller: str) -> tuple[Matrix, Labels]:
     """Return probabilities (n, K) and the labels of their rows (n,)."""
     rows = check_proba(proba, caller)

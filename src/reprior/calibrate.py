@@ -13,19 +13,10 @@ from typing import Any
 import numpy as np
 
 from reprior import codec
-from reprior._check import (
-    as_rng,
-    check_choice,
-    check_labels,
-    check_matrix,
-    check_number,
-    check_prior,
-    check_proba,
-    fail,
-    refuse_where,
-)
+from reprior._check import check_choice, check_labels, check_logits, check_number, check_prior, check_proba, fail
 from reprior._types import Labels, Matrix, Vector
 from reprior.blocks import ArrayBlocks, numbered
+from reprior.simulate import Rng, folds
 
 KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
 ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs": "no-bias-vector", "vs": "vector"}
@@ -130,7 +121,7 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
 
 def fit(
     proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
-    kinds: Sequence[str] = KINDS, rng: int | np.random.Generator | None = 0,
+    kinds: Sequence[str] = KINDS, rng: Rng = 0,
 ) -> Calibrator:  # fmt: skip
     """Return a calibrator of the `kind` asked for (see `KINDS` and `ALIASES`), fitted to held-out rows.
 
@@ -149,17 +140,8 @@ def fit(
     return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty))
 
 
-def folds(labels: Labels, n: int, rng: int | np.random.Generator | None) -> Labels:
-    """Return the fold, below `n`, of each row (n,): drawn at random, with an equal share of each class."""
-    order = as_rng(rng).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    fold = np.empty(len(labels), np.intp)
-    fold[order] = np.arange(len(labels)) % n  # neighbours in `order` share a class
-    return fold
-
-
 def _held_out(
-    x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: int | np.random.Generator | None
+    x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng
 ) -> dict[str, Vector]:
     """Return each row's log-likelihood (n,) under a calibrator of each kind that was fitted to other rows."""
     if len(labels) < 2 * FOLDS:
@@ -255,13 +237,7 @@ def _read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) ->
     if (proba is None) == (logits is None):
         given = "neither" if logits is None else "both"
         fail(caller, "proba", "be given, or `logits` by name, and not both", given)
-    if logits is None:
-        return check_proba(proba, caller, "proba", n_classes)
-    array = check_matrix(logits, caller, "logits", n_classes)
-    bad = ~np.isfinite(array)
-    first = array[np.arange(len(array)), bad.argmax(axis=1)]
-    refuse_where(bad.any(axis=1), caller, "logits", "contain only finite numbers", first)
-    return array
+    return check_logits(logits, caller, n_classes) if proba is None else check_proba(proba, caller, "proba", n_classes)
 
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:

@@ -28,7 +28,9 @@ class StreamMethod(Protocol):
     """Every online method: a frozen dataclass whose first field is `source`, the others its options.
 
     Its functions trust their input; `rows` (n, K) are float64 probability vectors. `layout` names the parts of the
-    state in order and starts with ``"n": ()``. `learn` and `observe` change the state in place.
+    state in order and starts with ``"n": ()``. `learn` and `observe` change the state in place. `variance` is that of
+    each class's share (K,), with a sentence on how far to trust it. `bind` gives the native kernel as a function of
+    (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or `refuse`.
     """
 
     name: ClassVar[str]
@@ -43,17 +45,9 @@ class StreamMethod(Protocol):
     def learn(self, state: Vector, rows: Matrix) -> None: ...
     def observe(self, state: Vector, row: Vector, y: int) -> None: ...
     def prior(self, state: Vector) -> Vector: ...
-    def variance(self, state: Vector) -> tuple[Vector, str]:
-        """Return the variance of each class's share (K,), and a sentence on how far to trust it."""
-        ...
-
-    def bind(self, table: Matrix) -> Kernel:
-        """Return the native kernel as a function of (slots, rows, axes of rows)."""
-        ...
-
-    def bind_top(self, table: Matrix) -> Kernel:
-        """Return the kernel for top-k rows as a function of (slots, indices, values, axes)."""
-        ...
+    def variance(self, state: Vector) -> tuple[Vector, str]: ...
+    def bind(self, table: Matrix) -> Kernel: ...
+    def bind_top(self, table: Matrix) -> Kernel: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def select(
     setups = [(m, s) for m in methods for s in (strengths if m == "ebls" else [0.0])]
     usual = pipeline(rows, labels, counts=counts)
     losses: dict[tuple[str, str, str, float], list[float]] = {}
-    side = calibrate.folds(labels, 2, rng)
+    side = simulate.folds(labels, 2, rng)
     for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)

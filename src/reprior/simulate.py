@@ -73,6 +73,15 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
     return np.asarray(prior / prior.sum())
 
 
+def folds(labels: Labels, n: int, rng: Rng) -> Labels:
+    """Return the fold, below `n`, of each row (n,): drawn at random, with an equal share of each class."""
+    order = as_rng(rng).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    fold = np.empty(len(labels), np.intp)
+    fold[order] = np.arange(len(labels)) % n  # neighbours in `order` share a class
+    return fold
+
+
 class Sample(NamedTuple):
     """Rows drawn from a pool: `proba` (n, K), `y` (n,), their prior (K,), which `rows` of the pool (n,) they are, and
     `reused`, the classes that had too few rows, so that some occur more than once."""
