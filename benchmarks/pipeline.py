@@ -10,6 +10,7 @@ average. Makes the decision table of docs/which-method.md.
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from _record import markdown, progress, store  # isort: split
@@ -54,6 +55,10 @@ def contenders(o: Outputs, labels: str, selecting: bool) -> dict[str, Estimator]
         "default": pipeline(held, y, counts=o.counts),
         "default, no counts": pipeline(held, y),
     }
+    usual = pipes["default"]
+    pipes["default, plain temperature"] = pipeline(held, y, counts=o.counts, calibration="temperature")
+    for factor in (0, 0.3, 2, 4) if "misfit" in usual.options else ():
+        pipes[f"default, misfit × {factor:g}"] = replace(usual, options={"misfit": factor * usual.options["misfit"]})
     if selecting and labels == "enough":
         pipes["selected"] = select(held, y, counts=o.counts, n=1000, trials=4)
     for m in ("mapls", "ebls"):
