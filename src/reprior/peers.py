@@ -11,8 +11,8 @@ parts of a state by one estimate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, make_dataclass
+from collections.abc import Callable
+from dataclasses import field, fields, make_dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -27,27 +27,11 @@ ROWS = (*MATRICES, "heldout")
 Parts = dict[str, Vector]
 
 
-@dataclass(frozen=True)
-class BlackBox:
-    """How rows become estimates: `forward` (K, K) is the mean output of each class, `inverse` takes it back."""
+class BlackBox(NamedTuple):
+    """How outputs become estimates: `forward` (K, K) is the mean output of each class, `inverse` takes it back."""
 
     forward: Matrix
     inverse: Matrix
-    hard: bool
-    batch: int
-
-    def output(self, row: Vector) -> Vector:
-        return np.eye(1, len(row), int(row.argmax()))[0] if self.hard else row
-
-    def estimates(self, n: Vector, pending: Vector, rows: Matrix) -> Iterator[Vector]:
-        """Add rows to `pending`, and yield an estimate (K,) whenever a batch is full; shares may be negative."""
-        for row in rows:
-            pending += self.output(row)
-            n += 1.0
-            if n % self.batch == 0:
-                estimate = self.inverse @ (pending / self.batch)
-                pending[:] = 0.0
-                yield estimate
 
 
 def black_box(method: Any) -> BlackBox:
@@ -59,7 +43,7 @@ def black_box(method: Any) -> BlackBox:
     seen = source.counts > 0  # a class with no held-out row is taken to be predicted without error
     forward = np.where(seen, matrix / np.where(seen, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
     ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart
-    return BlackBox(forward, np.linalg.solve(forward.T @ forward + ridge, forward.T), method.hard, method.batch)
+    return BlackBox(forward, np.linalg.solve(forward.T @ forward + ridge, forward.T))
 
 
 class HeldOut(NamedTuple):
@@ -101,16 +85,27 @@ def init(method: Any) -> Vector:
     return np.concatenate([np.zeros(1 + len(method.source.prior)), *map(np.ravel, method.parts().values())])
 
 
+def output(method: Any, row: Vector) -> Vector:
+    return np.eye(1, len(row), int(row.argmax()))[0] if method.hard else row
+
+
 def learn(method: Any, state: Vector, rows: Matrix) -> None:
+    """Add up outputs, and update by their estimate, whose shares may be negative, whenever a batch is full."""
     part = unpack(method.layout, state)
-    for estimate in method.box.estimates(part["n"], part["pending"], rows):
-        method.update(part, estimate)
+    n, pending = part["n"], part["pending"]
+    for row in rows:
+        pending += output(method, row)
+        n += 1.0
+        if n % method.batch == 0:
+            estimate = method.box.inverse @ (pending / method.batch)
+            pending[:] = 0.0
+            method.update(part, estimate)
 
 
 def observe(method: Any, state: Vector, row: Vector, y: int) -> None:
     """Let the mean output of class `y` take the place of the sample's own in the next estimate."""
     pending = unpack(method.layout, state)["pending"]
-    pending += method.box.forward[:, y] - method.box.output(row)
+    pending += method.box.forward[:, y] - output(method, row)
 
 
 def prior(method: Any, state: Vector) -> Vector:
