@@ -6,15 +6,20 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-LEFT, RIGHT, ROW = 190, 90, 22
+LEFT, RIGHT, ROW = 196, 104, 22
 
 
 def percent(share: float) -> str:
     """Return a share as text with sensible digits."""
     value = 100 * share
-    return (
-        f"{value:.0f} %" if value >= 99.95 else f"{value:.1f} %" if value >= 1 else f"{value:.2g} %" if value else "0"
-    )
+    digits = ".0f" if value >= 99.95 else ".1f" if value >= 1 else ".2f" if value >= 0.1 else ".2g"
+    return f"{value:{digits}}\u00a0%" if value else "0"
+
+
+def times(ratio: float) -> str:
+    """Return by how much a share has changed."""
+    digits = ".0f" if ratio >= 99.5 else ".1f" if ratio >= 9.95 else ".2f" if ratio >= 0.095 else ".1g"
+    return f"×\u00a0{ratio:{digits}}"
 
 
 def ticks(top: float) -> list[float]:
@@ -24,8 +29,9 @@ def ticks(top: float) -> list[float]:
     return [i * step for i in range(int(top / step + 1e-9) + 1)]
 
 
-def clip(name: str, size: int = 26) -> str:
-    return escape(name if len(name) <= size else name[: size - 1] + "…")
+def clip(name: str, size: int = 24) -> str:
+    """Return a name that fits beside a chart: long ones differ at their end as often as at their beginning."""
+    return escape(name if len(name) <= size else f"{name[: size // 2]}…{name[-(size // 2 - 1) :]}")
 
 
 def shift_chart(
@@ -51,8 +57,8 @@ def shift_chart(
         out.append(f'<line class="move" x1="{x(a)}" x2="{x(b)}" y1="{y}" y2="{y}"/>')
         out.append(f'<circle class="source" cx="{x(a)}" cy="{y}" r="4"/>')
         out.append(f'<circle class="target" cx="{x(b)}" cy="{y}" r="5"/>')
-        ratio = f"× {b / a:.2f}" if b < 99.5 * a else f"× {b / a:.0f}"
-        out.append(f'<text class="value" x="{width - 4}" y="{y + 4}">{percent(b)}  {ratio}</text>')
+        out.append(f'<text class="value" x="{width - 58}" y="{y + 4}">{percent(b)}</text>')
+        out.append(f'<text class="value" x="{width - 4}" y="{y + 4}">{times(b / a)}</text>')
     return "\n".join([*out, "</svg>"])
 
 
@@ -76,12 +82,13 @@ def cloud_chart(source: Sequence[float], target: Sequence[float], names: Sequenc
     low = min(share for share in (*source, *target) if share > 0)
     low, high = max(low, 1e-7), max(*source, *target)
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    pad, span = 64, size - 84
+    pad, span = 80, size - 100
+    height = span + 52
 
     def at(share: float) -> float:
         return span * (math.log10(max(share, 10.0**first)) - first) / max(1, last - first)
 
-    out = [f'<svg viewBox="0 0 {size} {size}" class="cloud" role="img" aria-label="Source against target share">']
+    out = [f'<svg viewBox="0 0 {size} {height}" class="cloud" role="img" aria-label="Source against target share">']
     for power in range(first, last + 1):
         place = at(10.0**power)
         text = f"{100 * 10.0**power:g} %"
@@ -95,5 +102,7 @@ def cloud_chart(source: Sequence[float], target: Sequence[float], names: Sequenc
     for a, b, name in zip(source, target, names, strict=True):
         out.append(f'<circle class="dot" cx="{pad + at(a):.1f}" cy="{8 + span - at(b):.1f}" r="3">'
                    f"<title>{escape(name)}: {percent(a)} → {percent(b)}</title></circle>")  # fmt: skip
-    out.append(f'<text class="tick" x="{pad + span / 2}" y="{size - 4}">source share</text></svg>')
+    middle = 8 + span / 2
+    out.append(f'<text class="tick" x="{pad + span / 2}" y="{height - 4}">training share</text>')
+    out.append(f'<text class="tick" transform="translate(12 {middle}) rotate(-90)">estimated share</text></svg>')
     return "\n".join(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from reprior.report.charts import cloud_chart, pair_chart, percent, shift_chart
+from reprior.report.charts import cloud_chart, pair_chart, percent, shift_chart, times
 
 MOVERS = 20  # classes in the charts; the table has all
 
@@ -28,11 +28,12 @@ svg{width:100%;height:auto;font:12px system-ui,sans-serif}svg.cloud{max-width:44
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;white-space:normal}th{position:sticky;top:0;background:#fff}
+td.wide,.left td{white-space:normal;overflow-wrap:anywhere}.left td{text-align:left}figure{margin:0}
 #all th{cursor:pointer}.tall{max-height:560px;overflow:auto}
 input{font:inherit;padding:.35rem .6rem;border:1px solid var(--line);border-radius:6px;width:16rem;margin-bottom:.6rem}
 @media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}body{margin:0;max-width:none;font-size:11px}
-input{display:none}.tall{max-height:none;overflow:visible}svg,tr,.card{break-inside:avoid}h2{break-after:avoid;margin-top:1.2rem}
-th{position:static}svg.cloud{max-width:300px}}
+input,.hint{display:none}.tall{max-height:none;overflow:visible}svg,tr,.card,.whole{break-inside:avoid}h2{break-after:avoid;margin-top:1.2rem}
+th{position:static}.lead{font-size:1.05rem}.soft{font-size:.95rem}td,th{padding:.15rem .5rem}svg.cloud{max-width:300px}}
 """
 
 SCRIPT = """
@@ -52,11 +53,11 @@ def page(report: dict[str, Any]) -> str:
     parts = [
         f"<header><h1>{escape(report['made']['title'])}</h1>{lead(report, order)}{cards(report)}</header>",
         section("The shift at a glance", glance(report, top)),
-        section("What to make of it", diagnosis(report)),
-        section("Predictions before and after", before_after(report)),
-        section("Do other methods agree?", agreement(report)),
+        section("What to make of it", diagnosis(report), whole=True),
+        section("Predictions before and after", before_after(report), whole=True),
+        section("Do other methods agree?", agreement(report), whole=True),
         section("All classes", everything(report, order)),
-        section("How this was made", made(report)),
+        section("How this was made", made(report), whole=True),
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -67,8 +68,9 @@ def page(report: dict[str, Any]) -> str:
     )
 
 
-def section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>\n{body}</section>"
+def section(title: str, body: str, *, whole: bool = False) -> str:
+    """Return a section; a `whole` one is not split over pages in print."""
+    return f'<section class="{"whole" * whole}"><h2>{escape(title)}</h2>\n{body}</section>'
 
 
 def lead(report: dict[str, Any], order: list[int]) -> str:
@@ -80,7 +82,7 @@ def lead(report: dict[str, Any], order: list[int]) -> str:
         lo <= s <= hi for lo, s, hi in zip(report["lower"], report["source_prior"], report["upper"], strict=True)
     )
     moved = len(order) - inside
-    tail = (f"{moved} of {len(order)} classes moved beyond their {100 * report['level']:g} % interval."
+    tail = (f"{moved} of {len(order)} classes moved beyond their {100 * report['level']:g}\u00a0% interval."
             if moved else "No class moved beyond its interval: this may well be no shift at all.")  # fmt: skip
     return (
         f'<p class="lead">Against the training mix, {percent(report["distance"])} of these {report["n"]:,.0f} rows '
@@ -106,7 +108,7 @@ def key(*entries: tuple[str, str]) -> str:
 
 def glance(report: dict[str, Any], top: list[int]) -> str:
     k = len(report["prior"])
-    band = f"{100 * report['level']:g} % interval" + (
+    band = f"{100 * report['level']:g}\u00a0% interval" + (
         f" · the {len(top)} largest movers of {k:,}" if k > MOVERS else ""
     )
     legend = key(("border:2px solid #555", "training share"), ("background:var(--blue)", "estimated share"),
@@ -119,7 +121,8 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
     if k <= MOVERS or flat:
         return legend + chart + note
     cloud = cloud_chart(report["source_prior"], report["prior"], report["classes"])
-    return f'{legend}{chart}{note}<p class="soft">Every class as a dot; on the line nothing has changed.</p>{cloud}'
+    caption = '<figcaption class="soft">Every class as a dot; on the line nothing has changed.</figcaption>'
+    return f'{legend}{chart}{note}<figure class="whole">{caption}{cloud}</figure>'
 
 
 def diagnosis(report: dict[str, Any]) -> str:
@@ -148,9 +151,11 @@ def agreement(report: dict[str, Any]) -> str:
             continue
         far = sorted(range(len(row["prior"])), key=lambda j: -abs(row["prior"][j] - report["prior"][j]))[0]
         distance = percent(row["distance"]) if row["distance"] else "—"
+        same = abs(row["prior"][far] - report["prior"][far]) < 1e-9
+        most = "—" if same else f"{escape(report['classes'][far])}: {percent(row['prior'][far])}"
         rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{row['log_likelihood']:.4f}</td>"
-                    f"<td>{escape(report['classes'][far])}: {percent(row['prior'][far])}</td></tr>")  # fmt: skip
-    heads = ("method", "difference of its class mix from that of ebls", "log-likelihood a row", "differs most on")
+                    f'<td class="wide">{most}</td></tr>')  # fmt: skip
+    heads = ("method", "differs from ebls by", "log-likelihood a row", "furthest from this report on")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
@@ -161,9 +166,10 @@ def everything(report: dict[str, Any], order: list[int]) -> str:
         a, b, lo, hi = (report[name][j] for name in ("source_prior", "prior", "lower", "upper"))
         rows.append(f'<tr><td>{escape(report["classes"][j])}</td><td data-v="{a:.6g}">{percent(a)}</td>'
                     f'<td data-v="{b:.6g}">{percent(b)}</td><td data-v="{lo:.6g}">{percent(lo)} … {percent(hi)}</td>'
-                    f'<td data-v="{b / a:.6g}">× {b / a:.2f}</td></tr>')  # fmt: skip
+                    f'<td data-v="{b / a:.6g}">{times(b / a)}</td></tr>')  # fmt: skip
     head = "<tr><th>class</th><th>training</th><th>estimated</th><th>interval</th><th>change</th></tr>"
     search = '<input id="q" placeholder="Find a class" aria-label="Find a class">'
+    search += f' <span class="soft hint">{len(order):,} classes; a click on a heading sorts them</span>'
     return (
         f'{search}<div class="tall"><table id="all"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
     )
@@ -172,4 +178,4 @@ def everything(report: dict[str, Any], order: list[int]) -> str:
 def made(report: dict[str, Any]) -> str:
     rows = "".join(f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
                    for name, value in report["made"].items() if name != "title")  # fmt: skip
-    return f"<table>{rows}</table>"
+    return f'<table class="left">{rows}</table>'
