@@ -33,10 +33,11 @@ def fail(
 def refuse_where(
     bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = ""
 ) -> None:
-    """Refuse the first of `values` (n, ...) that `bad` (n,) marks, if it marks any, and say how many it does."""
+    """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any."""
     if bad.any():
+        got = values if isinstance(values, str) else values[bad][0].tolist()
         place, count = f"{unit} {int(np.argmax(bad))}", int(bad.sum())
-        fail(caller, name, rule, values[bad][0], place=place, count=count, remedy=remedy)
+        fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
 
 
 def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:

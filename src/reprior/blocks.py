@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from reprior._check import as_array, check_matrix, check_prior, check_rows, fail
+from reprior._check import as_array, check_prior, check_proba, fail, refuse_where
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import REFUSED, padded
 from reprior._types import Matrix, Source, Vector
@@ -113,25 +113,18 @@ def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBl
     """Refuse top-k rows whose indices repeat or leave the range, or whose values are no sub-probabilities."""
     index, p = as_array(indices, caller, "indices"), as_array(values, caller, "values")
     if index.shape != p.shape or index.ndim != 2 or index.shape[0] == 0 or not 0 < index.shape[1] < len(prior):
-        fail(
-            caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", f"{index.shape}, {p.shape}"
-        )
+        shapes = f"{index.shape}, {p.shape}"
+        fail(caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", shapes)
     if index.dtype.kind not in "iu":
         fail(caller, "indices", "hold whole numbers", f"dtype {index.dtype}")
-    if index.min() < 0 or index.max() >= len(prior):
-        bad = ((index < 0) | (index >= len(prior))).any(axis=1)
-        fail(caller, "indices", f"lie between 0 and {len(prior) - 1}", index[bad][0].tolist(),
-             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    outside = ((index < 0) | (index >= len(prior))).any(axis=1)
+    refuse_where(outside, caller, "indices", f"lie between 0 and {len(prior) - 1}", index)
     ordered = np.sort(index, axis=1)
-    bad = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
-    if bad.any():
-        fail(caller, "indices", "name each class once in a row", "a repeated class",
-             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    refuse_where(twice, caller, "indices", "name each class once in a row", "a repeated class")
     sums = p.sum(axis=1, dtype=np.float64)
     bad = ~(np.isfinite(p).all(axis=1) & (p >= 0).all(axis=1) & (sums > 0) & (sums <= 1 + 1e-3))
-    if bad.any():
-        fail(caller, "values", "be finite, not negative, with a row sum in (0, 1]", p[bad][0].tolist(),
-             place=f"row {int(np.argmax(bad))}", count=int(bad.sum()))  # fmt: skip
+    refuse_where(bad, caller, "values", "be finite, not negative, with a row sum in (0, 1]", p)
     return TopKBlocks(index, p, prior)
 
 
@@ -148,9 +141,7 @@ def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
         return target
     if isinstance(target, tuple) and len(target) == 2:
         return check_top_k(*target, caller, source.prior)
-    blocks = ArrayBlocks(check_matrix(target, caller, "proba", n_classes))
-    check_rows(numbered(blocks), caller, "proba")
-    return blocks
+    return ArrayBlocks(check_proba(target, caller, "proba", n_classes))
 
 
 def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:
@@ -241,20 +232,12 @@ def correct(proba: Any, weights: Any) -> Matrix:
     if hasattr(weights, "weights"):
         fail("correct", "weights", "be K numbers", type(weights).__name__, remedy="Call the estimate's own `correct`")
     factors = check_prior(weights, "correct", "weights", allow_zero=True)
-    array = check_matrix(proba, "correct", "proba", len(factors))
-    blocks = ArrayBlocks(array)
-    check_rows(numbered(blocks), "correct", "proba")
+    array = check_proba(proba, "correct", "proba", len(factors))
     out = np.empty(array.shape, array.dtype)
-    for first, block in numbered(blocks):
+    for first, block in numbered(ArrayBlocks(array)):
         scale = block @ factors
         if not scale.all():
-            row = first + int(np.argmin(scale))
-            fail(
-                "correct",
-                "weights",
-                "leave every row at least one possible class",
-                "a row of zeros",
-                place=f"row {row}",
-            )
+            place, rule = f"row {first + int(np.argmin(scale))}", "leave every row at least one possible class"
+            fail("correct", "weights", rule, "a row of zeros", place=place)
         out[first : first + len(block)] = block * factors / scale[:, None]
     return out
