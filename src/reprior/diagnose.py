@@ -144,7 +144,7 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     ratio = rows @ weights
     corrected = rows * weights / ratio[:, None]
     from_heldout = n / (n + m * ratio)  # a: the chance that a row like this is a held-out one
-    e = np.column_stack([corrected.max(axis=1), waves(rows)])
+    e = np.column_stack([(corrected**2).sum(axis=1), waves(rows)])  # Σc²: how sure it is
     overlap = from_heldout * (1 - from_heldout)
     e -= np.average(e, axis=0, weights=overlap)
     weighted = corrected * overlap[:, None]
