@@ -33,9 +33,14 @@ def compare(table: dict[str, dict[str, list[float]]], ours: str, theirs: str) ->
 def accuracy_gaps(table: dict[str, dict[str, list[float]]], ours: str) -> dict[str, object]:
     """Return how far `ours` is below the best method's accuracy, cell by cell, and below the true prior's."""
     gaps = {c: max(x[2] for m, x in v.items() if m not in CEILINGS) - v[ours][2] for c, v in table.items()}
+    models = sorted({c.split("/")[0] for c in table})
+    mean = {k: {m: float(np.mean([v[m][2] for c, v in table.items() if c.startswith(k + "/")]))
+                for m in next(iter(table.values())) if m not in CEILINGS} for k in models}
     ceiling = [max(v[m][2] for m in CEILINGS) - v[ours][2] for v in table.values()]
     return {"method": ours, "within_0.1_points_in": sum(g <= 0.1 for g in gaps.values()), "cells": len(gaps),
             "largest_gap": round(max(gaps.values()), 2), "largest_gap_in": max(gaps, key=gaps.__getitem__),
+            "gap_to_best_by_model": {k: [max(v, key=v.__getitem__), round(max(v.values()) - v[ours], 2)]
+                                     for k, v in mean.items()},
             "mean_gap": round(float(np.mean(list(gaps.values()))), 3),
             "mean_below_true_prior": round(float(np.mean(ceiling)), 2)}
 
