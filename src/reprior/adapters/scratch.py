@@ -17,7 +17,7 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
 from reprior.adapters.files import Part, Table, left_aside
-from reprior.blocks import ArrayBlocks, Blocks, add_up, as_stored, block_rows
+from reprior.blocks import ArrayBlocks, Blocks, add_up, block_rows
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class FileBlocks:
         size = SEGMENT * block_rows(self.n_classes)
         for first in range(0, self.n, size):
             rows = min(size, self.n - first)
-            yield Segment(rows, partial(read_blocks, file.fileno(), first, rows, self.n_classes, self.dtype))
+            yield Segment(rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
 
     def _checked(self) -> Iterator[Segment]:
         mapped = all(part.mapped for part in self.table.parts)
@@ -138,15 +138,10 @@ def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
         yield start, Segment(len(some.array), some.stored)
 
 
-def read_blocks(handle: int, first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
-    """Yield rows of the scratch file, without moving its position; a block is overwritten by the next one."""
-    size = min(rows, block_rows(n_classes))
-    buffer = np.empty((size, n_classes), dtype)
-    for start in range(first, first + rows, size):
-        some = buffer[: first + rows - start]
-        if os.preadv(handle, [some.data], start * n_classes * buffer.itemsize) != some.nbytes:
-            raise EOFError("the scratch file was cut short")
-        yield as_stored(some)
+def read_blocks(file: IO[bytes], first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
+    """Yield rows of the scratch file, mapped a segment at a time: nothing is copied, and little address space is used."""
+    some = np.memmap(file, dtype, "r", first * n_classes * np.dtype(dtype).itemsize, (rows, n_classes))
+    return ArrayBlocks(np.asarray(some)).stored()
 
 
 def ahead(fn: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:
