@@ -160,3 +160,25 @@ def test_simulate_reads_logits(ask, files, tmp_path):
     np.savez(tmp_path / "pool.npz", proba=np.log(held["proba"]), y=held["y"])
     ask("simulate", tmp_path / "pool.npz", "--logits", "-o", tmp_path / "s.npz")
     np.testing.assert_allclose(np.load(tmp_path / "s.npz")["proba"].sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("command", ["estimate", "stream"])
+def test_files_as_other_programs_write_them(call, refused, files, tmp_path, command):
+    given = ["-s", files["counts"]]
+    text = files["csv"].read_text()
+    for data, said in (
+        (text.encode("utf-16"), "must be text in UTF-8"), (text.replace("ant", "änt").encode("latin1"), "UTF-8"),
+        (text.replace(",", ";").encode(), "must have its columns separated by commas"),
+    ):  # fmt: skip
+        (tmp_path / "in").write_bytes(data)
+        assert said in refused(command, tmp_path / "in", *given)
+    for name in ("csv", "ndjson"):
+        (tmp_path / "in").write_bytes(b"\xef\xbb\xbf" + files[name].read_bytes())
+        marked, plain = (call(command, path, *given)[:2] for path in (tmp_path / "in", files[name]))
+        assert marked == plain
+        assert marked[0] == 0
+
+
+def test_a_csv_stream_tells_its_prior_if_that_is_all(call, files):
+    _, out, _ = call("stream", files["csv"], "-s", files["counts"], "--emit", "prior", "--every", 1000)
+    assert list(json.loads(out)["prior"]) == list(CLASSES)

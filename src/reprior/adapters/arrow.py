@@ -12,6 +12,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing, pick
+from reprior.adapters.prepare import check_header
 
 try:
     import pyarrow as pa
@@ -83,6 +84,8 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of a CSV file with a header, one column a class."""
     from pyarrow import csv
 
+    with opener() as file:
+        check_header(file.readline(1 << 20), choice.caller, name)
     reading = csv.ReadOptions(block_size=4 << 20, use_threads=False)
     with opener() as file, csv.open_csv(file, read_options=reading) as reader:
         schema = reader.schema

@@ -180,6 +180,7 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
         if not head:
             fail(choice.caller, name, "have at least one row", "an empty file")
         kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+        head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
         kind = kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv")
         if kind in ("npy", "npz"):
             part = numpy_part(name, opener, choice, kind)

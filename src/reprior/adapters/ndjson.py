@@ -18,6 +18,7 @@ LINES = 4096  # parsed at once
 
 def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[Any]:
     """Return the values of whole lines, parsed together; only if that fails, one by one to name the bad one."""
+    lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]  # a mark that some programs put before UTF-8
     try:
         values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
         if len(values) == len(lines):

@@ -41,6 +41,19 @@ def refuse_probabilities(rows: Matrix, values: str | None, caller: str, name: st
         fail(caller, name, "hold logits", "rows that sum to 1, as probabilities do", remedy="Leave out `--logits`")
 
 
+def check_header(line: bytes, caller: str, name: str) -> None:
+    """Refuse the first line of a CSV file that is in another encoding, or has other separators than commas."""
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        fail(caller, name, "be text in UTF-8", f"another encoding: {line[:40]!r}", remedy="Save it as UTF-8")
+    if "," not in text and (";" in text or "\t" in text):
+        fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
+             remedy="Save it with commas, and points in numbers")  # fmt: skip
+
+
 def prepared(table: Table, values: str | None) -> Table:
     """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
     if values is None:

@@ -17,6 +17,7 @@ from reprior._check import fail
 from reprior._types import Matrix, Vector
 from reprior.adapters.files import LABEL_NAMES, MAGIC, Choice, missing, pick
 from reprior.adapters.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
+from reprior.adapters.prepare import check_header
 
 
 class Form(Protocol):
@@ -159,7 +160,8 @@ class CsvForm:
         return text.getvalue().encode()
 
     def write_prior(self, n: int, prior: Vector) -> bytes:
-        return b""  # a line of another kind would break the table
+        names = self.names
+        return dump({"n": n, "prior": {names[j]: share for j, share in zip(self.columns, prior.tolist(), strict=True)}})
 
 
 def recognise(
@@ -178,6 +180,8 @@ def recognise(
         fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
              remedy="Use `reprior correct` for files")  # fmt: skip
     start = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # a mark that some programs put before UTF-8
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
+        check_header(data[:40], caller, "input")
     if data[0] >= 0x80 and not start:
         from reprior.adapters.msgpack_records import msgpack_form
 
@@ -195,11 +199,8 @@ def recognise(
         value = {k: v for k, v in value.items() if k not in (label, name)} if isinstance(value, dict) else value
         key, classes, _ = layout(value, choice, "input")
         return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
-    try:
-        header = next(csv.reader([line.decode()]))
-    except ValueError:
-        fail(caller, "input", "be NDJSON, msgpack or CSV in UTF-8", repr(line[:40]))
-    names = [column.strip() for column in header]
+    check_header(line, caller, "input")
+    names = [column.strip() for column in next(csv.reader([line.decode()]))]
     rest = [column for column in names if column not in (label, name)]
     known = choice.classes and set(choice.classes) <= set(names)
     wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest

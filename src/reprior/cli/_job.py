@@ -175,7 +175,7 @@ class Job:
             self.stream.learn_many(rows[start:end])
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights
-                if self.emit != "rows":
+                if self.emit == "prior" or (self.emit == "both" and not self.form.opening):  # it would break a table
                     out.append(self.form.write_prior(self.stream.n, self.stream.prior))
             start = end
         return stop

@@ -64,6 +64,6 @@ def text(value: dict[str, Any], top: int) -> str:
         between = f"  {100 * ends[k][0]:7.2f} … {100 * ends[k][1]:7.2f} %" if ends else ""
         line = f"{value['classes'][k]:<{width}}  {100 * before[k]:6.2f} %  {100 * prior[k]:6.2f} %{between}"
         lines.append(f"{line}  × {prior[k] / before[k]:.2f}")
-    if len(order) < len(prior):
-        lines.append(f"… and {len(prior) - len(order)} classes that moved less (--top 0 lists all)")
+    if rest := len(prior) - len(order):
+        lines.append(f"… and {rest} class{'es' * (rest > 1)} that moved less (--top 0 lists all)")
     return "\n".join([*lines, "", value["message"], *([value["note"]] if value["note"] else [])])
