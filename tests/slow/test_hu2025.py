@@ -51,6 +51,14 @@ def test_a_changed_outputs_file_is_refused(experiment: Path, tmp_path: Path) -> 
         outputs.load("x", tmp_path)
 
 
+def test_the_page_of_findings_holds_what_the_results_say(experiment: Path) -> None:
+    import findings
+
+    page = findings.PAGE.read_text(encoding="utf-8")
+    assert set(findings.BLOCKS) == {block[2] for block in findings.BLOCK.finditer(page)}
+    assert findings.filled(page) == page
+
+
 def test_cells_come_out_as_expected(experiment: Path, tmp_path: Path) -> None:
     import run
     from cells import CIFAR
