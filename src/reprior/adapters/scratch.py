@@ -139,7 +139,7 @@ def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
 
 
 def read_blocks(file: IO[bytes], first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
-    """Yield rows of the scratch file, mapped a segment at a time: nothing is copied, and little address space is used."""
+    """Yield rows of the scratch file, mapped a segment at a time: no copy, and little address space."""
     some = np.memmap(file, dtype, "r", first * n_classes * np.dtype(dtype).itemsize, (rows, n_classes))
     return ArrayBlocks(np.asarray(some)).stored()
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from reprior._types import Matrix, Vector
     from reprior.adapters.files import Part
 
-STEP_BYTES = 1 << 20  # corrected and written at once
-SAVE_BYTES = 1 << 28  # written to a large file between two notes of how far it got
+STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
+SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
 
 
 @click.command("correct")
@@ -68,7 +68,8 @@ def command(
             with whole_file(path) as file:
                 part.rewrite(file, fn)
         journal |= {"parts": journal["parts"] + 1, "rows": 0}
-        write_journal(output, journal)
+        if journal["parts"] < len(parts):  # behind the last one there is nothing to go on with
+            write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
              "matched": given.matched, "warning": given.warning}  # fmt: skip
@@ -101,21 +102,33 @@ def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[s
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
     """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
+    from concurrent.futures import ThreadPoolExecutor
+
     from reprior.adapters.files import npy_header
 
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
-    step, done = max(1, STEP_BYTES // width), journal["rows"]
-    with whole_file(path, keep=len(header) + done * width if done else 0) as file:
+    step = max(1, STEP_BYTES // width)
+    done = journal["rows"] if hidden(path, "partial").exists() else 0
+
+    def save(handle: int, rows: int) -> None:
+        os.fsync(handle)
+        write_journal(output, journal | {"rows": rows})
+
+    with whole_file(path, keep=len(header) + done * width if done else 0) as file, ThreadPoolExecutor(1) as pool:
+        saved = None
         if not done:
             file.write(header)
         for start in range(done, len(array), step):
             file.write(fn(array[start : start + step]).data)
             if (start + step - done) * width >= SAVE_BYTES and start + step < len(array):
+                if saved is not None:
+                    saved.result()
                 file.flush()
-                os.fsync(file.fileno())
                 done = start + step
-                write_journal(output, journal | {"rows": done})
+                saved = pool.submit(save, file.fileno(), done)  # the disk is busy while more rows are corrected
+        if saved is not None:
+            saved.result()
 
 
 def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
