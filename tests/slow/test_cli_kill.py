@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reprior.codec import decode, encode
+
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 pytestmark = pytest.mark.slow
 
@@ -61,7 +63,9 @@ def test_stream(tmp_path, rows, counts, form):
     kills = killed_often([*job, "-o", tmp_path / "out", "--state", tmp_path / "state"], rng, longest, kills=8)
     assert kills >= 2
     assert (tmp_path / "out").read_bytes() == (tmp_path / "once").read_bytes()
-    assert (tmp_path / "state").read_bytes() == (tmp_path / "state once").read_bytes()
+    states = [decode((tmp_path / name).read_bytes(), "stream-job", "test") for name in ("state", "state once")]
+    assert [state.pop("output") for state in states] == [str(tmp_path / "out"), str(tmp_path / "once")]
+    assert encode("state", states[0]) == encode("state", states[1])
 
 
 def test_stream_stopped_politely(tmp_path, rows, counts):

@@ -10,7 +10,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix, Vector
 from reprior.adapters.files import Choice, missing
-from reprior.adapters.ndjson import rows_of
+from reprior.adapters.ndjson import by_name, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class MsgpackForm:
         pack = msgpack.Packer().pack
         return b"".join(pack({**r, self.key: v}) for r, v in zip(records, values, strict=True))
 
-    def write_prior(self, n: int, prior: Vector) -> bytes:
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
         import msgpack
 
-        packed: bytes = msgpack.packb({"n": n, "prior": prior.tolist()})
+        packed: bytes = msgpack.packb({"n": n, "prior": by_name(prior, classes)})
         return packed
 
 

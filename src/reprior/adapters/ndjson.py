@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import fail
-from reprior._types import Matrix
+from reprior._types import Matrix, Vector
 from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing
 
 LINES = 4096  # parsed at once
@@ -148,3 +148,8 @@ def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: 
 def dump(value: Any) -> bytes:
     """Return a value as one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def by_name(shares: Vector, classes: tuple[str, ...] | None) -> Any:
+    """Return shares (K,) as {class: share}, or as a list where classes have no names."""
+    return dict(zip(classes, shares.tolist(), strict=True)) if classes else shares.tolist()

@@ -16,7 +16,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix, Vector
 from reprior.adapters.files import LABEL_NAMES, MAGIC, Choice, missing, pick
-from reprior.adapters.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
+from reprior.adapters.ndjson import by_name, dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.adapters.prepare import check_header
 
 
@@ -38,7 +38,7 @@ class Form(Protocol):
 
     def write(self, records: list[Any], rows: Matrix) -> bytes: ...
 
-    def write_prior(self, n: int, prior: Vector) -> bytes: ...
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes: ...
 
     @property
     def opening(self) -> str: ...
@@ -105,9 +105,8 @@ class NdjsonForm:
         values = json.loads(b"[" + b",".join(records) + b"]")
         return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
 
-    def write_prior(self, n: int, prior: Vector) -> bytes:
-        shares = prior.tolist()
-        return dump({"n": n, "prior": dict(zip(self.classes, shares, strict=True)) if self.classes else shares})
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
+        return dump({"n": n, "prior": by_name(prior, classes or self.classes)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,9 @@ class CsvForm:
             out.writerow(line)
         return text.getvalue().encode()
 
-    def write_prior(self, n: int, prior: Vector) -> bytes:
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
         names = self.names
-        return dump({"n": n, "prior": {names[j]: share for j, share in zip(self.columns, prior.tolist(), strict=True)}})
+        return dump({"n": n, "prior": by_name(prior, tuple(names[j] for j in self.columns))})
 
 
 def recognise(

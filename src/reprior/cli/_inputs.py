@@ -60,8 +60,13 @@ def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
                            help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    return click.option("-m", "--method", default="ebls", show_default=True,
+    return click.option("-m", "--method", default="ebls", show_default=True, shell_complete=starting(METHODS),
                         help=f"How to estimate: {', '.join(METHODS)}.")(command)  # fmt: skip
+
+
+def starting(names: Sequence[str]) -> Callable[..., list[str]]:
+    """Return what completes a word in a shell to one of `names`."""
+    return lambda ctx, param, word: [name for name in names if name.startswith(word)]
 
 
 def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:

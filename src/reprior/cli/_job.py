@@ -176,7 +176,7 @@ class Job:
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights
                 if self.emit == "prior" or (self.emit == "both" and not self.form.opening):  # it would break a table
-                    out.append(self.form.write_prior(self.stream.n, self.stream.prior))
+                    out.append(self.form.write_prior(self.stream.n, self.stream.prior, self.stream.source.classes))
             start = end
         return stop
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from reprior.cli._inputs import ONLINE, calibrate_option, counts_option, values_options
+from reprior.cli._inputs import ONLINE, calibrate_option, counts_option, starting, values_options
 from reprior.cli._shell import DONE, INTERRUPTED
 
 
@@ -21,7 +21,7 @@ from reprior.cli._shell import DONE, INTERRUPTED
 @calibrate_option
 @values_options[0]
 @values_options[1]
-@click.option("-m", "--method", default="online-ebls", show_default=True,
+@click.option("-m", "--method", default="online-ebls", show_default=True, shell_complete=starting(ONLINE),
               help=f"Which online method: {', '.join(ONLINE)}.")  # fmt: skip
 @click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
 @click.option("--columns", help="What holds the probabilities: a key, or class columns a,b,c or first:last.")
