@@ -74,7 +74,7 @@ def comparisons(cells: Cells) -> str:
     """Return who is below whom in KL, in how many cells and by how much."""
     rows = []
     for c in claims(cells)["comparisons"]:
-        rows.append([str(c["ours"]), str(c["theirs"]), f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %",
+        rows.append([c["ours"], c["theirs"], f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %",
                      *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values()))])
     models = reversed(claims(cells)["comparisons"][0]["change_percent_by_model"])
     return markdown(["KL of", "against", "lower in", "mean", *(m.rsplit("-", 1)[-1] for m in models)], rows)
@@ -92,8 +92,45 @@ def accuracy(cells: Cells) -> str:
                     rows)
 
 
+def printed() -> str:
+    """Return the printed algorithms' paths in one cell: by iterations for batch, by samples for online."""
+    batch, online = result("why"), result("collapse")
+    kl = {c: dict(zip(batch["steps"], values, strict=True)) for c, values in batch["kl"].items()}
+    best_c = min(kl, key=lambda c: kl[c][100])
+    at = min(online["samples"], key=lambda n: abs(n - 1000))
+    i, last = online["samples"].index(at), online["samples"][-1]
+    rows = [["batch, best c at 100 iterations", f"{best_c} N", f"{kl[best_c][100]:.3f}"],
+            ["… the same c after 1024 iterations", f"{best_c} N", f"{kl[best_c][1024]:.3f}"],
+            ["… best c at 1024 iterations", *min(((f"{c} N", f"{v[1024]:.3f}") for c, v in kl.items()),
+                                                 key=lambda row: float(row[1]))],
+            ["batch, stable (no c), 100 iterations", "", f"{batch['FMAPLS stable']:.3f}"],
+            ["MAPLS", "", f"{batch['MAPLS']:.3f}"], ["MLLS, 100 iterations", "", f"{batch['MLLS']:.3f}"]]
+    for c, values in online["printed"].items():
+        rows.append([f"online as printed, after {at} samples", c, f"{values[i]:.3f}"])
+    for c, values in online["printed, start mended"].items():
+        rows.append([f"… start mended, after {at} / {last} samples", c, f"{values[i]:.3f} / {values[-1]:.3f}"])
+    rows += [[f"online, stable (no c), after {at} / {last} samples", "",
+              f"{online['stable'][i]:.3f} / {online['stable'][-1]:.3f}"],
+             ["uniform prior", "", f"{online['uniform']:.3f}"]]
+    return markdown([batch["cell"], "c", "KL"], rows)
+
+
+def intervals() -> str:
+    """Return the lowest and highest coverage of each kind of interval over the cells, and its mean width."""
+    table = result("intervals")["cells"]
+    rows = []
+    for kind in next(iter(table.values())):
+        coverage, width = np.array([v[kind] for v in table.values()]).T
+        rows.append([kind, f"{100 * coverage.min():.0f}–{100 * coverage.max():.0f} %", f"{width.mean():.4f}"])
+    return markdown(["95 % intervals of EBLS, raw outputs", "classes covered", "mean width"], rows)
+
+
+def result(name: str) -> dict:
+    return json.loads((HERE / "results" / f"{name}.json").read_text())
+
+
 def cells(experiment: str) -> Cells:
-    return json.loads((HERE / "results" / f"{experiment}.json").read_text())["cells"]
+    return result(experiment)["cells"]
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -103,6 +140,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cifar-accuracy": lambda: accuracy(cells("cifar")),
     "text": lambda: means(cells("text"), main_methods(cells("text"))),
     "text-comparisons": lambda: comparisons(cells("text")),
+    "printed": printed,
+    "intervals": intervals,
     "imagenet": lambda: means(cells("imagenet"), main_methods(cells("imagenet"))),
 }
 
