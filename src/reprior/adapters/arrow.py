@@ -20,7 +20,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("Parquet, Arrow and CSV files need pyarrow: pip install 'reprior[files]'") from error
 
 CLASSES_KEY = b"reprior.classes"  # schema metadata: the class names of a list column, as JSON
-BATCH_BYTES = 1 << 21  # of decoded rows: large enough for speed, small enough for memory
+BATCH_BYTES = 1 << 20  # of decoded rows: they stay in cache until they have been checked, kept and summed
 BUFFER_BYTES = 1 << 25  # read ahead for all columns together, instead of a whole row group at once
 
 
