@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import as_array, check_prior, check_proba, fail, refuse_where
 from reprior._kernels import loops, reference
-from reprior._kernels.reference import REFUSED, padded
+from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -164,7 +164,8 @@ class Counts:
 
 def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares: bool = False) -> Counts:
     """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
-    k, aligned = len(weights), padded(weights)[0]
+    k, aligned = len(weights), np.zeros(width(len(weights)))
+    aligned[:k] = weights
     shape = 2 if squares else 1, len(aligned)
 
     def of_block(block: Matrix) -> Vector:

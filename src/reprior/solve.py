@@ -73,11 +73,12 @@ def accelerated_em(
         positions, residuals = [*positions[-MEMORY:], here], [*residuals[-MEMORY:], residual]
         guess = here + residual
         if len(residuals) > 1:
-            step = np.diff(np.array(residuals), axis=0)
+            place, rest = np.array(positions), np.array(residuals)
+            step = rest[1:] - rest[:-1]
             # rare classes have loud logs and little weight: measure the residual where the mass is
             mass = np.sqrt(np.maximum(point.prior, tiny))
             mix = np.linalg.lstsq((step * mass).T, residual * mass, rcond=1e-8)[0]
-            guess = guess - mix @ (np.diff(np.array(positions), axis=0) + step)
+            guess = guess - mix @ (place[1:] - place[:-1] + step)
         guess = np.exp(guess - guess.max())
         trial = evaluate(target, guess / guess.sum(), source_prior)
         passes += 1
