@@ -144,7 +144,7 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     ratio = rows @ weights
     corrected = rows * weights / ratio[:, None]
     from_heldout = n / (n + m * ratio)  # a: the chance that a row like this is a held-out one
-    e = np.column_stack([(corrected**2).sum(axis=1), waves(rows)])  # Σc²: how sure it is
+    e = np.column_stack([(rows**2).sum(axis=1), waves(rows)])  # Σp²: how sure the classifier is
     overlap = from_heldout * (1 - from_heldout)
     e -= np.average(e, axis=0, weights=overlap)
     weighted = corrected * overlap[:, None]
@@ -152,8 +152,10 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     gram.flat[:: n_classes + 1] += 0.3  # about one row
     e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
     e *= from_heldout[:, None]
-    e[m:] *= -(m / n) * weights[y][:, None]
-    error = sum(np.cov(part.T) * len(part) for part in (e[:m], e[m:])) / (1 - min(0.5, n_classes / (m + n)))
+    # if the source prior is the mean output, a sure row has raised its own class's: leave that part of its weight out
+    own = heldout[np.arange(n), y] / (n * source_prior[y]) * np.allclose(source_prior, heldout.mean(axis=0))
+    e[m:] *= -(m / n) * (weights[y] / (1 - np.minimum(own, 0.5)))[:, None]
+    error = sum(np.cov(part.T) * len(part) for part in (e[:m], e[m:])) / (1 - min(0.5, n_classes / n))
     deviation = np.sqrt(np.maximum(np.diag(error), 1e-30))
     squares = (e.sum(axis=0) / deviation) ** 2
     # a loss of confidence shows in one feature; of the others, which correlate, the sum is a scaled χ² (Satterthwaite)
