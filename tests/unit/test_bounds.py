@@ -252,3 +252,20 @@ def test_intervals_survive_pickling() -> None:
 def test_bad_bounds_input_gets_a_sentence(call) -> None:
     with pytest.raises(rp.InputError, match="must"):
         call()
+
+
+def test_a_streams_interval_is_widened_by_what_held_out_rows_say_of_the_classifier():
+    problem = make_problem(k=6, n=1500, seed=3)
+    held, y = problem.source.heldout
+    widths = {}
+    for name, power in (("honest", 1.0), ("overconfident", 4.0)):
+        outputs, rows = (p**power / (p**power).sum(axis=1, keepdims=True) for p in (held, problem.proba))
+        for source in (rp.summarize(outputs, y), outputs.mean(axis=0)):
+            stream = rp.Stream("online-ebls", source)
+            stream.learn_many(rows)
+            interval = stream.interval()
+            known = isinstance(source, rp.Source)
+            assert ("Optimistic" in interval.note) != known
+            widths[name, known] = float(np.mean(interval.upper - interval.lower))
+    assert widths["honest", True] < 1.6 * widths["honest", False]
+    assert widths["overconfident", True] > 1.6 * widths["overconfident", False]
