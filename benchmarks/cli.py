@@ -93,7 +93,7 @@ def estimating(folder: Path, rows: np.ndarray[Any, Any], rounds: int) -> dict[st
         "interpreter": lambda: python("pass"), "import pyarrow.parquet": lambda: python("import pyarrow.parquet"),
         "pyarrow read_table": lambda: python(READ_TABLE, path), "pyarrow batches": lambda: python(READ_BATCHES, path),
         "mlls": lambda: [*ours, "-m", "mlls", "--no-interval"], "mlls, intervals": lambda: [*ours, "-m", "mlls"],
-        "ebls": lambda: [*ours, "--no-interval"],
+        "ebls": lambda: [*ours, "--no-interval", "-m", "ebls"],
     }, rounds, "estimate")  # fmt: skip
 
 

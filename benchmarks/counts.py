@@ -14,9 +14,9 @@ import numpy as np
 from _outputs import Outputs, networks, shipped, targets
 
 import reprior as rp
-from reprior.adapters.training import calibrated, disagreement, trained
+from reprior.adapters.sources import disagreement
 
-KINDS = {"raw": "none", "TS": "ts", "BCTS": "bcts"}
+KINDS = {"raw": "none", "TS": "ts", "default": "auto"}
 
 
 def losses(o: Outputs, seeds: int, n: int) -> tuple[dict[str, dict[str, list[float]]], list[list[str]]]:
@@ -29,10 +29,9 @@ def losses(o: Outputs, seeds: int, n: int) -> tuple[dict[str, dict[str, list[flo
         told = disagreement(known)
         for short, kind in KINDS.items():
             cell = {}
-            for name, (source, cal) in {
-                "alone": calibrated(known, kind), "with counts": trained(known, o.counts, kind)
-            }.items():  # fmt: skip
-                found = [rp.ebls(source, cal(t.proba) if cal else t.proba).prior for t in drawn]
+            for name, counts in (("alone", None), ("with counts", o.counts)):
+                pipe = rp.pipeline(*held, counts=counts, calibration=kind)
+                found = [pipe.estimate(t.proba).prior for t in drawn]
                 cell[name] = [round(rp.metrics.kl(t.prior, p), 6) for t, p in zip(drawn, found, strict=True)]
             figures[f"{mix}, {short}"] = cell | {"disagreement": told}
             means = [f"{np.mean(cell[name]):.4f}" for name in ("alone", "with counts")]
@@ -51,7 +50,7 @@ def main() -> None:
         rows += lines
         progress(done, len(sets), o.name)
     head = ["source", "mix of held-out rows", "outputs", "KL, held-out rows alone", "with `--counts`", "warned"]
-    title = f"Mean KL(true ‖ estimate) of `ebls`, {args.rows} rows, five shifts, {args.seeds} seeds\n\n"
+    title = f"Mean KL(true ‖ estimate) of `--method auto`, {args.rows} rows, five shifts, {args.seeds} seeds\n\n"
     store("counts", {"kl": figures}, title + markdown(head, rows))
 
 

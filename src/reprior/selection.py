@@ -25,6 +25,7 @@ FEW_CLASSES = 20  # below which there are too few shares to learn their distribu
 SEVERE = 20.0  # times as many training rows in the largest class as in the smallest: its tail is then misjudged
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
 PSEUDO_ROWS = 5.0  # of average certainty, added to each class
+CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
 
@@ -72,29 +73,29 @@ def pipeline(
 ) -> Pipeline:  # fmt: skip
     """Return the default pipeline, or the one described, from held-out outputs (n, K) and labels (n,), or from neither.
 
-    `counts` (K,) are the training rows of each class. `calibration` is a name of `calibrate.KINDS`; "auto" is
-    temperature scaling with a bias for each class, held back where a class has few labels. `prior` is "pooled"
-    (training counts and mean calibrated output), "mean", "labels", "training", or a vector (K,); "auto" pools if it
-    can. `method` is a name of `METHODS`; "auto" is EBLS that allows for classes learnt from few rows, FMAPLS below 20
-    classes, or MAPLS where training was severely long-tailed and no labels tell what that did to the outputs.
-    `options` go to the method.
+    `counts` (K,) are the training rows of each class; held-out rows may have another class mix. `calibration` is a
+    name of `calibrate.KINDS`; "auto" is temperature scaling with a bias for each class, held back where a class has
+    few labels. `prior` is "pooled" (training counts and mean calibrated output), "mean", "labels", "training", or a
+    vector (K,), which can also stand alone; "auto" pools if it can. `method` is a name of `METHODS`; "auto" is EBLS
+    that allows for classes learnt from few rows, FMAPLS below 20 classes, or MAPLS where training was severely
+    long-tailed and no labels tell what that did to the outputs. `options` go to the method.
 
     >>> pipeline(counts=[500] * 30).method, pipeline(counts=[500, 300]).method, pipeline(counts=[900, 90, 10]).method
     ('ebls', 'fmapls', 'mapls')
     """
     check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
-    if (proba is None) != (y is None) or (proba is None and counts is None):
+    if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         given = "one of them" if counts is None else "`counts`"
-        fail("pipeline", "proba, y", "both be given, or `counts` alone", given)
+        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
     trained = None if counts is None else check_prior(counts, "pipeline", "counts")
     total = None if counts is None else np.asarray(counts, np.float64)
     if total is not None and total.min() < 1:
         fail("pipeline", "counts", "be training rows of each class, at least 1", total.min(),
              remedy="Pass shares as `prior`")  # fmt: skip
     if proba is None:
-        assert trained is not None
-        source = Source(trained, made="training counts")
-        method = _auto(method, len(trained), total, heldout=False)
+        source = Source(check_prior(prior, "pipeline", "prior") if trained is None else trained)
+        source = source if trained is None else replace(source, made="training counts")
+        method = _auto(method, len(source.prior), source.prior if total is None else total, heldout=False)
         return Pipeline(None, source, method, _options(method, misfit_of(total), 1.0, options))
     rows, labels = check_labelled(proba, y, "select")
     n, k = rows.shape
@@ -103,10 +104,17 @@ def pipeline(
     if calibration == "auto" and total is not None and n < FEW_ROWS:
         calibration = "none"
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
-    cal = calibrate.fit(rows, labels, kind="bias-corrected" if calibration == "auto" else calibration, ridge=RIDGE)
-    source = _source(cal, rows, labels, prior, total, classes)
+    kind, tilt = "bias-corrected" if calibration == "auto" else calibration, None
+    if total is not None and (tilt := tilt_of(labels, total)) is not None:
+        # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
+        cal = calibrate.fit(correct(rows, tilt), labels, kind=kind, ridge=RIDGE)
+        cal = replace(cal, bias=cal.bias + (cal.scale - 1) * np.log(tilt))
+    else:
+        cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
+    source = _source(cal, rows, labels, prior, total, classes, tilt=tilt)
     method = _auto(method, k, total, heldout=True)
-    return Pipeline(cal, source, method, _options(method, misfit_of(total, cal(rows)), 1.0, options))
+    misfit = misfit_of(total, cal(rows), None if tilt is None else 1 / tilt[labels])
+    return Pipeline(cal, source, method, _options(method, misfit, 1.0, options))
 
 
 def select(
@@ -185,16 +193,17 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     return np.asarray(prior / prior.sum())
 
 
-def misfit_of(counts: Vector | None, rows: Matrix | None = None) -> Vector | None:
+def misfit_of(counts: Vector | None, rows: Matrix | None = None, weight: Vector | None = None) -> Vector | None:
     """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
 
     A class learnt from n rows is misjudged by about 1/n, if it is mistaken for others: rows whose class is certain are
     counted right however badly it was learnt. So 1/n is multiplied by (1−κ)/κ, the odds that a soft count of the
-    calibrated `rows` (n, K) is not one whole row. Without rows they are taken to be even.
+    calibrated `rows` (n, K), weighed by `weight` (n,), is not one whole row. Without rows they are taken to be even.
     """
     if counts is None or rows is None:
         return None if counts is None else 1 / counts
-    sums, squares = rows.sum(axis=0), (rows**2).sum(axis=0)
+    weighed = rows if weight is None else rows * (weight / weight.mean())[:, None]
+    sums, squares = weighed.sum(axis=0), (weighed * rows).sum(axis=0)
     whole = (squares + PSEUDO_ROWS * squares.sum() / sums.sum()) / (sums + PSEUDO_ROWS)  # κ = Σp²/Σp
     return np.asarray((1 - whole) / whole / counts)
 
@@ -217,10 +226,10 @@ def _options(
 
 def _source(
     cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
-    classes: Sequence[str] | None = None, *, smooth: bool = False,
+    classes: Sequence[str] | None = None, *, smooth: bool = False, tilt: Vector | None = None,
 ) -> Source:  # fmt: skip
-    """Return the source of calibrated outputs; `smooth` gives unseen classes half a label."""
-    out, made = np.asarray(cal(rows), np.float64), ""
+    """Return the source of calibrated outputs; `smooth` gives unseen classes half a label, `tilt` is undone."""
+    out, made, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
     if isinstance(prior, str):
         check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled"))
         if prior == "auto":
@@ -231,9 +240,33 @@ def _source(
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
-            prior = counts if prior == "training" else pooled_prior(out, counts)
+            prior = counts if prior == "training" else pooled_prior(out, counts, weight)
+        elif prior == "mean" and weight is not None:
+            prior, made = weight @ out, "mean held-out output"
     source = summarize(out, labels, prior=prior, classes=classes)
+    if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
+        scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
+        source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
     return replace(source, made=made) if made else source
+
+
+def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
+    """Return how many times its training share each class has among held-out labels (K,); None if that may be chance.
+
+    Both are samples, so a class's rows would fall to either as all rows do. The squared differences are summed so that
+    classes of which less than a row is expected count little, and compared with a scaled χ² (Satterthwaite).
+    """
+    from scipy.special import chdtrc
+
+    seen, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
+    held, rows = n / (n + total), seen + counts
+    variance, others = held * (1 - held) * rows, 1 - rows / (n + total)
+    weight = 1 / (variance + 1)
+    mean, scatter = weight @ (variance * others), weight**2 @ ((variance + 2 * variance**2) * others)
+    squares = weight @ (seen - held * rows) ** 2
+    if chdtrc(2 * mean**2 / scatter, 2 * mean * squares / scatter) > CHANCE:
+        return None
+    return np.asarray((seen + 0.5) / (n + 0.5 * len(counts)) / (counts / total))  # half a row: no class is impossible
 
 
 def _simulated(rows: Matrix, labels: Labels, which: int, n: int, rng: np.random.Generator) -> simulate.Sample:

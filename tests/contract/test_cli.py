@@ -53,8 +53,10 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_format_gives_the_same_estimate(ask, files, name):
     value = ask("estimate", files[name], "-s", files["heldout"])
-    expected = rp.ebls(rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))), np.load(files["npy"]))
+    pipe = rp.pipeline(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
+    expected = pipe.estimate(np.load(files["npy"]).astype(np.float64))
     np.testing.assert_allclose(value["prior"], expected.prior, atol=1e-6)
+    assert (value["method"], value["auto"], value["calibration"]) == ("fmapls", True, "bias-corrected")
     assert value["classes"] == list(CLASSES)
     assert value["n"] == N
     assert all(low <= high for low, high in value["interval"])
@@ -69,8 +71,9 @@ def test_correct_writes_the_same_shape(call, files, tmp_path, name):
     from reprior.adapters.files import Choice, open_table
 
     found = open_table(out, Choice(classes=CLASSES)).load().proba
-    source = rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
-    expected = rp.ebls(source, np.load(files["npy"])).correct(np.load(files["npy"]))
+    pipe = rp.pipeline(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
+    rows = np.load(files["npy"]).astype(np.float64)
+    expected = pipe.correct(rows, pipe.estimate(rows).prior)
     np.testing.assert_allclose(found, expected, atol=2e-6)
     if name in ("list", "fixed", "columns"):
         before, after = pq.read_table(files[name]), pq.read_table(out)
@@ -110,7 +113,7 @@ def test_a_terminal_shows_passes(files):
 
 def test_exit_codes(call, files, tmp_path):
     assert call("estimate", files["npy"], "-s", files["counts"])[0] == 0
-    assert call("estimate", files["npy"], "-s", files["counts"], "-O", "n_iter=1")[0] == 2
+    assert call("estimate", files["npy"], "-s", files["counts"], "-m", "ebls", "-O", "n_iter=1")[0] == 2
     for bad in (
         ["estimate", files["npy"]], ["estimate", tmp_path / "no.npy", "-s", files["counts"]], ["strange"],
         ["estimate", files["npy"], "-s", files["counts"], "-m", "magic"],
@@ -135,9 +138,35 @@ def test_json_everywhere(ask, files, name):
     assert ask(name, *given)
 
 
+def test_named_methods_and_calibrations_are_taken_at_their_word(ask, call, files, tmp_path):
+    held, rows = (np.load(files["heldout"])[key] for key in ("proba", "y")), np.load(files["npy"])
+    given = [files["npy"], "-s", files["heldout"]]
+    value = ask("estimate", *given, "-m", "ebls", "--calibrate", "none")
+    np.testing.assert_allclose(value["prior"], rp.ebls(rp.summarize(*held), rows).prior, atol=1e-6)
+    assert (value["method"], value["auto"], value["calibration"]) == ("ebls", False, "none")
+    for command in ("report", "diagnose", "compare"):
+        value = ask(command, *given)
+        assert (value["method"], value["auto"], value["calibration"]) == ("fmapls", True, "bias-corrected")
+    assert "method fmapls (auto), calibration bias-corrected" in call("diagnose", *given)[1]
+
+
+@pytest.mark.parametrize(("largest", "method"), [(100, "ebls"), (1000, "mapls")])
+def test_counts_alone_are_taken_as_the_pipeline_takes_them(ask, tmp_path, largest, method):
+    counts = np.linspace(40, largest, 25).round()
+    rows = np.random.default_rng(0).dirichlet(np.full(25, 0.1), 300)
+    np.save(tmp_path / "t.npy", rows)
+    np.save(tmp_path / "counts.npy", counts)
+    np.save(tmp_path / "prior.npy", counts / counts.sum())
+    value = ask("estimate", tmp_path / "t.npy", "-s", tmp_path / "counts.npy", "--no-interval")
+    assert (value["method"], value["calibration"]) == (method, "none")
+    np.testing.assert_allclose(value["prior"], rp.pipeline(counts=counts).estimate(rows).prior, atol=1e-9)
+    value = ask("estimate", tmp_path / "t.npy", "-s", tmp_path / "prior.npy", "--no-interval")
+    np.testing.assert_allclose(value["prior"], rp.estimate(counts, rows, method).prior, atol=1e-9)
+
+
 def test_compare_measures_against_the_truth(ask, files):
     value = ask("compare", files["npz"], "-s", files["heldout"], "--truth", files["npz"])
-    assert {row["method"] for row in value["methods"]} == set(rp.METHODS)
+    assert {row["method"] for row in value["methods"]} == {"auto", *rp.METHODS}
     assert all(0 <= row["kl"] < 0.1 for row in value["methods"])
     skipped = [
         row["method"] for row in ask("compare", files["npz"], "-s", files["counts"])["methods"] if "skipped" in row

@@ -32,7 +32,8 @@ def test_stream_goes_on_exactly(call, files, tmp_path, name):
 
 
 def test_stream_predicts_first_then_learns(call, files):
-    code, out, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], "--every", 1, "--emit", "rows")
+    code, out, _ = call("stream", files["ndjson lists"], "-s", files["heldout"], "--every", 1, "--emit", "rows",
+                        "--calibrate", "none")  # fmt: skip
     stream = rp.Stream("online-ebls", rp.summarize(*(np.load(files["heldout"])[key] for key in ("proba", "y"))))
     rows = [json.loads(line) for line in files["ndjson lists"].read_text().splitlines()]
     for given, line in zip(rows[:50], out.splitlines(), strict=False):
@@ -123,7 +124,7 @@ def test_labels_with_a_row_and_late_ones_are_taken_in(call, files, tmp_path, for
             stream.observe(row, y[i])
         if i in later:
             stream.observe(rows[later[i]], y[later[i]])
-    given = ["-s", files["heldout"], "--label", "truth", "--id", "id", "--remember", 350, "-o"]
+    given = ["-s", files["heldout"], "--calibrate", "none", "--label", "truth", "--id", "id", "--remember", 350, "-o"]
     (tmp_path / "in").write_bytes(data)
     code, out, err = call("stream", tmp_path / "in", *given, tmp_path / "once", "--state", tmp_path / "s1", "--json")
     assert (code, out) == (0, "")

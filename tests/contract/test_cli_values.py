@@ -9,7 +9,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import simulate
-from reprior.adapters.training import disagreement, trained
+from reprior.adapters.sources import disagreement
 from reprior.data import load
 
 
@@ -32,16 +32,16 @@ def unlike(tmp_path_factory):
     return folder, target.prior, data.counts / data.counts.sum()
 
 
-@pytest.mark.parametrize("calibrate", ["none", "ts", "bcts"])
+@pytest.mark.parametrize("calibrate", ["none", "ts", "bcts", "auto"])
 def test_counts_mend_held_out_rows_of_another_mix(ask, unlike, calibrate):
     folder, truth, trained_prior = unlike
     given = ["estimate", folder / "target.npz", "-s", folder / "held.npz", "--calibrate", calibrate]
     alone, beside = ask(*given), ask(*given, "--counts", folder / "counts.json")
     errors = [rp.metrics.kl(truth, value["prior"]) for value in (alone, beside)]
-    assert errors[1] < (0.5 if calibrate != "bcts" else 1) * errors[0]
+    assert errors[1] < (0.5 if calibrate in ("none", "ts") else 0.8) * errors[0]
     assert rp.metrics.kl(trained_prior, beside["source_prior"]) < 0.01
     assert "differ in class mix by 13%" in alone["warning"]
-    assert (beside["warning"], "(counts.json)" in beside["source"]) == ("", True)
+    assert (beside["warning"], "(counts.json, held.npz)" in beside["source"]) == ("", True)
 
 
 def test_a_diagnosis_compares_with_training(call, ask, unlike):
@@ -54,7 +54,7 @@ def test_a_diagnosis_compares_with_training(call, ask, unlike):
 
 def test_counts_go_to_every_command(call, ask, files, tmp_path):
     (tmp_path / "c.json").write_text('{"dog": 100, "ant": 400, "bee": 300, "cat": 200}')
-    given = [files["npz"], "-s", files["heldout"], "--counts", tmp_path / "c.json"]
+    given = [files["npz"], "-s", files["heldout"], "--counts", tmp_path / "c.json", "--calibrate", "none"]
     value = ask("estimate", *given)
     assert value["source_prior"] == sorted(value["source_prior"], reverse=True)
     assert ask("compare", *given)["methods"][0]["prior"] == value["prior"]
@@ -85,16 +85,8 @@ def test_counts_of_other_classes_are_refused(refused, files, tmp_path):
     assert "must have the 4 classes of the source; got 3 classes without names" in err
 
 
-def test_with_exact_outputs_counts_change_little_and_all_calibrators_keep_the_prior():
+def test_labels_and_outputs_that_disagree_about_the_mix_are_worth_a_word():
     problem = make_problem(k=6, n=3000, separation=2.0)
-    rows, _ = problem.source.heldout
-    counts = 1e6 * problem.source_prior
-    for kind in ("none", "ts", "bcts", "nbvs", "vs", "auto"):
-        source, calibrator = trained(problem.source, counts, kind)
-        assert rp.metrics.kl(problem.source_prior, source.prior) < 0.01, kind
-        np.testing.assert_allclose(source.confusion.sum(axis=0), problem.source_prior)
-        moved = rows if calibrator is None else calibrator(rows)
-        assert np.abs(moved - rows).mean() < 0.05, kind
     assert disagreement(problem.source) == 0
     blurred = make_problem(k=6, separation=0.8).source.heldout
     one = blurred[1] == 5
@@ -109,8 +101,9 @@ def test_logits_and_shares_give_what_probabilities_give(call, ask, files, tmp_pa
     np.savez(tmp_path / "held.npz", proba=change(held["proba"]), y=held["y"], classes=CLASSES)
     path, out = tmp_path / f"t.{name}", tmp_path / f"o.{name}"
     write(path, change(rows))
-    given = [path, "-s", tmp_path / "held.npz", f"--{values}"]
-    value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"])
+    plain = ["--calibrate", "none"]
+    given = [path, "-s", tmp_path / "held.npz", f"--{values}", *plain]
+    value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"], *plain)
     np.testing.assert_allclose(value["prior"], expected["prior"], atol=1e-6)
     assert call("correct", *given, "-o", out)[0] == 0
     from reprior.adapters.files import Choice, open_table

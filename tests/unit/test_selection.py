@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from reprior import InputError, calibrate, ebls, metrics, simulate, summarize
-from reprior.selection import misfit_of, pipeline, pooled_prior, select
+from reprior import InputError, calibrate, data, ebls, metrics, simulate, summarize
+from reprior.selection import misfit_of, pipeline, pooled_prior, select, tilt_of
 
 
 def softmax(z):
@@ -40,6 +40,39 @@ def test_the_default_is_temperature_with_biases_pooled_prior_and_ebls_with_misfi
     np.testing.assert_allclose(pipe.correct(target, by_hand.prior), by_hand.correct(pipe.calibrator(target)))
     truth = np.bincount(y_new, minlength=8) / 2000
     assert metrics.kl(truth, by_hand.prior) < 0.5 * metrics.kl(truth, ebls(EPS, target).prior)
+
+
+def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():
+    d = data.load("banking77")
+    k, trained = len(d.counts), d.counts / d.counts.sum()
+    half = np.random.default_rng(0).permutation(len(d.pool_y)) % 2 == 0
+    shifted = simulate.shuffled_long_tail(k, 0.02, rng=0)
+    target = simulate.resample(d.pool_proba[~half], d.pool_y[~half], shifted, n=2000, rng=2)
+    kl, source = {}, {}
+    for mix, prior in (("training", trained), ("flat", np.full(k, 1 / k))):
+        held = simulate.resample(d.pool_proba[half], d.pool_y[half], prior, n=1000, rng=1)
+        pipe = pipeline(held.proba, held.y, counts=d.counts)
+        kl[mix], source[mix] = metrics.kl(target.prior, pipe.estimate(target.proba).prior), pipe.source
+    unaware = pipeline(held.proba, held.y)
+    assert kl["flat"] < 1.25 * kl["training"]
+    assert kl["flat"] < 0.7 * metrics.kl(target.prior, unaware.estimate(target.proba).prior)
+    assert metrics.kl(trained, source["flat"].prior) < 0.01
+    np.testing.assert_allclose(source["flat"].confusion.sum(axis=0), trained, rtol=0.15)
+    shares = source["flat"].hard_confusion.sum(axis=0)
+    np.testing.assert_allclose(shares, source["flat"].confusion.sum(axis=0))
+
+
+def test_labels_that_scatter_by_chance_leave_the_mix_alone():
+    rng = np.random.default_rng(0)
+    for counts in (np.array([100.0, 900.0]), np.maximum(1.0, np.round(5000 * simulate.long_tail(200, 0.001)))):
+        prior = counts / counts.sum()
+        assert all(tilt_of(rng.choice(len(prior), 300, p=prior), counts) is None for _ in range(200))
+        assert tilt_of(rng.choice(len(prior), 300), counts) is not None
+
+
+def test_a_prior_can_stand_alone():
+    pipe = pipeline(prior=np.full(30, 1 / 30))
+    assert (pipe.method, pipe.options, pipe.calibrator) == ("ebls", {}, None)
 
 
 def test_without_counts_the_mean_output_is_the_prior():

@@ -17,6 +17,8 @@ from reprior.adapters.prepare import prepared
 from reprior.blocks import ArrayBlocks, numbered
 from reprior.source import summarize
 
+TOO_FAR = 0.05  # total variation between held-out labels and outputs that is worth a word
+
 
 def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
@@ -60,6 +62,21 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
         fail(caller, str(path), f"have the classes of the source ({describe(source.classes, len(numbers))})",
              describe(classes, len(numbers)))  # fmt: skip
     return numbers[[classes.index(label) for label in source.classes]]
+
+
+def disagreement(source: Source) -> float:
+    """Return how far labels and outputs of held-out rows differ in class mix: total variation, 0 if it may be chance.
+
+    Rows drawn to another mix than the training rows look like this, and the mean output is then no source prior.
+    """
+    if source.heldout is None or source.counts is None:
+        return 0.0
+    rows, n = source.heldout[0], float(source.counts.sum())
+    mean, k = rows.mean(axis=0, dtype=np.float64), rows.shape[1]
+    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels around true outputs
+    squares = float(((source.counts / n - mean) ** 2 / variance).sum())
+    distance = float(np.abs(source.counts / n - mean).sum() / 2)
+    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
 
 
 def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from reprior import Blocks, PriorEstimate, Source
     from reprior.adapters.files import Table
     from reprior.calibrate import Calibrator
+    from reprior.selection import Pipeline
 
 METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
 ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
-CALIBRATIONS = ("none", "auto", "ts", "bcts", "nbvs", "vs")
+CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
+EXACT = 1e9  # counts of the rarest class that shares, which have no number of rows, are taken for
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {:.0%}: if those rows were not drawn as the"
@@ -30,8 +32,8 @@ counts_option = click.option(
     help="Training class counts, for held-out rows that may have another class mix.",
 )  # fmt: skip
 calibrate_option = click.option(
-    "--calibrate", default="none", show_default=True, type=click.Choice(CALIBRATIONS),
-    help="Calibrate on the held-out rows first.",
+    "--calibrate", default="auto", show_default=True, type=click.Choice(CALIBRATIONS),
+    help="Calibrate on the held-out rows first; auto: as far as they tell, not at all without them.",
 )  # fmt: skip
 values_options = (
     click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum."),
@@ -60,8 +62,10 @@ def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
                            help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    return click.option("-m", "--method", default="ebls", show_default=True, shell_complete=starting(METHODS),
-                        help=f"How to estimate: {', '.join(METHODS)}.")(command)  # fmt: skip
+    names = starting(("auto", *METHODS))
+    return click.option("-m", "--method", default="auto", show_default=True, shell_complete=names,
+                        help=f"How to estimate: {', '.join(METHODS)}; auto takes what does best with what is known of"
+                        " the source, and says so.")(command)  # fmt: skip
 
 
 def starting(names: Sequence[str]) -> Callable[..., list[str]]:
@@ -103,10 +107,17 @@ class Inputs:
     table: Table
     rows: Any  # FileBlocks, unless calibrated
     target: Blocks
-    source: Source
-    calibrator: Calibrator | None
+    pipeline: Pipeline  # what `auto` takes
     matched: str  # "name" or "position"
     warning: str = ""
+
+    @property
+    def source(self) -> Source:
+        return self.pipeline.source
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        return self.pipeline.calibrator
 
     @property
     def note(self) -> str:
@@ -119,13 +130,25 @@ class Inputs:
     def classes(self) -> tuple[str, ...]:
         return self.source.classes or tuple(str(k) for k in range(self.table.n_classes))
 
+    def taken(self, method: str) -> dict[str, Any]:
+        """Return which method and calibration are taken where `method` was asked for."""
+        auto, kind = method.lower() == "auto", self.calibrator.kind if self.calibrator else "none"
+        return {"method": self.pipeline.method if auto else method, "auto": auto, "calibration": kind}
+
+    def told(self, method: str) -> str:
+        """Return the same in a few words."""
+        said = self.taken(method)
+        return f"method {said['method']}{' (auto)' * said['auto']}, calibration {said['calibration']}"
+
     def estimate(self, method: str, options: dict[str, Any]) -> PriorEstimate:
-        """Return the estimate by a method with its options."""
+        """Return the estimate by a method with its options; "auto" is the pipeline's."""
         import reprior as rp
         from reprior._check import fail
         from reprior.methods import ALIASES
 
-        check_method("estimate", method.lower(), [*METHODS, *ALIASES], ONLINE, "reprior stream")
+        check_method("estimate", method.lower(), ["auto", *METHODS, *ALIASES], ONLINE, "reprior stream")
+        if method.lower() == "auto":
+            return rp.estimate(self.source, self.target, self.pipeline.method, **{**self.pipeline.options, **options})
         if ALIASES.get(method.lower(), method.lower()) in ("bbse", "rlls") and self.source.confusion is None:
             fail(method, "--source", "hold a confusion matrix", "class counts or a prior alone",
                  remedy="Give held-out rows with labels as --source")  # fmt: skip
@@ -147,11 +170,11 @@ def read_inputs(
     known = read_source(source, wanted, columns, values)
     table = prepared(open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ())), values)
     matched = "name" if known.classes and table.classes else "position"
-    known, calibrator, warning = learned(match(known, table, caller), counts, calibrate, caller)
+    pipe, warning = learned(match(known, table, caller), source, counts, calibrate, caller)
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few else FileBlocks(table)
-    blocks = rows if calibrator is None else CalibratedBlocks(rows, calibrator)
-    return Inputs(table, rows, blocks, known, calibrator, matched, warning)
+    blocks = rows if pipe.calibrator is None else CalibratedBlocks(rows, pipe.calibrator)
+    return Inputs(table, rows, blocks, pipe, matched, warning)
 
 
 def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | None]:
@@ -161,18 +184,30 @@ def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | 
     return (source, counts) if source is not None else (counts, None)  # type: ignore[return-value]
 
 
-def learned(source: Source, counts: Path | None, calibrate: str, caller: str) -> tuple[Source, Calibrator | None, str]:
-    """Return the source with training counts and calibration taken in, the calibrator, and a warning, if any."""
+def learned(source: Source, path: Path, counts: Path | None, calibrate: str, caller: str) -> tuple[Pipeline, str]:
+    """Return the default pipeline from a source read from `path`, training counts and a calibration; and a warning."""
     from reprior._check import fail
-    from reprior.adapters.sources import read_counts
-    from reprior.adapters.training import calibrated, check_beside, disagreement, trained
+    from reprior.adapters.sources import disagreement, read_counts
+    from reprior.selection import pipeline
 
-    if calibrate != "none" and source.heldout is None:
-        fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
-             remedy="Give held-out predictions as --source")  # fmt: skip
-    if counts is not None:
-        check_beside(source, caller)
-        known, calibrator = trained(source, read_counts(counts, source, caller), calibrate)
-        return replace(known, made=f"{known.made} ({counts.name})"), calibrator, ""
-    known, calibrator = calibrated(source, calibrate)
-    return known, calibrator, WARNING.format(apart) if (apart := disagreement(source)) else ""
+    if source.heldout is None:
+        if calibrate not in ("auto", "none"):
+            fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
+                 remedy="Give held-out predictions as --source")  # fmt: skip
+        if counts is not None:
+            fail(caller, "--counts", "stand beside held-out rows with labels",
+                 "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
+        numbers = read_counts(path, source, caller)
+        pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)
+        return replace(pipe, source=source), ""
+    trained = None if counts is None else read_counts(counts, source, caller)
+    if trained is not None and trained.min() < 1:
+        trained *= EXACT / trained.min()
+    pipe = pipeline(*source.heldout, counts=trained, calibration=calibrate, classes=source.classes)
+    assert pipe.calibrator is not None
+    kind = pipe.calibrator.kind
+    made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
+    known = replace(pipe.source, made=made + f", calibrated ({kind})" * (kind != "none"))
+    apart = disagreement(source) if counts is None else 0.0
+    pipe = replace(pipe, source=known, calibrator=None if kind == "none" else pipe.calibrator)
+    return pipe, WARNING.format(apart) if apart else ""

@@ -72,8 +72,9 @@ class Job:
         path, counts = known_files(source, counts)
         wanted = Choice(columns=source_columns, label=source_label, caller="stream", with_labels=True)
         known = read_source(path, wanted, self.columns, self.values)
-        known, self.calibrator, self.warning = learned(known, counts, calibrate, "stream")
-        self.stream = Stream(method, known, **parse_options(options))
+        pipe, self.warning = learned(known, path, counts, calibrate, "stream")
+        self.calibrator = pipe.calibrator
+        self.stream = Stream(method, pipe.source, **parse_options(options))
         self.weights: Vector = self.stream.weights
 
     def run(self) -> None:

@@ -34,15 +34,16 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
         known = match(read_source(truth, wanted, files["columns"], files["values"]), given.table, "compare")
         true = known.prior if known.counts is None else known.counts / known.counts.sum()
     with progress(given.rows):
-        methods = agreement(given.source, given.target, true=true)
+        methods = agreement(given.source, given.target, true=true, auto=lambda: given.estimate("auto", {}))
     value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": methods}
-    emit(value, text(methods) + given.note, as_json)
+    told = f"\nAll were given the same rows; auto is {given.told('auto').replace(' (auto)', '')}."
+    emit(value | given.taken("auto"), text(methods) + told + given.note, as_json)
 
 
 def text(methods: list[dict[str, Any]]) -> str:
     """Return the comparison as a table."""
     error = "KL(true‖est.)" if "kl" in methods[0] else ""
-    lines = [f"{'method':<8} {'distance to ebls':>17} {'log-lik./row':>13} {'time':>9} {error:>14}"]
+    lines = [f"{'method':<8} {'distance to auto':>17} {'log-lik./row':>13} {'time':>9} {error:>14}"]
     for row in methods:
         if "skipped" in row:
             lines.append(f"{row['method']:<8} {row['skipped']}")

@@ -72,8 +72,9 @@ def command(
             write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "matched": given.matched, "warning": given.warning}  # fmt: skip
+             "matched": given.matched, "warning": given.warning} | given.taken(method)  # fmt: skip
     text = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected"
+    text += "" if prior else f" by {given.told(method)}"
     emit(value, text + (f", {kept} of them by an earlier run" if kept else "") + given.note, as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
-from reprior.cli._inputs import inputs, read_inputs
+from reprior.cli._inputs import inputs, method_options, parse_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import as_json, emit
 
 
 @click.command("diagnose")
 @inputs
+@method_options
 @click.option("--alpha", default=0.05, show_default=True, help="The level at which the tests decide.")
 @as_json
-def command(alpha: float, as_json: bool, **files: Any) -> None:
+def command(method: str, options: tuple[str, ...], alpha: float, as_json: bool, **files: Any) -> None:
     """Say whether TARGET has shifted, whether it is label shift, and how well it can be measured.
 
     \b
@@ -27,8 +28,10 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
 
     given = read_inputs("diagnose", **files)
     with progress(given.rows):
-        found = diagnose(given.source, given.target, alpha=alpha)
+        estimate = given.estimate(method, parse_options(options))
+        found = diagnose(given.source, given.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "estimate"}
     text = in_files(str(found))
     value |= {"shifted": found.shifted, "applies": found.applies, "sentences": text.split("\n"), "n": found.estimate.n}
-    emit(value | {"matched": given.matched, "warning": given.warning}, text + given.note, as_json)
+    value |= {"matched": given.matched, "warning": given.warning} | given.taken(method)
+    emit(value, f"{text}\nThe estimate judged is by {given.told(method)}.{given.note}", as_json)

@@ -33,7 +33,7 @@ def command(
     with progress(given.rows):
         found = given.estimate(method, parse_options(options))
         value = described(found, given, method, None if no_interval else level)
-    emit(value, text(value, top) + given.note, as_json)
+    emit(value, text(value, given.told(method), top) + given.note, as_json)
     return DONE if found.status.ok else NOT_CONVERGED
 
 
@@ -43,21 +43,20 @@ def described(found: PriorEstimate, given: Inputs, method: str, level: float | N
     return {
         "prior": found.prior, "interval": None if interval is None else list(zip(*interval, strict=True)),
         "classes": given.classes, "matched": given.matched, "source_prior": given.source.prior,
-        "weights": found.weights, "method": method,
-        "calibration": given.calibrator.kind if given.calibrator else "none", "status": found.status.name.lower(),
+        "weights": found.weights, **given.taken(method), "status": found.status.name.lower(),
         "message": found.status.value, "n": found.n, "n_iter": found.n_iter, "log_likelihood": found.log_likelihood,
         "level": level, "note": interval.note if interval is not None else "", "source": given.source.made,
         "warning": given.warning, "target": [part.name for part in given.table.parts][:1000],
     }  # fmt: skip
 
 
-def text(value: dict[str, Any], top: int) -> str:
+def text(value: dict[str, Any], told: str, top: int) -> str:
     """Return an estimate for people: the classes that moved most first."""
     prior, before = value["prior"], value["source_prior"]
     order = sorted(range(len(prior)), key=lambda k: -abs(prior[k] - before[k]))[: top or None]
     width = max(5, *(len(value["classes"][k]) for k in order))
     ends = value["interval"]
-    lines = [f"{value['n']:.0f} rows, {len(prior)} classes, method {value['method']}", ""]
+    lines = [f"{value['n']:.0f} rows, {len(prior)} classes, {told}", ""]
     head = f"{'class':<{width}}  {'source':>8}  {'target':>8}"
     lines.append(head + (f"  {100 * value['level']:g} % interval".ljust(22) if ends else "") + "  change")
     for k in order:

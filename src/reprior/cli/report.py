@@ -38,24 +38,25 @@ def command(
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
     given = read_inputs("report", **files)
-    name = Path(str(files["target"])).name
+    name, used = Path(str(files["target"])).name, given.taken(method)
     made = {
         "title": title or f"Class mix of {'standard input' if name == '-' else name}",
         "target": ", ".join(part.name for part in given.table.parts[:3])
         + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
         "source": f"{files['source'] or files['counts']} ({given.source.made})",
         "classes": f"matched by {given.matched}",
-        "method": " ".join([method, *options]), "calibration": given.calibrator.kind if given.calibrator else "none",
+        "method": " ".join([used["method"], *["(auto)"] * used["auto"], *options]), "calibration": used["calibration"],
         "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
     with progress(given.rows):
         found = given.estimate(method, parse_options(options))
-        told = plain(collect(found, given.target, given.classes, method=method, level=level, made=made))
+        told = plain(collect(found, given.target, given.classes, method=used["method"], level=level, made=made))
     if given.warning:
         told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(told).encode())
-    told["matched"] = given.matched
-    emit(told, f"{output}: {told['n']:.0f} rows, {len(told['prior'])} classes{given.note}", as_json)
+    told |= {"matched": given.matched} | used
+    about = f"{told['n']:.0f} rows, {len(told['prior'])} classes, {given.told(method)}"
+    emit(told, f"{output}: {about}{given.note}", as_json)
     return DONE if found.status.ok else NOT_CONVERGED

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,20 @@ def predictions(target: Blocks, weights: Vector) -> Predictions:
     return target.map_sum(of_block)
 
 
-def agreement(source: Source, target: Blocks, *, true: Any = None) -> list[dict[str, Any]]:
-    """Return every method's estimate, how far it is from EBLS's, and from the truth where that is known."""
+def agreement(
+    source: Source, target: Blocks, *, true: Any = None, auto: Callable[[], PriorEstimate] | None = None
+) -> list[dict[str, Any]]:
+    """Return every method's estimate, how far it is from the first, and from the truth where that is known.
+
+    The first is `auto`, the one to use, or else that of EBLS.
+    """
     found: list[dict[str, Any]] = []
-    for name, method in sorted(METHODS.items(), key=lambda item: item[0] != "ebls"):
+    named = sorted(METHODS.items(), key=lambda item: item[0] != "ebls")
+    runs: dict[str, Callable[[], PriorEstimate]] = {name: partial(run, source, target) for name, run in named}
+    for name, run in ({"auto": auto} | runs if auto else runs).items():
         start = time.perf_counter()
         try:
-            estimate = method(source, target)
+            estimate = run()
         except InputError:
             if source.confusion is not None:
                 raise
