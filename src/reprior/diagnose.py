@@ -77,7 +77,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
     label_shift_p = heldout_worth = gap = gap_se = accuracy = None
     if known.heldout is not None:
-        label_shift_p = label_shift_p_value(sample, *known.heldout, rows.prior, known.prior)
+        label_shift_p = label_shift_p_value(sample, *known.heldout, rows.prior, known.prior, row_weights(known))
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     return Diagnosis(
@@ -129,13 +129,16 @@ def waves(proba: Matrix) -> Matrix:
     return np.asarray(np.cos(log_odds @ directions + rng.uniform(0, 2 * np.pi, WAVES)))
 
 
-def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> float:
+def label_shift_p_value(
+    sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector, each: Vector | None = None
+) -> float:
     """Return the p-value of "the target's outputs are those of held-out rows, reweighted to `prior` (K,)".
 
     Under label shift Σ over the target of a(x)e(x) is that over the held-out rows of (m/n)·w_y·a(x)e(x) for any a and
-    e, calibrated or not. a = n/(n + m·r), r = Σ w_k p(k|x), weighs each region by the rows both sides have there, so
-    that no held-out row stands for many. e is a feature less what the corrected outputs explain of it, which makes its
-    mean the same in every class: an error in the shares then moves the test only to second order.
+    e, calibrated or not; 1/n is `each` (n,) where held-out rows have another mix than the source. a = n/(n + m·r),
+    r = Σ w_k p(k|x), weighs each region by the rows both sides have there, so that no held-out row stands for many. e
+    is a feature less what the corrected outputs explain of it, which makes its mean the same in every class: an error
+    in the shares then moves the test only to second order.
     """
     from scipy.special import chdtrc, fdtrc
 
@@ -154,7 +157,8 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     e *= from_heldout[:, None]
     # if the source prior is the mean output, a sure row has raised its own class's: leave that part of its weight out
     own = heldout[np.arange(n), y] / (n * source_prior[y]) * np.allclose(source_prior, heldout.mean(axis=0))
-    e[m:] *= -(m / n) * (weights[y] / (1 - np.minimum(own, 0.5)))[:, None]
+    part = m / n if each is None else m * each[:, None]
+    e[m:] *= -part * (weights[y] / (1 - np.minimum(own, 0.5)))[:, None]
     error = sum(np.cov(part.T) * len(part) for part in (e[:m], e[m:])) / (1 - min(0.5, n_classes / n))
     deviation = np.sqrt(np.maximum(np.diag(error), 1e-30))
     squares = (e.sum(axis=0) / deviation) ** 2
