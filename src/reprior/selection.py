@@ -96,7 +96,7 @@ def pipeline(
         source = Source(check_prior(prior, "pipeline", "prior") if trained is None else trained)
         source = source if trained is None else replace(source, made="training counts")
         method = _auto(method, len(source.prior), source.prior if total is None else total, heldout=False)
-        return Pipeline(None, source, method, _options(method, misfit_of(total), 1.0, options))
+        return Pipeline(None, source, method, options)
     rows, labels = check_labelled(proba, y, "select")
     n, k = rows.shape
     if trained is not None and len(trained) != k:
@@ -193,15 +193,15 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     return np.asarray(prior / prior.sum())
 
 
-def misfit_of(counts: Vector | None, rows: Matrix | None = None, weight: Vector | None = None) -> Vector | None:
+def misfit_of(counts: Vector | None, rows: Matrix, weight: Vector | None = None) -> Vector | None:
     """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
 
     A class learnt from n rows is misjudged by about 1/n, if it is mistaken for others: rows whose class is certain are
     counted right however badly it was learnt. So 1/n is multiplied by (1−κ)/κ, the odds that a soft count of the
-    calibrated `rows` (n, K), weighed by `weight` (n,), is not one whole row. Without rows they are taken to be even.
+    calibrated `rows` (n, K), weighed by `weight` (n,), is not one whole row.
     """
-    if counts is None or rows is None:
-        return None if counts is None else 1 / counts
+    if counts is None:
+        return None
     weighed = rows if weight is None else rows * (weight / weight.mean())[:, None]
     sums, squares = weighed.sum(axis=0), (weighed * rows).sum(axis=0)
     whole = (squares + PSEUDO_ROWS * squares.sum() / sums.sum()) / (sums + PSEUDO_ROWS)  # κ = Σp²/Σp
