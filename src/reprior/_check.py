@@ -45,7 +45,7 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+    if hasattr(x, "mask") and isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):  # np.ma is slow to import
         count = int(np.ma.getmaskarray(x).sum())
         fail(caller, name, "have no masked value", f"{count} of them", remedy="Drop or fill them")
     try:
