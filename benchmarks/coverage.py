@@ -130,25 +130,30 @@ def split(dataset, n, rng):
     return held, proba[rest], y[rest]
 
 
+DEFAULT = "default pipeline"
+
+
 def real(trials):
     found = {}
     pipelines = {  # calibrator, source prior, whether the interval sees the held-out rows
         "raw, training counts, no misfit": (None, "counts", False),
         "raw, training counts, misfit": (None, "counts", True),
         "temperature, no misfit": (calibrate.temperature, "mean", False),
-        "temperature, misfit (default)": (calibrate.temperature, "mean", True),
+        "temperature, misfit": (calibrate.temperature, "mean", True),
         "bias-corrected, misfit": (calibrate.bias_corrected, "mean", True),
     }
     for name in ("banking77", "clinc150"):
         dataset = data.load(name)
         k = len(dataset.counts)
         for n in (500, 2000, 6000):
-            tallies = {label: Tally() for label in pipelines}
+            tallies = {label: Tally() for label in [DEFAULT, *pipelines]}
             rng = np.random.default_rng(n)
             for trial in range(trials):
                 held, pool, y = split(dataset, 975, rng)
                 prior = shifted(k, trial, rng)
                 target = simulate.resample(pool, y, rng.multinomial(n, prior) / n, n=n, rng=rng).proba
+                tallies[DEFAULT].add(prior, n, *rp.pipeline(held.proba, held.y, counts=dataset.counts)
+                                     .estimate(target).interval(0.95))  # fmt: skip
                 made = {}
                 for label, (fit, source_prior, misfit) in pipelines.items():
                     key = (fit, source_prior)
