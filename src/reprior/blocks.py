@@ -172,7 +172,7 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
         out = np.zeros(2 + shape[0] * shape[1])
         sums = out[2:].reshape(shape)
         value = loops.e_step(block, aligned, sums, likelihood)
-        if value == REFUSED:  # rows that are not contiguous: BLAS can read those
+        if type(value) is int and value == REFUSED:  # rows that are not contiguous: BLAS can read those
             value = reference.e_step(block, aligned, sums, likelihood)
         out[0], out[1] = value, len(block)
         return out

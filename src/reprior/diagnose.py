@@ -140,7 +140,7 @@ def label_shift_p_value(
     is a feature less what the corrected outputs explain of it, which makes its mean the same in every class: an error
     in the shares then moves the test only to second order.
     """
-    from scipy.special import chdtrc, fdtrc
+    from scipy.special import fdtrc
 
     (m, n_classes), n, weights = sample.shape, len(heldout), prior / source_prior
     rows = np.concatenate([sample, heldout])
@@ -164,8 +164,9 @@ def label_shift_p_value(
     squares = (e.sum(axis=0) / deviation) ** 2
     # a loss of confidence shows in one feature; of the others, which correlate, the sum is a scaled χ² (Satterthwaite)
     scale = float(((error / np.outer(deviation, deviation))[1:, 1:] ** 2).sum()) / WAVES
-    sure = float(fdtrc(1, overlap.sum(), squares[0]))
-    return min(1.0, 2 * sure, 2 * float(chdtrc(WAVES / scale, squares[1:].sum() / scale)))  # Bonferroni
+    rest = max(1.0, min(m, n) - 1.0)  # rows that the errors were estimated from
+    sure = float(fdtrc(1, min(overlap.sum(), rest), squares[0]))
+    return min(1.0, 2 * sure, 2 * float(fdtrc(WAVES / scale, rest, squares[1:].sum() / WAVES)))  # Bonferroni
 
 
 def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:

@@ -83,7 +83,8 @@ def pipeline(
     >>> pipeline(counts=[500] * 30).method, pipeline(counts=[500, 300]).method, pipeline(counts=[900, 90, 10]).method
     ('ebls', 'fmapls', 'mapls')
     """
-    check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
+    method = check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
+    method = ALIASES.get(method, method)
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         given = "one of them" if counts is None else "`counts`"
         fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
@@ -107,8 +108,10 @@ def pipeline(
     kind, tilt = "bias-corrected" if calibration == "auto" else calibration, None
     if total is not None and (tilt := tilt_of(labels, total)) is not None:
         # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
-        cal = calibrate.fit(correct(rows, tilt), labels, kind=kind, ridge=RIDGE)
-        cal = replace(cal, bias=cal.bias + (cal.scale - 1) * np.log(tilt))
+        floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
+        moved = np.maximum(rows, floor)
+        cal = calibrate.fit(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE)
+        cal = replace(cal, floor=floor, bias=cal.bias + (cal.scale - 1) * np.log(tilt))
     else:
         cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
     source = _source(cal, rows, labels, prior, total, classes, tilt=tilt)
@@ -177,15 +180,13 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
     n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
     log_counts = log_counts - log_counts.mean()
-    power = 1.0
-    for _ in range(50):  # Newton's method on Σ mean log base, which is concave, with a normal prior on the power
-        base = np.exp(power * log_counts)
+    low, high = -20.0, 20.0
+    for _ in range(60):  # bisect the slope of Σ mean log base, which is concave, with a normal prior on the power
+        power = 0.5 * (low + high)
+        base = np.exp(power * log_counts - (power * log_counts).max())
         base /= base.sum()
-        slope = n * (mean - base) @ log_counts - (power - 1) / TILT**2
-        bend = n * (base @ log_counts**2 - (base @ log_counts) ** 2) + 1 / TILT**2
-        power += slope / bend
-        if abs(slope / bend) < 1e-9:
-            break
+        rising = n * (mean - base) @ log_counts > (power - 1) / TILT**2
+        low, high = (power, high) if rising else (low, power)
     squares = n * (share @ rows**2)
     worth = (squares + squares.sum() / n) / (n * mean + 1)  # κ = Σp²/Σp: soft outputs scatter less than counted labels
     held = POOLING * n / worth
@@ -241,8 +242,9 @@ def _source(
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
             prior = counts if prior == "training" else pooled_prior(out, counts, weight)
-        elif prior == "mean" and weight is not None:
-            prior, made = weight @ out, "mean held-out output"
+        elif weight is not None:
+            made = "mean held-out output" if prior == "mean" else "held-out label counts"
+            prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
     source = summarize(out, labels, prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))

@@ -319,3 +319,43 @@ def test_a_shift_beyond_doubt_has_no_p_of_zero(call, tmp_path):
     code, out, _ = call("diagnose", tmp_path / "t.npy", "-s", tmp_path / "held.npz")
     assert code == 0
     assert "shifted against the source (p < 1e-300)" in out
+
+
+def test_two_interruptions_leave_no_rows_of_zeros(call, tmp_path, monkeypatch):
+    from reprior.cli import correct
+
+    rows = np.tile([[0.7, 0.2, 0.1]], (4000, 1))
+    np.save(tmp_path / "t.npy", rows)
+    (tmp_path / "c.json").write_text("[1, 1, 1]")
+    (tmp_path / "p.json").write_text("[1, 2, 3]")
+    given = ["correct", tmp_path / "t.npy", "-s", tmp_path / "c.json", "--prior", tmp_path / "p.json"]
+    assert call(*given, "-o", tmp_path / "whole.npy")[0] == 0
+    monkeypatch.setattr(correct, "STEP_BYTES", 2400)
+    monkeypatch.setattr(correct, "SAVE_BYTES", 9600)
+    out = [*given, "-o", tmp_path / "out.npy"]
+
+    def interrupted(after):  # the first ends as Ctrl-C does, which takes its part file away
+        import reprior.cli._correction as made
+
+        fresh, seen = made.correction, []
+
+        def correction(*args):
+            fn = fresh(*args)
+
+            def limited(block):
+                seen.append(len(block))
+                if sum(seen) > after:
+                    raise KeyboardInterrupt
+                return fn(block)
+            return limited
+        with monkeypatch.context() as patch:
+            patch.setattr(made, "correction", correction)
+            call(*out)
+
+    interrupted(3000)
+    # the second is killed before it has saved: a short part file, and whatever note there is
+    partial = correct.hidden(tmp_path / "out.npy", "partial")
+    interrupted(50)
+    partial.write_bytes((tmp_path / "whole.npy").read_bytes()[:400])
+    assert call(*out)[0] == 0
+    assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()

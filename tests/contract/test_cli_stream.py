@@ -64,6 +64,11 @@ def test_a_state_of_another_run_is_refused(call, files, tmp_path):
     code, _, err = call(*given, "--every", 7)
     assert code == 1
     assert "belong to a run with" in err
+    code, _, err = call(*given, "-s", files["counts"])
+    assert code == 1
+    assert "After a retraining name another state file" in err
+    assert call(*given, "-s", tmp_path / "not-there.csv")[0] == 1
+    assert call(*given)[0] == 0
     (tmp_path / "s").write_bytes(b"noise")
     code, _, err = call(*given)
     assert code == 1

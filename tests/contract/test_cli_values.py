@@ -177,3 +177,22 @@ def test_files_as_other_programs_write_them(call, refused, files, tmp_path, comm
 def test_a_csv_stream_tells_its_prior_if_that_is_all(call, files):
     _, out, _ = call("stream", files["csv"], "-s", files["counts"], "--emit", "prior", "--every", 1000)
     assert list(json.loads(out)["prior"]) == list(CLASSES)
+
+
+def test_labels_that_are_not_those_of_the_rows_are_named(ask, unlike, tmp_path):
+    folder, _, _ = unlike
+    with np.load(folder / "held.npz") as held:
+        np.savez(tmp_path / "h.npz", proba=held["proba"], y=np.roll(held["y"], 700), classes=held["classes"])
+    warning = ask("estimate", folder / "target.npz", "-s", tmp_path / "h.npz")["warning"]
+    assert "hardly agree" in warning
+    assert "hardly agree" not in ask("estimate", folder / "target.npz", "-s", folder / "held.npz")["warning"]
+
+
+def test_a_prior_estimated_from_another_source_is_refused(call, ask, refused, unlike, tmp_path):
+    folder, _, _ = unlike
+    given = [folder / "target.npz", "-s", folder / "held.npz"]
+    (tmp_path / "e.json").write_text(json.dumps(ask("estimate", *given, "--counts", folder / "counts.json")))
+    write = ["--prior", tmp_path / "e.json", "-o", tmp_path / "o.npz"]
+    other = ["correct", folder / "target.npz", "-s", folder / "counts.json", *write]
+    assert "come from the same source" in refused(*other)
+    assert call("correct", *given, "--counts", folder / "counts.json", *write)[0] == 0

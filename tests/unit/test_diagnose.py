@@ -126,3 +126,12 @@ def test_bad_input_is_refused(source):
         diagnose(source, np.full((3, 4), 0.25))
     with pytest.raises(rp.InputError, match="diagnose: `alpha` must be a number above 0"):
         diagnose(source, np.full((3, 5), 0.2), alpha=0)
+
+
+def test_few_target_rows_raise_no_alarm():
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.full(10, 0.3), 1000 + 40 * 3)
+    y = np.array([rng.choice(10, p=row) for row in proba])
+    source = rp.summarize(proba[:1000], y[:1000])
+    alarms = [diagnose(source, proba[i : i + 3]).label_shift_p < 0.05 for i in range(1000, 1120, 3)]
+    assert np.mean(alarms) <= 0.15

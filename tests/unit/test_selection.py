@@ -189,3 +189,30 @@ def test_summarize_of_calibrated_outputs_is_the_same_source():
     held, y = outputs(300, EPS)
     pipe = pipeline(held, y, prior="mean")
     np.testing.assert_array_equal(pipe.source.prior, summarize(pipe.calibrator(held), y).prior)
+
+
+def test_hard_outputs_and_counts_of_another_mix_do_not_ruin_the_estimate():
+    rng = np.random.default_rng(0)
+    rows = np.eye(3)[rng.integers(0, 3, 300)]
+    found = pipeline(rows, rows.argmax(axis=1), counts=[9000, 900, 100]).estimate(rows).prior
+    np.testing.assert_allclose(found, rows.mean(axis=0), atol=0.05)
+
+
+def test_the_pooled_prior_lies_between_what_it_pools_however_far_apart():
+    for counts in ([900.0, 100.0], [9800.0, 200.0], [100000.0, 10.0]):
+        found = pooled_prior(np.tile([0.45, 0.55], (500, 1)), np.array(counts))
+        assert 0.44 < found[0] <= counts[0] / sum(counts)
+
+
+def test_names_of_methods_may_be_capital_and_stand_for_the_same():
+    held, y = outputs(300, EPS)
+    made = [pipeline(held, y, counts=COUNTS, method=name) for name in ("EBLS", "ebls")]
+    assert made[0].method == made[1].method
+    np.testing.assert_array_equal(made[0].options["misfit"], made[1].options["misfit"])
+    assert pipeline(held, y, method="AUTO").method == "fmapls"
+
+
+def test_label_counts_of_another_mix_are_put_back_to_training():
+    held, y = outputs(2000, np.full(8, 1 / 8), carried=EPS)
+    source = pipeline(held, y, counts=20 * COUNTS, prior="labels", calibration="none").source
+    np.testing.assert_allclose(source.prior, EPS, rtol=0.1)

@@ -26,6 +26,11 @@ WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {:.0%}: if those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
 )
+HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
+UNRELATED = (
+    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}): do the labels belong to these rows,"
+    " and are classes counted from 0? If so, nothing can be estimated with this classifier."
+)
 
 counts_option = click.option(
     "--counts", type=click.Path(path_type=Path),
@@ -187,7 +192,7 @@ def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | 
 def learned(source: Source, path: Path, counts: Path | None, calibrate: str, caller: str) -> tuple[Pipeline, str]:
     """Return the default pipeline from a source read from `path`, training counts and a calibration; and a warning."""
     from reprior._check import fail
-    from reprior.adapters.sources import disagreement, read_counts
+    from reprior.adapters.sources import chance_corrected, disagreement, read_counts
     from reprior.selection import pipeline
 
     if source.heldout is None:
@@ -210,4 +215,6 @@ def learned(source: Source, path: Path, counts: Path | None, calibrate: str, cal
     known = replace(pipe.source, made=made + f", calibrated ({kind})" * (kind != "none"))
     apart = disagreement(source) if counts is None else 0.0
     pipe = replace(pipe, source=known, calibrator=None if kind == "none" else pipe.calibrator)
+    if (agreement := chance_corrected(*source.heldout)) < HARDLY:
+        return pipe, UNRELATED.format(agreement)
     return pipe, WARNING.format(apart) if apart else ""

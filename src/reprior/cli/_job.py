@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class Job:
             "--calibrate": calibrate, "--label": label, "--id": name, "--remember": remember,
             "--normalize": values == "normalize", "--logits": values == "logits",
         }  # fmt: skip
+        self.known = [path for path in (source["source"], source["counts"]) if path is not None]
+        self.fingerprint = blake2b(b"".join(file_mark(path) for path in self.known)).hexdigest()
         self.form: Form | None = None
         self.offset = self.written = self.skipped = self.records = 0
         self.read_tail = self.written_tail = b""
@@ -193,7 +196,8 @@ class Job:
             return
         self.out.sync()
         fields = {
-            "settings": self.settings, "offset": self.offset, "written": self.written, "skipped": self.skipped,
+            "settings": self.settings, "known": self.fingerprint,
+            "offset": self.offset, "written": self.written, "skipped": self.skipped,
             "records": self.records, "output": self.output, "weights": self.weights,
             "form": form_to_json(self.form) if self.form else None, **self.labels.to_fields(),
             "read_tail": as_array(self.read_tail), "written_tail": as_array(self.written_tail),
@@ -208,6 +212,10 @@ class Job:
             return None
         found = decode(self.state.read_bytes(), "stream-job", "stream", name=str(self.state))
         self.same_settings({"-o": found["output"]} | found["settings"])
+        if self.known and self.fingerprint != found.get("known", self.fingerprint):
+            fail("stream", "--source", f"be the source that {self.state} was made from, or be left out",
+                 "another", remedy="After a retraining name another state file, to start anew")  # fmt: skip
+        self.fingerprint = found.get("known", self.fingerprint)
         self.offset, self.written, self.skipped = found["offset"], found["written"], found["skipped"]
         self.records = found["records"]
         self.read_tail, self.written_tail = found["read_tail"].tobytes(), found["written_tail"].tobytes()
@@ -224,6 +232,11 @@ class Job:
             asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
             fail("stream", str(self.state), f"belong to a run with {asked}", had,
                  remedy="Give the same options again, or name another state file to start anew")  # fmt: skip
+
+
+def file_mark(path: Path) -> bytes:
+    """Return what tells a file's content from another's; nothing for a folder or a file that is not there."""
+    return blake2b(path.read_bytes()).digest() if path.is_file() else b""
 
 
 def as_array(data: bytes) -> Any:

@@ -93,7 +93,7 @@ def class_index(value: Any, classes: tuple[str, ...], n_classes: int, number: in
         return classes.index(str(value))
     try:
         index = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         index = -1
     if not 0 <= index < n_classes or (isinstance(value, float) and index != value):
         known = ", ".join(classes[:8]) + ", …" * (len(classes) > 8) if classes else f"numbers from 0 to {n_classes - 1}"

@@ -34,7 +34,7 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
         known = match(read_source(truth, wanted, files["columns"], files["values"]), given.table, "compare")
         true = known.prior if known.counts is None else known.counts / known.counts.sum()
     with progress(given.rows):
-        methods = agreement(given.source, given.target, true=true, auto=lambda: given.estimate("auto", {}))
+        methods = agreement(given.source, given.target, {"auto": lambda: given.estimate("auto", {})}, true=true)
     value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": methods}
     told = f"\nAll were given the same rows; auto is {given.told('auto').replace(' (auto)', '')}."
     emit(value | given.taken("auto"), text(methods) + told + given.note, as_json)

@@ -52,7 +52,7 @@ def command(
         weights, ok = find_weights(given, prior, method, parse_options(options))
         given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given.calibrator))
         return DONE if ok else NOT_CONVERGED
-    settings = [method, *options, files["calibrate"], str(files["values"])]
+    settings = [method, *options, *(str(files[name]) for name in ("calibrate", "values", "label", "source_columns"))]
     mark = fingerprint(given, [files["source"], files["counts"], prior], settings)
     journal = read_journal(output, mark)
     if journal is None:
@@ -95,10 +95,26 @@ def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[s
 
     if prior is not None:
         known = match(read_source(prior, Choice(caller="correct")), given.table, "correct")
+        check_estimate(prior, given)
         return known.prior / given.source.prior, True
     with progress(given.rows):
         found = given.estimate(method, options)
     return found.weights, found.status.ok
+
+
+def check_estimate(prior: Path, given: Inputs) -> None:
+    """Refuse a prior that `reprior estimate --json` made from another source: its outputs carried another prior."""
+    import json
+
+    from reprior._check import fail
+
+    made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
+    if not isinstance(made, dict) or "source_prior" not in made:
+        return
+    then, now = made.get("calibration"), given.calibrator.kind if given.calibrator else "none"
+    if then != now or max(abs(a - b) for a, b in zip(made["source_prior"], given.source.prior, strict=True)) > 1e-6:
+        fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
+             remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
 
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
@@ -110,7 +126,12 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
     step = max(1, STEP_BYTES // width)
-    done = journal["rows"] if hidden(path, "partial").exists() else 0
+    partial = hidden(path, "partial")
+    there = partial.stat().st_size if partial.exists() else 0
+    done = journal["rows"] if there >= len(header) + journal["rows"] * width else 0
+    if done != journal["rows"]:  # its rows went with an interrupted run: no later one may trust the old note
+        journal["rows"] = 0
+        write_journal(output, journal)
 
     def save(handle: int, rows: int) -> None:
         os.fsync(handle)

@@ -54,16 +54,13 @@ def predictions(target: Blocks, weights: Vector) -> Predictions:
 
 
 def agreement(
-    source: Source, target: Blocks, *, true: Any = None, auto: Callable[[], PriorEstimate] | None = None
+    source: Source, target: Blocks, first: dict[str, Callable[[], PriorEstimate]], *, true: Any = None
 ) -> list[dict[str, Any]]:
-    """Return every method's estimate, how far it is from the first, and from the truth where that is known.
-
-    The first is `auto`, the one to use, or else that of EBLS.
-    """
+    """Return the `first` estimate and every method's, how far it is from the first, and from the truth if known."""
     found: list[dict[str, Any]] = []
     named = sorted(METHODS.items(), key=lambda item: item[0] != "ebls")
     runs: dict[str, Callable[[], PriorEstimate]] = {name: partial(run, source, target) for name, run in named}
-    for name, run in ({"auto": auto} | runs if auto else runs).items():
+    for name, run in (first | runs).items():
         start = time.perf_counter()
         try:
             estimate = run()
@@ -98,7 +95,8 @@ def collect(
             "before": moved.before, "after": moved.after, "changed": moved.changed,
             "confidence": moved.confidence / n, "corrected_confidence": moved.corrected_confidence / n,
         },
-        "diagnosis": diagnosis(estimate, target), "agreement": agreement(source, target), "made": made,
+        "diagnosis": diagnosis(estimate, target), "made": made,
+        "agreement": agreement(source, target, {"this report": lambda: estimate}),
     }  # fmt: skip
 
 

@@ -155,7 +155,7 @@ def agreement(report: dict[str, Any]) -> str:
         most = "—" if same else f"{escape(report['classes'][far])}: {percent(row['prior'][far])}"
         rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{row['log_likelihood']:.4f}</td>"
                     f'<td class="wide">{most}</td></tr>')  # fmt: skip
-    heads = ("method", "differs from ebls by", "log-likelihood a row", "furthest from this report on")
+    heads = ("method", "differs from this report by", "log-likelihood a row", "furthest from this report on")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>"
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
 
