@@ -196,3 +196,14 @@ def test_a_prior_estimated_from_another_source_is_refused(call, ask, refused, un
     other = ["correct", folder / "target.npz", "-s", folder / "counts.json", *write]
     assert "come from the same source" in refused(*other)
     assert call("correct", *given, "--counts", folder / "counts.json", *write)[0] == 0
+
+
+def test_counts_without_names_are_in_the_order_of_the_held_out_rows(ask, unlike, tmp_path):
+    folder, _, _ = unlike
+    with np.load(folder / "target.npz") as target:
+        np.savez(tmp_path / "t.npz", proba=target["proba"][:, ::-1], classes=target["classes"][::-1])
+        counts = json.loads((folder / "counts.json").read_text())
+        (tmp_path / "c.json").write_text(json.dumps([counts[name] for name in target["classes"]]))
+    given = ["estimate", tmp_path / "t.npz", "-s", folder / "held.npz", "--counts"]
+    bare, named = ask(*given, tmp_path / "c.json"), ask(*given, folder / "counts.json")
+    assert bare["source_prior"] == named["source_prior"]

@@ -175,7 +175,7 @@ def read_inputs(
     known = read_source(source, wanted, columns, values)
     table = prepared(open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ())), values)
     matched = "name" if known.classes and table.classes else "position"
-    pipe, warning = learned(match(known, table, caller), source, counts, calibrate, caller)
+    pipe, warning = learned(match(known, table, caller), source, counts, calibrate, caller, as_read=known)
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few else FileBlocks(table)
     blocks = rows if pipe.calibrator is None else CalibratedBlocks(rows, pipe.calibrator)
@@ -189,8 +189,13 @@ def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | 
     return (source, counts) if source is not None else (counts, None)  # type: ignore[return-value]
 
 
-def learned(source: Source, path: Path, counts: Path | None, calibrate: str, caller: str) -> tuple[Pipeline, str]:
-    """Return the default pipeline from a source read from `path`, training counts and a calibration; and a warning."""
+def learned(
+    source: Source, path: Path, counts: Path | None, calibrate: str, caller: str, *, as_read: Source | None = None
+) -> tuple[Pipeline, str]:
+    """Return the default pipeline from a source read from `path`, training counts and a calibration; and a warning.
+
+    Counts without names are in the order of the classes `as_read`, before they were put to that of the target.
+    """
     from reprior._check import fail
     from reprior.adapters.sources import chance_corrected, disagreement, read_counts
     from reprior.selection import pipeline
@@ -205,7 +210,9 @@ def learned(source: Source, path: Path, counts: Path | None, calibrate: str, cal
         numbers = read_counts(path, source, caller)
         pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)
         return replace(pipe, source=source), ""
-    trained = None if counts is None else read_counts(counts, source, caller)
+    trained = None if counts is None else read_counts(counts, as_read or source, caller)
+    if trained is not None and as_read is not None and as_read.classes and source.classes:
+        trained = trained[[as_read.classes.index(name) for name in source.classes]]
     if trained is not None and trained.min() < 1:
         trained *= EXACT / trained.min()
     pipe = pipeline(*source.heldout, counts=trained, calibration=calibrate, classes=source.classes)
