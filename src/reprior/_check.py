@@ -92,10 +92,10 @@ def row_fault(block: Matrix) -> Fault | None:
             if near.all() and block.min() >= 0:
                 return None
         sums = (block @ np.ones(block.shape[1]))[:, None]
-    off = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE)
+    off = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE + 1e-9)  # 0.999 in floats is a little less
     if not off.any() and block.min() >= 0:
         return None
-    softmax, total = "If these are logits, apply softmax first", "a sum of {:.6g}"
+    softmax, total = "If these are logits, apply softmax first", "a sum of {:.10g}"  # digits enough to show the fault
     normalise = f"Divide each row by its sum, if it is a probability vector; {softmax[0].lower() + softmax[1:]}"
     for bad, values, shown, rule, remedy in (
         (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
@@ -111,8 +111,11 @@ def row_fault(block: Matrix) -> Fault | None:
     raise AssertionError("unreachable: a row is bad by one of the rules above")
 
 
-def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str) -> None:
-    """Refuse the first row, over (first row number, block) pairs, that is no probability vector."""
+def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, summed: str = "") -> None:
+    """Refuse the first row, over (first row number, block) pairs, that is no probability vector.
+
+    `summed` is added to the remedy where a sum is wrong.
+    """
     found: Fault | None = None
     for first, block in blocks:
         fault = row_fault(block)
@@ -122,7 +125,8 @@ def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str) -> 
             found = found._replace(rows=found.rows + fault.rows)
     if found:
         place = f"row {found.row} (the first is row 0)"
-        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=found.remedy)
+        remedy = found.remedy + summed * ("sum to 1" in found.rule)
+        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=remedy)
 
 
 def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:

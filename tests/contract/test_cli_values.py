@@ -79,9 +79,7 @@ def test_counts_alone_are_a_source_and_counts_beside_counts_are_refused(ask, ref
 def test_counts_of_other_classes_are_refused(refused, files, tmp_path):
     (tmp_path / "c.json").write_text('{"ant": 1, "bee": 2, "cat": 3, "eel": 4}')
     err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", tmp_path / "c.json")
-    assert (
-        "must have the classes of the source (4 classes: ant, bee, cat, dog); got 4 classes: ant, bee, cat, eel" in err
-    )
+    assert "must have the classes of the source; got 4 classes, without dog and with eel besides" in err
     (tmp_path / "c.json").write_text("[1, 2, 3]")
     err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", tmp_path / "c.json")
     assert "must have the 4 classes of the source; got 3 classes without names" in err

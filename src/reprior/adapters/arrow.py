@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing, pick
+from reprior.adapters.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing, pick
 from reprior.adapters.prepare import check_header
 
 try:
@@ -89,7 +89,9 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     reading = csv.ReadOptions(block_size=4 << 20, use_threads=False)
     with opener() as file, csv.open_csv(file, read_options=reading) as reader:
         schema = reader.schema
-    chosen, label = choose(name, schema, choice, text=True)
+        aside = {column.name for column in schema if column.name in ID_NAMES and pa.types.is_string(column.type)}
+        aside |= beside({c: x for c, x in first_values(reader).items() if c not in (choice.label, *LABEL_NAMES)})
+    chosen, label = choose(name, schema, choice, aside)
     whole = label is not None and pa.types.is_integer(schema.field(label).type)
     # all that is not a number to us stays the text it is, whatever the first block made it look like
     classes, unused = set(chosen), numeric_rest(schema, chosen, choice)
@@ -102,14 +104,25 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return replace(table_part(name, schema, batches, choice, csv.CSVWriter, text=True), unused=unused)
+    return replace(table_part(name, schema, batches, choice, csv.CSVWriter, aside=aside), unused=unused)
+
+
+def first_values(reader: Any) -> dict[str, Any]:
+    """Return the columns of numbers in the first batch of a CSV file, those without a gap."""
+    batch = next(iter(reader), None)
+    found = zip(batch.schema, batch.columns, strict=True) if batch is not None and batch.num_rows else ()
+    return {
+        field.name: column.to_numpy() for field, column in found
+        if (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)) and not column.null_count
+    }  # fmt: skip
 
 
 def table_part(
-    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None, text: bool = False
-) -> Part:
+    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None,
+    aside: set[str] | None = None,
+) -> Part:  # fmt: skip
     """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes."""
-    chosen, label = choose(name, schema, choice, text=text)
+    chosen, label = choose(name, schema, choice, aside)
     wanted = [*chosen, *([label] if label else [])]
     kind = schema.field(chosen[0]).type
     classes: tuple[str, ...] | None = tuple(chosen)
@@ -148,7 +161,8 @@ def table_part(
                 target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
 
     unused = () if listed else numeric_rest(schema, chosen, choice)
-    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused)
+    columns = () if listed else tuple(chosen)
+    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns)
 
 
 def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
@@ -167,8 +181,11 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[str], str | None]:
-    """Return the columns that hold the probabilities, and the label column if it is wanted."""
+def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tuple[list[str], str | None]:
+    """Return the columns that hold the probabilities, and the label column if it is wanted.
+
+    Those of text are all but `aside`; None: columns have types, by which they are chosen.
+    """
     types = {column.name: column.type for column in schema}
     there = {column: str(kind) for column, kind in types.items()}
     if len(there) < len(schema):
@@ -186,8 +203,8 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
                 missing(choice, name, column, there)
     elif choice.classes and set(choice.classes) <= set(columns):
         chosen = list(choice.classes)
-    elif text:
-        chosen = columns
+    elif aside is not None:
+        chosen = [column for column in columns if column not in aside]
     else:
         lists = [column for column in columns if is_list(types[column])]
         floats = [column for column in columns if pa.types.is_floating(types[column])]
@@ -199,7 +216,7 @@ def choose(name: str, schema: Any, choice: Choice, *, text: bool) -> tuple[list[
         number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind
         if not (pa.types.is_floating(number) or pa.types.is_integer(number)):
             fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
-                 remedy="Name the class columns with `--columns first:last` or `--columns a,b,c`")  # fmt: skip
+                 remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
     return chosen, label if choice.with_labels else None
 
 

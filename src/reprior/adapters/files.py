@@ -10,8 +10,9 @@ import io
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -31,6 +32,7 @@ MAGIC = {
     b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
 }  # fmt: skip
 LABEL_NAMES = ("label", "y")
+ID_NAMES = ("id", "row_id")
 
 
 class Chunk(NamedTuple):
@@ -50,13 +52,19 @@ class Choice:
     caller: str = "read"
     classes: tuple[str, ...] = ()
 
+    @property
+    def option(self) -> str:
+        """What the user names the class columns with."""
+        return "--source-columns" if self.with_labels and self.caller != "simulate" else "--columns"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
     `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
-    `unused` are columns of numbers that were passed over since the source does not name them.
+    `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
+    over since the source does not name them.
     """
 
     name: str
@@ -68,6 +76,7 @@ class Part:
     mapped: bool = False
     unused: tuple[str, ...] = ()
     kind: str = ""
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +153,8 @@ def open_table(path: str | Path, choice: Choice) -> Table:
     parts = tuple(open_part(str(f), lambda f=f: f.open("rb"), choice) for f in files)  # type: ignore[misc]
     for part in parts[1:]:
         if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
-            fail(
-                choice.caller, part.name, f"have the classes of {parts[0].name}", describe(part.classes, part.n_classes)
-            )
+            fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
+                 difference(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
     return Table(parts, choice)
 
 
@@ -155,6 +163,16 @@ def describe(classes: tuple[str, ...] | None, n_classes: int) -> str:
     if classes is None:
         return f"{n_classes} classes without names"
     return f"{n_classes} classes: " + ", ".join(classes[:8]) + (", …" if n_classes > 8 else "")
+
+
+def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
+    """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
+    if found is None or wanted is None:
+        return describe(found, n_classes)
+    lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
+    phrases = [say.format(", ".join(some[:5]) + ", …" * (len(some) > 5))
+               for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
+    return f"{n_classes} classes, " + (" and ".join(phrases) or "in another order, or one of them twice")
 
 
 def spool(stream: IO[bytes]) -> IO[bytes]:
@@ -244,10 +262,20 @@ def npy_header(array: Matrix) -> bytes:
 
 
 def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
-    """Refuse a column that is not there, and list what is."""
-    listed = ", ".join(f"{column} ({kind})" if kind else column for column, kind in list(there.items())[:30])
+    """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
+    labels = wanted in (choice.label, *LABEL_NAMES)
+    order = sorted(there, key=lambda column: labels and there[column] in ("double", "float", "halffloat"))
+    listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
     fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
-         remedy="Name what holds the probabilities with `--columns`, labels with `--label`")  # fmt: skip
+         remedy=f"{perhaps(wanted, there)}Name what holds the probabilities with `{choice.option}`, labels with"
+         " `--label`")  # fmt: skip
+
+
+def perhaps(wanted: str, there: Iterable[str]) -> str:
+    """Return which of the columns may have been meant."""
+    lower = {column.lower(): column for column in there}
+    close = get_close_matches(wanted.lower(), lower, n=1)
+    return f"Perhaps you mean {lower[close[0]]!r}. " if close else ""
 
 
 def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
@@ -256,6 +284,26 @@ def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "
         return ""
     rest = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
     return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}"
+
+
+def taken(rule: str, part: Part, choice: Choice) -> str:
+    """Return which columns rows were made of, where those break the rule on their sum."""
+    if not part.columns or "sum to 1" not in rule:
+        return ""
+    shown = part.columns if len(part.columns) < 6 else (*part.columns[:3], "…", part.columns[-1])
+    return f". The columns taken as classes are {', '.join(shown)}: choose others with `{choice.option}`"
+
+
+def beside(numbers: dict[str, Any]) -> set[str]:
+    """Return which columns {name: its first values} hold whole numbers beside probabilities: they are no classes."""
+    whole = {
+        name for name, x in numbers.items() if x.dtype.kind in "iu" and (name in ID_NAMES or x.min() < 0 or x.max() > 1)
+    }
+    rest = [x for name, x in numbers.items() if name not in whole]
+    if len(rest) < 2 or not any(x.dtype.kind == "f" for x in rest):
+        return set()
+    sums = np.sum(rest, axis=0)
+    return whole if (np.abs(sums - 1) < 0.05).all() else whole.intersection(ID_NAMES)  # rounded, or no shares yet
 
 
 def pick(wanted: str, columns: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, missing
+from reprior.adapters.files import LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing
 
 LINES = 4096  # parsed at once
 
@@ -50,7 +50,9 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
     if wanted is not None and wanted in lists:
         return wanted, None, label
     if wanted is None:
-        names = [key for key, item in value.items() if key != label and isinstance(item, (int, float))]
+        numbers = {key: np.array([x]) for key, x in value.items() if key != label and type(x) in (int, float)}
+        aside = beside(numbers)
+        names = [key for key in numbers if key not in aside]
     else:
         names = [key.strip() for key in wanted.split(",")]
     for key in names if len(names) > 1 else [wanted or "proba"]:
@@ -134,7 +136,8 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                 file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
                 first += len(rows)
 
-    return Part(name, n_classes, read, rewrite, classes, unused=numeric_rest(value, classes, choice))
+    unused = numeric_rest(value, classes, choice)
+    return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or ())
 
 
 def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:

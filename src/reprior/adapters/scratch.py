@@ -16,7 +16,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.adapters.files import Part, Table, left_aside
+from reprior.adapters.files import Part, Table, left_aside, taken
 from reprior.blocks import ArrayBlocks, Blocks, add_up, block_rows
 
 S = TypeVar("S")
@@ -117,7 +117,7 @@ class FileBlocks:
         if fault := row_fault(block):
             row, rule, value, _, remedy = fault
             place = f"row {total + at + row} of all, row {first + at + row} of this file (the first is row 0)"
-            remedy = left_aside(rule, part.n_classes, part.unused) or remedy
+            remedy = left_aside(rule, part.n_classes, part.unused) or remedy + taken(rule, part, self.table.choice)
             fail(self.table.choice.caller, part.name, rule, value, place=place, remedy=remedy)
 
 

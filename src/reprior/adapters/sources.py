@@ -10,9 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import InputError, check_prior, check_rows, fail
-from reprior._types import Matrix, Source, Vector
-from reprior.adapters.files import LABEL_NAMES, Choice, Table, describe, label_index, open_table, readable
+from reprior._check import InputError, as_array, check_prior, check_rows, fail
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.adapters.files import (
+    LABEL_NAMES,
+    Choice,
+    Table,
+    difference,
+    label_index,
+    open_table,
+    perhaps,
+    readable,
+    taken,
+)
 from reprior.adapters.prepare import prepared
 from reprior.blocks import ArrayBlocks, numbered
 from reprior.source import summarize
@@ -31,7 +41,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
         vector = read_vector(path, choice)
     if vector is not None:
         numbers, classes = vector
-        prior = check_prior(numbers, choice.caller, str(path))
+        prior = check_counts(numbers, classes, choice.caller, str(path))
         return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
     try:
         table = open_table(path, choice if choice.columns else replace(choice, columns=columns))
@@ -40,7 +50,8 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
             raise
         table = open_table(path, choice)
     rows = prepared(table, values).load()
-    check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path))
+    summed = taken("sum to 1", table.parts[0], choice)
+    check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
     labels = label_index(rows.labels, table.classes, choice.caller, str(path))
     source = summarize(rows.proba, labels, classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
@@ -53,15 +64,36 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     if vector is None:
         fail(caller, str(path), "hold one number a class", "rows", remedy="Give held-out rows as `--source`")
     numbers, classes = np.asarray(vector[0], np.float64), vector[1]
-    check_prior(numbers, caller, str(path))
+    check_counts(numbers, classes, caller, str(path))
     if len(numbers) != len(source.prior):
-        fail(caller, str(path), f"have the {len(source.prior)} classes of the source", describe(classes, len(numbers)))
+        remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
+        fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
+             difference(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
         return numbers
     if set(classes) != set(source.classes):
-        fail(caller, str(path), f"have the classes of the source ({describe(source.classes, len(numbers))})",
-             describe(classes, len(numbers)))  # fmt: skip
+        fail(caller, str(path), "have the classes of the source", difference(classes, len(numbers), source.classes))
     return numbers[[classes.index(label) for label in source.classes]]
+
+
+def chance_corrected(rows: Matrix, y: Labels) -> float:
+    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
+    k, guess = rows.shape[1], rows.argmax(axis=1)
+    chance = float(np.bincount(y, minlength=k) @ np.bincount(guess, minlength=k)) / len(y) ** 2
+    return float((np.mean(guess == y) - chance) / max(1 - chance, 1e-9))
+
+
+def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:
+    """Return counts or a prior (K,) from a file as a prior; one that is not positive is told by the class's name."""
+    array = as_array(numbers, caller, name)
+    bad = array <= 0
+    if array.ndim == 1 and bad.any():
+        first = int(np.argmax(bad))
+        fail(caller, name, "be positive for every class", f"{array[first]:g}",
+             place=f"class {classes[first] if classes else first}", count=int(bad.sum()),
+             remedy="Leave the class out here and its column out of the predictions (`--columns`), if the classifier"
+             " was never trained on it; else give it a count of 0.5")  # fmt: skip
+    return check_prior(array, caller, name)
 
 
 def disagreement(source: Source) -> float:
@@ -121,6 +153,8 @@ def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None]
         if len(header) > 2 and (choice.label or not {*header}.isdisjoint(LABEL_NAMES)):
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []
+        first = next(reader, header)
+    likely = sorted(header, key=lambda column: "." in "".join(first[header.index(column) :][:1]))  # labels first
     for names, counts in ((0, 1), (1, 0)):
         body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
         values = [number(row[counts]) if len(row) == 2 else None for row in body]
@@ -129,8 +163,8 @@ def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None]
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
     fail(choice.caller, str(path), "be a counts file with the columns `class` and `count`, each class once, or"
-         " held-out rows with a label column", "the columns " + ", ".join(header[:8]) + ", …" * (len(header) > 8),
-         remedy="Name the label column with `--label`")  # fmt: skip
+         " held-out rows with a label column", "the columns " + ", ".join(likely[:8]) + ", …" * (len(header) > 8),
+         remedy=f"{perhaps('label', header)}Name the label column with `--label`")  # fmt: skip
 
 
 def number(text: str) -> float | None:
@@ -146,13 +180,13 @@ def match(source: Source, table: Table, caller: str) -> Source:
     name = table.parts[0].name
     if len(source.prior) != table.n_classes:
         fail(caller, name, f"have the {len(source.prior)} classes of the source",
-             describe(table.classes, table.n_classes))  # fmt: skip
+             difference(table.classes, table.n_classes, source.classes),
+             remedy="Choose the class columns with `--columns`" if table.parts[0].columns else "")  # fmt: skip
     if source.classes is None or table.classes is None or source.classes == table.classes:
         return replace(source, classes=source.classes or table.classes)
     if set(source.classes) != set(table.classes) or len(set(table.classes)) < table.n_classes:
-        strange = [label for label in table.classes if label not in source.classes]
-        fail(caller, name, f"have the classes of the source ({describe(source.classes, table.n_classes)})",
-             f"others, such as {', '.join(strange[:5]) or 'a name twice'}",
+        fail(caller, name, "have the classes of the source",
+             difference(table.classes, table.n_classes, source.classes),
              remedy="Choose the class columns with `--columns`")  # fmt: skip
     order = np.array([source.classes.index(label) for label in table.classes])
 

@@ -47,10 +47,15 @@ class Labels:
             value, name = fields.get(self.label), fields.get(self.name or "")
             y = None if value is None or value == "" else class_index(value, classes, n_classes, first + number)
             called = None if name is None or name == "" else str(name)
-            if form.bare(fields) and y is not None:
+            late = form.bare(fields)
+            if late and y is None and called is not None and self.label in fields and not form.opening:
+                continue  # still unknown; a CSV line like this is a row without its numbers
+            if late and y is not None:
                 if called is None:
-                    fail("stream", "input", f"name the row of a late label in {self.name or 'the field --id names'!r}",
-                         repr(fields)[:80], place=f"row {first + number}")  # fmt: skip
+                    known = f"`--id {self.name}` and `--label {self.label}` say where to look"
+                    fail("stream", "input", "name the row that a late label is of", repr(fields)[:80],
+                         place=f"row {first + number}",
+                         remedy=known if self.name else "Say with `--id` what names rows")  # fmt: skip
                 labels.append(Label(len(kept), y, called))
                 continue
             kept.append(record)
@@ -98,5 +103,5 @@ def class_index(value: Any, classes: tuple[str, ...], n_classes: int, number: in
     if not 0 <= index < n_classes or (isinstance(value, float) and index != value):
         known = ", ".join(classes[:8]) + ", …" * (len(classes) > 8) if classes else f"numbers from 0 to {n_classes - 1}"
         fail("stream", "input", "have labels that are classes", repr(value), place=f"row {number}",
-             remedy=f"The classes are {known}")  # fmt: skip
+             remedy=f"The classes are {known}; `--label` says what holds labels")  # fmt: skip
     return index

@@ -13,7 +13,11 @@ from typing import Any
 import click
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
-USE_FLAG = "Say --normalize if each row is to be divided by its sum, --logits if rows are logits"
+USE_LOGITS = "Say --logits if rows are logits"
+USE_FLAG = (
+    "Say --normalize if each row is to be divided by its sum (rounded probabilities, counts), --logits if rows are"
+    " logits"
+)
 
 
 def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +75,8 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
         return "Out of memory: give a smaller `--memory`."
-    text = re.sub(r"Divide each row.*?softmax first|If these are logits, apply softmax first", USE_FLAG, str(error))
+    text = re.sub(r"Divide each row.*?softmax first", USE_FLAG, str(error))
+    text = text.replace("If these are logits, apply softmax first", USE_LOGITS)  # negative numbers have no shares
     return re.sub(r"Make it (with|by) `summarize.*?`", "Give held-out rows with labels as --source", text)
 
 

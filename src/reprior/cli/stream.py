@@ -59,7 +59,9 @@ def command(as_json: bool, **settings: Any) -> int:
         click.echo(f"{job.skipped} rows left out; the first: {job.first_skipped}", err=True)
     labels = job.labels
     if labels.lost and not as_json:
-        click.echo(f"{labels.lost} labels were of no row among the last {labels.remember} that wait for one", err=True)
+        some = "1 label was" if labels.lost == 1 else f"{labels.lost} labels were"
+        click.echo(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id",
+                   err=True)  # fmt: skip
     if job.out.handle != 1:
         told = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
                 "output": job.out.name, "state": str(job.state) if job.state else None}  # fmt: skip

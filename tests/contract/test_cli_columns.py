@@ -1,0 +1,143 @@
+"""Which columns are taken as classes, and what is said where they, the labels or the counts do not fit."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from cli_files import CLASSES
+
+
+def write(path, rows, before=None, after=None):
+    """Write rows as CSV or NDJSON, with other columns before and after them."""
+    names = [*(before or {}), *CLASSES, *(after or {})]
+    lines = [[*(x[i] for x in (before or {}).values()), *map(float, row), *(x[i] for x in (after or {}).values())]
+             for i, row in enumerate(rows)]  # fmt: skip
+    if path.suffix == ".csv":
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows([names, *lines])
+    else:
+        path.write_text("".join(json.dumps(dict(zip(names, line, strict=True))) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def held(files):
+    archive = np.load(files["heldout"])
+    return archive["proba"].astype(np.float64), [CLASSES[j] for j in archive["y"]]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "ndjson"])
+@pytest.mark.parametrize("name", ["id", "order_number"])
+@pytest.mark.parametrize("extra", [[], ["--normalize"]])
+def test_whole_numbers_beside_probabilities_are_no_class(call, ask, held, tmp_path, suffix, name, extra):
+    rows, y = held
+    ids = {name: list(range(5, 5 + len(y)))}
+    source = write(tmp_path / f"s.{suffix}", rows, ids, {"label": y})
+    target = write(tmp_path / f"t.{suffix}", rows[:50], ids)
+    value = ask("estimate", target, "-s", source, *extra)
+    assert value["classes"] == list(CLASSES)
+    (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")  # nothing names the classes but the target
+    given = ["-s", tmp_path / "counts.json", *extra]
+    assert call("correct", target, *given, "-o", tmp_path / f"o.{suffix}")[0] == 0
+    text = (tmp_path / f"o.{suffix}").read_text().splitlines()
+    if suffix == "csv":
+        assert [line.split(",")[0].strip('"') for line in text[1:]] == [str(i) for i in ids[name][:50]]
+    else:
+        assert [json.loads(line)[name] for line in text] == ids[name][:50]
+
+
+def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
+    votes = write(tmp_path / "votes.csv", np.random.default_rng(0).integers(1, 9, (40, 4)))
+    votes.write_text(votes.read_text().replace(".0", ""))
+    assert ask("estimate", votes, "-s", files["counts"], "--normalize")["classes"] == list(CLASSES)
+    (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
+    (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")
+    assert ask("estimate", tmp_path / "never.csv", "-s", tmp_path / "counts.json")["classes"] == list("abcd")
+
+
+def test_a_wrong_sum_lists_the_columns_and_how_to_choose_others(refused, held, tmp_path):
+    rows, y = held
+    bad = write(tmp_path / "s.csv", rows, {"score": np.full(len(y), 0.5).tolist()}, {"label": y})
+    err = refused("estimate", bad, "-s", bad)
+    assert "The columns taken as classes are score, ant, bee, cat, dog: choose others with `--source-columns`" in err
+    (tmp_path / "counts.json").write_text("[1, 2, 3, 4, 5]")
+    err = refused("estimate", bad, "-s", tmp_path / "counts.json")
+    assert "are score, ant, bee, cat, dog: choose others with `--columns`" in err
+    (tmp_path / "counts.json").write_text("[1, 2, 3]")
+    err = refused("estimate", bad, "-s", tmp_path / "counts.json")
+    assert "Choose the class columns with `--columns`" in err
+
+
+def test_classes_that_differ_are_named(refused, files, tmp_path):
+    (tmp_path / "c.json").write_text('{"ant": 1, "bee": 2, "cat": 3, "eel": 4}')
+    err = refused("estimate", files["csv"], "-s", tmp_path / "c.json")
+    assert "must have the classes of the source; got 4 classes, without eel and with dog besides" in err
+    (tmp_path / "c.json").write_text('{"ant": 1, "bee": 2, "cat": 3}')
+    err = refused("estimate", files["csv"], "-s", files["heldout"], "--counts", tmp_path / "c.json")
+    assert "must have the 4 classes of the source; got 3 classes, without dog" in err
+
+
+def test_a_label_column_that_is_not_there(refused, held, tmp_path):
+    rows, y = held
+    bad = write(tmp_path / "s.csv", rows, None, {"Lable": y})
+    err = refused("estimate", bad, "-s", bad, "--label", "lable ")
+    assert "got Lable (string), ant (double)" in err
+    assert "Perhaps you mean 'Lable'" in err
+    err = refused("estimate", bad, "-s", bad)
+    assert "got the columns Lable, ant, bee, cat, dog. Perhaps you mean 'Lable'." in err
+
+
+def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, tmp_path):
+    np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.333, 0.0]] * 3)
+    assert call("estimate", tmp_path / "t.npy", "-s", files["counts"])[0] == 0
+    np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.3329999, 0.0]] * 3)
+    err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"])
+    assert "(±0.001); got a sum of 0.9989999" in err
+    assert "Say --normalize if each row is to be divided by its sum (rounded probabilities" in err
+
+
+@pytest.mark.parametrize("extra", [[], ["--normalize"]])
+def test_negative_numbers_may_be_logits_only(refused, files, tmp_path, extra):
+    np.save(tmp_path / "t.npy", [[1.0, -1, 2, 2]])
+    err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"], *extra)
+    assert "no negative number" in err
+    assert "Say --logits if rows are logits" in err
+    assert "--normalize" not in err
+
+
+@pytest.mark.parametrize("count", [0, -3])
+def test_a_count_that_is_not_positive_is_told_by_its_class(refused, files, tmp_path, count):
+    (tmp_path / "c.json").write_text(json.dumps(dict.fromkeys(CLASSES, 9) | {"cat": count}))
+    for given in (["-s", tmp_path / "c.json"], ["-s", files["heldout"], "--counts", tmp_path / "c.json"]):
+        err = refused("estimate", files["csv"], *given)
+        assert f"must be positive for every class; got {count}, first at class cat" in err
+        assert "its column out of the predictions" in err
+        assert "a count of 0.5" in err
+
+
+def late(tmp_path, *records):
+    rows = [{"id": f"a{i}", "proba": [0.1, 0.2, 0.3, 0.4]} for i in range(4)]
+    (tmp_path / "in").write_text("".join(json.dumps(record) + "\n" for record in [*rows, *records]))
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("unknown", [None, ""])
+def test_a_late_label_that_is_still_unknown_changes_nothing(call, files, tmp_path, unknown):
+    given = ["-s", files["counts"], "--id", "id", "--label", "truth", "--emit", "rows"]
+    code, out, err = call(
+        "stream", late(tmp_path, {"id": "a3", "truth": unknown}, {"id": "a3", "truth": "cat"}), *given
+    )
+    assert (code, len(out.splitlines()), err) == (0, 4, "")
+    assert call("stream", late(tmp_path, {"id": "b", "truth": "cat"}), *given)[2].startswith(
+        "1 label was of no row among the last 10000 that wait for one; see --remember"
+    )
+
+
+def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):
+    given = ["-s", files["counts"], "--label", "truth"]
+    assert "Say with `--id` what names rows" in call("stream", late(tmp_path, {"id": "a3", "truth": "cat"}), *given)[2]
+    err = call("stream", late(tmp_path, {"ID": "a3", "truth": "cat"}), *given, "--id", "id")[2]
+    assert "`--id id` and `--label truth` say where to look" in err
+    err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *given, "--id", "id")[2]
+    assert "`--label` says what holds labels" in err
