@@ -48,10 +48,16 @@ def command(data: str, rows: int, ratio: float, seed: int, output: Path, as_json
         start = time.perf_counter()
         priors[name] = method(source, target.proba).prior
         seconds[name] = time.perf_counter() - start
+    start = time.perf_counter()
+    pipe = rp.pipeline(dataset.heldout_proba, dataset.heldout_y, counts=dataset.counts)
+    priors["auto (the default)"] = pipe.estimate(target.proba).prior
+    seconds["auto (the default)"] = time.perf_counter() - start
     priors["the truth itself"], seconds["the truth itself"] = target.prior, 0.0
+    corrected = {name: rp.correct(target.proba, prior / source.prior) for name, prior in priors.items()}
+    corrected["auto (the default)"] = pipe.correct(target.proba, priors["auto (the default)"])
     table = [
         {"method": name, "kl": rp.metrics.kl(target.prior, prior), "seconds": round(seconds[name], 4),
-         "accuracy": rp.metrics.accuracy(target.proba, target.y, weights=prior / source.prior)}
+         "accuracy": rp.metrics.accuracy(corrected[name], target.y)}
         for name, prior in priors.items()
     ]  # fmt: skip
     picture = _draw(output, source, target, priors, table, dataset.name)
