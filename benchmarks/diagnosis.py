@@ -3,11 +3,11 @@
 python benchmarks/diagnosis.py gaussians [--trials 300]         # exact posteriors
 python benchmarks/diagnosis.py outputs [--trials 100]           # the shipped text classifiers and the CIFAR networks
 python benchmarks/diagnosis.py texts --data DATA [--trials 100] # text classifiers trained here without some classes
+python benchmarks/diagnosis.py images --data RUNS [--trials 100] # networks of experiments/hu2025/unknown.py
 
-The test was designed on the Gaussians of K = 10 and 30 and on Banking77, shipped or not; all others were kept for
-this report.
-`texts` needs scikit-learn and the folder that experiments/text_intents/make.py takes. Label shift itself gets three
-times the trials.
+The test was designed on other draws from the worlds marked so; all others were kept for this report.
+`texts` needs scikit-learn and the folder that experiments/text_intents/make.py takes. Outputs of real classifiers go
+through the default pipeline. Label shift itself, and no shift, get three times the trials.
 """
 
 import argparse
@@ -23,19 +23,22 @@ from _outputs import ROOT, networks, shipped
 from coverage import Gaussians, shifted
 
 import reprior as rp
-from reprior import calibrate, simulate
+from reprior import simulate
 from reprior.diagnose import diagnose
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
-DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=30", "Banking77", "banking77")
+DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=20", "Gaussians, K=30", "Gaussians, K=50", "CIFAR-100")
 
 
 def gaussians(_):
-    """Yield (name, kinds, draw); each draw gives held-out rows and labels, target outputs and accuracy."""
+    """Yield (name, kinds, draw); each draw gives a source, target outputs and their accuracy."""
     kinds = {"label shift": {}, "nothing at all": {"still": True}, "10 % of an unknown class": {"unknown": FOREIGN},
              "10 % of an unknown class, 20,000 held-out rows": {"unknown": FOREIGN, "held": 20_000},
              "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0}}  # fmt: skip
-    for k, d, separation, seed in ((10, 6, 1.3, 0), (30, 10, 1.2, 0), (20, 8, 1.2, 1), (50, 12, 1.1, 1)):
+    for k, d, separation, seed in (
+        (10, 6, 1.3, 0), (20, 8, 1.2, 1), (30, 10, 1.2, 0), (50, 12, 1.1, 1),
+        (6, 4, 1.3, 3), (15, 7, 1.2, 3), (40, 11, 1.15, 3), (100, 14, 1.1, 3),
+    ):  # fmt: skip
         everyone = Gaussians(k + 1, d, separation, seed)  # the last class is unknown to the source
         known = Gaussians(k, d, separation, seed)
         known.means = everyone.means[:-1]
@@ -46,7 +49,7 @@ def gaussians(_):
             y = rng.choice(k, N, p=known.source if still else shifted(k, trial, rng))
             y = np.where(rng.random(N) < unknown, k, y)
             proba = known.outputs(means[y] + blur * rng.normal(size=(N, d)) + move / np.sqrt(d))
-            return heldout, proba, float(np.mean(proba.argmax(axis=1) == y))
+            return rp.summarize(*heldout), proba, float(np.mean(proba.argmax(axis=1) == y))
 
         yield f"Gaussians, K={k}", kinds, draw
 
@@ -61,36 +64,31 @@ class World(NamedTuple):
     spoiled: np.ndarray | None = None
     foreign: dict[str, np.ndarray] | None = None
 
-    def draw(self, trial, rng, *, held=HELD, still=False, foreign=None, spoiled=False, worse=False):
+    def draw(self, trial, rng, *, even=False, still=False, foreign=None, spoiled=False):
+        """Return a source from HELD rows, of training's mix or `even` over the classes, and a target; no row twice."""
         k, source = len(self.counts), self.counts / self.counts.sum()
-        have = np.bincount(self.y, minlength=k)
-        sizes = np.minimum(rng.multinomial(held, source), 6 * have // 10)  # the target needs rows of every class too
-        order = rng.permutation(len(self.y))
-        rank = np.empty(len(order), int)
-        for c in range(k):
-            mine = order[self.y[order] == c]
-            rank[mine] = np.arange(len(mine))
-        is_held = rank < sizes[self.y]
-        pool, y = self.proba[~is_held], self.y[~is_held]
+        of = [rng.permutation(np.flatnonzero(self.y == c)) for c in range(k)]
+        have = np.array([len(mine) for mine in of])
+        sizes = np.minimum(rng.multinomial(HELD, np.full(k, 1 / k) if even else source), 6 * have // 10)
+        held = np.concatenate([mine[:size] for mine, size in zip(of, sizes, strict=True)])
         n = N - round(FOREIGN * N) if foreign else N
         prior = source if still else shifted(k, trial, rng)
-        sample = simulate.resample(pool, y, rng.multinomial(n, prior) / n, n=n, rng=rng)
-        proba = (self.spoiled[~is_held] if spoiled else pool)[sample.rows]
-        if worse:  # right rows give way to wrong ones of the same class
-            wrong = [np.flatnonzero((y == c) & (pool.argmax(axis=1) != c)) for c in range(k)]
-            for i in rng.choice(np.flatnonzero(proba.argmax(axis=1) == sample.y), round(0.1 * N), replace=False):
-                if len(wrong[sample.y[i]]):
-                    proba[i] = pool[rng.choice(wrong[sample.y[i]])]
-        right = float(np.sum(proba.argmax(axis=1) == sample.y)) / N
+        if still:  # as many as there are at just this mix
+            n = min(n, int(0.9 * ((have - sizes) / prior).min()))
+        want = np.minimum(rng.multinomial(n, prior), have - sizes)
+        rows = np.concatenate([mine[size : size + w] for mine, size, w in zip(of, sizes, want, strict=True)])
+        proba = (self.spoiled if spoiled else self.proba)[rows]
+        right = float(np.sum(proba.argmax(axis=1) == self.y[rows]))
         if foreign:
-            rows = self.foreign[foreign]
-            proba = np.concatenate([proba, rows[rng.choice(len(rows), N - n, replace=False)]])
-        scale = calibrate.temperature(self.proba[is_held], self.y[is_held])
-        return (scale(self.proba[is_held]), self.y[is_held]), scale(proba), right
+            others = self.foreign[foreign]
+            proba = np.concatenate([proba, others[rng.choice(len(others), N - n, replace=False)]])
+        default = rp.pipeline(self.proba[held], self.y[held], counts=self.counts)
+        return default.source, default.calibrate(proba), right / len(proba)
 
 
 def outputs(_):
-    kinds = {"label shift": {}, "nothing at all": {"still": True}, "10 % right rows replaced by wrong": {"worse": True}}
+    kinds = {"label shift": {}, "nothing at all": {"still": True}}
+    kinds |= {f"{kind}; even held-out rows": {"even": True, **how} for kind, how in kinds.items()}
     for o in (*shipped(), *networks()):
         world = World(o.counts, np.concatenate([o.heldout, o.pool]), np.concatenate([o.heldout_y, o.pool_y]))
         yield o.name, kinds, world.draw
@@ -110,16 +108,30 @@ def texts(data):
     for name, corpus, foreign, sizes in corpora:
         for size, ratio in sizes:
             world = trained(make, corpus, foreign, size, ratio)
-            full = {"held": 25 * len(world.counts)}
-            kinds = {"label shift": {}, "nothing at all": {"still": True}, "typos": {"spoiled": True},
-                     "label shift, 25 held-out rows a class": full}  # fmt: skip
-            for unknown in world.foreign:
-                kinds[f"10 % {unknown}"] = {"foreign": unknown}
-                kinds[f"10 % {unknown}, 25 held-out rows a class"] = {"foreign": unknown, **full}
-            yield name if ratio == 1 else f"{name}, 1:10", kinds, world.draw
+            yield name if ratio == 1 else f"{name}, 1:10", kinds_of(world, "typos"), world.draw
 
 
-def trained(make, corpus, out_of_scope, size, ratio, seed=5):
+def images(runs):
+    """Yield the networks that were trained on nine tenths of the classes of CIFAR-100, balanced and long-tailed."""
+    for ratio, name in (("1.0", "90 classes of CIFAR"), ("0.1", "90 classes of CIFAR, 1:10")):
+        with np.load(runs / f"cifar90-{ratio}.npz") as f:
+            proba = {part: np.exp(f[part].astype(np.float64)) for part in ("test", "spoiled", "foreign")}
+            proba = {part: p / p.sum(axis=1, keepdims=True) for part, p in proba.items()}
+            world = World(f["counts"].astype(float), proba["test"], f["y"].astype(int), proba["spoiled"],
+                          {"of unknown classes": proba["foreign"]})  # fmt: skip
+        yield name, kinds_of(world, "noise"), world.draw
+
+
+def kinds_of(world, spoiled):
+    """Return what is asked of a world; where training was not balanced, also with held-out rows that are."""
+    kinds = {"label shift": {}, "nothing at all": {"still": True}, spoiled: {"spoiled": True}}
+    kinds |= {f"10 % {unknown}": {"foreign": unknown} for unknown in world.foreign}
+    if world.counts.max() > 2 * world.counts.min():
+        kinds |= {f"{kind}; even held-out rows": {"even": True, **how} for kind, how in kinds.items()}
+    return kinds
+
+
+def trained(make, corpus, out_of_scope, size, ratio, seed=8):
     """Train on at most `size` rows a class, of nine classes in ten, and keep all outputs."""
     rng = np.random.default_rng(seed)
     k = len(corpus.classes)
@@ -151,12 +163,12 @@ def typed(word, rng, rate=0.3):
 def run(name, kinds, draw, trials):
     found = {}
     for kind, options in kinds.items():
-        rng = np.random.default_rng(2)  # not the draws that the test was designed on
-        times = 3 * trials if kind == "label shift" else trials
+        rng = np.random.default_rng(3)  # not the draws that the test was designed on
+        times = 3 * trials if kind.startswith(("label shift", "nothing")) else trials
         rejected, shift, accuracy = [], [], []
         for trial in range(times):
-            held, target, right = draw(trial, rng, **options)
-            verdict = diagnose(rp.summarize(*held), target)
+            source, target, right = draw(trial, rng, **options)
+            verdict = diagnose(source, target)
             rejected.append(verdict.label_shift_p < 0.05)
             shift.append(verdict.shift_p < 0.05)
             accuracy.append(right)
@@ -167,7 +179,7 @@ def run(name, kinds, draw, trials):
 
 
 def main():
-    parts = {"gaussians": gaussians, "outputs": outputs, "texts": texts}
+    parts = {"gaussians": gaussians, "outputs": outputs, "texts": texts, "images": images}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=parts)
     parser.add_argument("--trials", type=int, default=100)

@@ -59,17 +59,19 @@ def log_proba(model: ResNet32, x: Tensor) -> np.ndarray:
     return torch.cat([F.log_softmax(model(b), 1) for b in x.split(500)]).numpy()
 
 
-def train(data: cifar.Cifar, ratio: float, *, epochs: int, seed: int, folder: Path) -> ResNet32:
-    """Train one model, resuming from its checkpoint; one JSON line per epoch goes to the log."""
+def train(
+    data: cifar.Cifar, rows: np.ndarray, held: np.ndarray, *, ratio: float, epochs: int, seed: int, folder: Path,
+    n_classes: int = cifar.CLASSES,
+) -> ResNet32:
+    """Train one model on `rows`, resuming from its checkpoint; one JSON line per epoch goes to the log."""
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, log = folder / "checkpoint.pt", folder / "log.jsonl"
     torch.manual_seed(seed)
     rng = torch.Generator().manual_seed(seed)
-    rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(seed))
     x, y = normalise(data.x_train[rows]), torch.from_numpy(data.y_train[rows])
     x_held, y_held = normalise(data.x_train[held]), data.y_train[held]
 
-    model = ResNet32().to(memory_format=torch.channels_last)
+    model = ResNet32(n_classes).to(memory_format=torch.channels_last)
     sgd = torch.optim.SGD(model.parameters(), MAX_LR, MOMENTUM, weight_decay=DECAY, nesterov=True)
     steps = -(-len(x) // BATCH)
     first = 0
@@ -118,9 +120,9 @@ def main() -> None:
     epochs = args.epochs * len(args.ratios) if len(args.epochs) == 1 else args.epochs
     for ratio, n_epochs in zip(args.ratios, epochs, strict=True):
         folder = args.runs / f"ratio-{ratio}"
-        model = train(data, ratio, epochs=n_epochs, seed=args.seed, folder=folder)
+        rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(args.seed))
+        model = train(data, rows, held, ratio=ratio, epochs=n_epochs, seed=args.seed, folder=folder)
         if args.export:
-            rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(args.seed))
             outputs.save(
                 args.export, f"cifar100-lt-{ratio}",
                 counts=np.bincount(data.y_train[rows], minlength=cifar.CLASSES),

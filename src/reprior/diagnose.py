@@ -16,7 +16,9 @@ from reprior.bounds import LocalLikelihood, around
 from reprior.em import ebls
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
-WAVES = 64  # of the log-odds that the label-shift test looks at
+CENTRES = 128  # places among the outputs, in
+DIRECTIONS = 20  # of their log-odds, that the label-shift test looks at
+FEATURE_RIDGE = 0.3  # of a feature's variance
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -77,7 +79,9 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
     label_shift_p = heldout_worth = gap = gap_se = accuracy = None
     if known.heldout is not None:
-        label_shift_p = label_shift_p_value(sample, *known.heldout, rows.prior, known.prior, row_weights(known))
+        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
+        shares = made.prior if estimate is None else ebls(known, sample).prior
+        label_shift_p = label_shift_p_value(sample, *known.heldout, shares, known.prior)
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     return Diagnosis(
@@ -119,54 +123,85 @@ def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
     return float(chdtrc(n_classes / scale, squares / scale))
 
 
-def waves(proba: Matrix) -> Matrix:
-    """Return waves (n, WAVES) of the log-odds along random directions, always the same ones."""
-    n_classes, rng = proba.shape[1], np.random.default_rng(0)
+def sureness(proba: Matrix) -> Matrix:
+    """Return how unsure each output is (n, 2), by entropy and by what the likeliest class leaves to the others."""
+    entropy = -(proba * np.log(np.maximum(proba, 1e-12))).sum(axis=1)
+    return np.column_stack([entropy, np.log(1 - proba.max(axis=1) + 1e-3)])
+
+
+def bumps(proba: Matrix) -> Matrix:
+    """Return how near each output is to each of CENTRES of them (n, CENTRES), in the main directions of the log-odds.
+
+    The centres come from all rows alike: were they target rows, each would have one of those, itself, next to it.
+    """
     log_odds = np.log(np.maximum(proba, 1e-6))
     log_odds -= log_odds.mean(axis=1, keepdims=True)
-    # a wave should turn about once over the spread of log-odds, whatever K is
-    directions = rng.normal(size=(n_classes, WAVES)) * (0.5 / np.sqrt(n_classes))
-    return np.asarray(np.cos(log_odds @ directions + rng.uniform(0, 2 * np.pi, WAVES)))
+    log_odds -= log_odds.mean(axis=0)
+    spread, directions = np.linalg.eigh(log_odds.T @ log_odds / len(proba))
+    main = slice(-1, -1 - min(DIRECTIONS, proba.shape[1] - 1), -1)
+    # halfway between lengths as they are and all alike: wide directions tell classes apart, narrow ones hold the rest
+    place = log_odds @ (directions[:, main] * np.maximum(spread[main], 1e-12) ** -0.25)
+    order = np.argsort(place[:, 0], kind="stable")  # so that the order of the rows does not matter
+    centre = place[order[np.linspace(0, len(place) - 1, min(CENTRES, len(place))).astype(np.intp)]]
+    lengths = (centre**2).sum(axis=1)
+    apart = lengths[:, None] + lengths - 2 * centre @ centre.T
+    np.fill_diagonal(apart, np.inf)
+    width = 1.5 * max(float(np.median(apart.min(axis=1))), 1e-6)
+    return np.asarray(np.exp(((place @ centre.T) * 2 - (place**2).sum(axis=1)[:, None] - lengths) / (2 * width)))
 
 
-def label_shift_p_value(
-    sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector, each: Vector | None = None
-) -> float:
+def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> float:
     """Return the p-value of "the target's outputs are those of held-out rows, reweighted to `prior` (K,)".
 
     Under label shift Σ over the target of a(x)e(x) is that over the held-out rows of (m/n)·w_y·a(x)e(x) for any a and
-    e, calibrated or not; 1/n is `each` (n,) where held-out rows have another mix than the source. a = n/(n + m·r),
-    r = Σ w_k p(k|x), weighs each region by the rows both sides have there, so that no held-out row stands for many. e
-    is a feature less what the corrected outputs explain of it, which makes its mean the same in every class: an error
-    in the shares then moves the test only to second order.
+    e, calibrated or not. a = n/(n + m·r), r = Σ w_k p(k|x), weighs each region by the rows both sides have there, so
+    that no held-out row stands for many. e is a feature less what the corrected outputs explain of it, which makes its
+    mean the same in every class: an error in the shares then moves the test only to second order.
     """
-    from scipy.special import fdtrc
-
-    (m, n_classes), n, weights = sample.shape, len(heldout), prior / source_prior
-    rows = np.concatenate([sample, heldout])
+    (m, n_classes), n = sample.shape, len(heldout)
+    # all in the mix of the held-out rows, whatever that is: half a row more, so that no class is impossible
+    mix = (np.bincount(y, minlength=n_classes) + 0.5) / (n + 0.5 * n_classes)
+    rows = np.concatenate([sample, heldout]) * (mix / source_prior)
+    rows /= rows.sum(axis=1, keepdims=True)
+    weights = (m * prior + 0.5 / n_classes) / (m + 0.5) / mix
     ratio = rows @ weights
     corrected = rows * weights / ratio[:, None]
     from_heldout = n / (n + m * ratio)  # a: the chance that a row like this is a held-out one
-    e = np.column_stack([(rows**2).sum(axis=1), waves(rows)])  # Σp²: how sure the classifier is
     overlap = from_heldout * (1 - from_heldout)
-    e -= np.average(e, axis=0, weights=overlap)
     weighted = corrected * overlap[:, None]
     gram = weighted.T @ corrected
     gram.flat[:: n_classes + 1] += 0.3  # about one row
-    e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
-    e *= from_heldout[:, None]
-    # if the source prior is the mean output, a sure row has raised its own class's: leave that part of its weight out
-    own = heldout[np.arange(n), y] / (n * source_prior[y]) * np.allclose(source_prior, heldout.mean(axis=0))
-    part = m / n if each is None else m * each[:, None]
-    e[m:] *= -part * (weights[y] / (1 - np.minimum(own, 0.5)))[:, None]
-    error = sum(np.cov(part.T) * len(part) for part in (e[:m], e[m:])) / (1 - min(0.5, n_classes / n))
-    deviation = np.sqrt(np.maximum(np.diag(error), 1e-30))
-    squares = (e.sum(axis=0) / deviation) ** 2
-    # a loss of confidence shows in one feature; of the others, which correlate, the sum is a scaled χ² (Satterthwaite)
-    scale = float(((error / np.outer(deviation, deviation))[1:, 1:] ** 2).sum()) / WAVES
-    rest = max(1.0, min(m, n) - 1.0)  # rows that the errors were estimated from
-    sure = float(fdtrc(1, min(overlap.sum(), rest), squares[0]))
-    return min(1.0, 2 * sure, 2 * float(fdtrc(WAVES / scale, rest, squares[1:].sum() / WAVES)))  # Bonferroni
+
+    def chance(feature: Matrix, heldout_weight: Vector) -> float:
+        e = feature - np.average(feature, axis=0, weights=overlap)
+        e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
+        e *= from_heldout[:, None]
+        e[m:] *= (-m / n * heldout_weight)[:, None]
+        return p_value_of_zero(e.sum(axis=0), e.T @ e / (1 - min(0.5, n_classes / n)))
+
+    # w_y has mean r where outputs are calibrated, and noise besides. Few features can bear it all, and feel the least
+    # miscalibration; for many, weights halfway are better
+    by_label, by_output = weights[y], ratio[m:]
+    unsure, elsewhere = chance(sureness(rows), by_label), chance(bumps(rows), (by_label + by_output) / 2)
+    return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
+
+
+def p_value_of_zero(total: Vector, covariance: Matrix) -> float:
+    """Return the p-value of "this sum (F,) has mean zero", from the summed squares (F, F) of what was added up.
+
+    Hotelling's T² with a ridge, for features that nearly repeat each other. The squares are not centred: few rows that
+    share a direction then vouch for its variance themselves, and cannot reject. Under the null it is a weighted sum of
+    χ², compared with a scaled one of the same mean and variance (Satterthwaite).
+    """
+    from scipy.special import chdtrc
+
+    deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-30))
+    variance, directions = np.linalg.eigh(covariance / np.outer(deviation, deviation))
+    variance = np.maximum(variance, 1e-12)
+    part = variance / (variance + FEATURE_RIDGE)
+    squares = float(part @ (((total / deviation) @ directions) ** 2 / variance))
+    scale = float(part @ part / part.sum())
+    return float(chdtrc(part.sum() / scale, squares / scale))
 
 
 def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:
