@@ -5,7 +5,7 @@ import pytest
 
 import reprior as rp
 from reprior.blocks import ArrayBlocks
-from reprior.diagnose import diagnose, shift_p_value, smallest_singular_value, some_rows
+from reprior.diagnose import diagnose, p_value_of_zero, shift_p_value, smallest_singular_value, some_rows
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
 UNIFORM = np.full(5, 0.2)
@@ -135,3 +135,44 @@ def test_few_target_rows_raise_no_alarm():
     source = rp.summarize(proba[:1000], y[:1000])
     alarms = [diagnose(source, proba[i : i + 3]).label_shift_p < 0.05 for i in range(1000, 1120, 3)]
     assert np.mean(alarms) <= 0.15
+
+
+def test_the_order_of_rows_does_not_matter(source):
+    proba, rng = draw([0.4, 0.2, 0.2, 0.1, 0.1], 500, 11, unknown=0.1)[0], np.random.default_rng(0)
+    (held, y), shuffled = source.heldout, rng.permutation(1500)
+    moved = diagnose(rp.summarize(held[shuffled], y[shuffled]), rng.permutation(proba))
+    assert moved.label_shift_p == pytest.approx(diagnose(source, proba).label_shift_p, rel=1e-6)
+
+
+@pytest.mark.parametrize(("how", "applies"), [({}, True), ({"unknown": 0.15}, False)])
+def test_heldout_rows_may_have_another_mix_than_training(how, applies):
+    counts = np.array([500.0, 300, 120, 50, 30])
+    mix = counts / counts.sum()
+
+    def trained(proba):  # as a classifier trained on that mix would have it
+        tilted = proba * mix
+        return tilted / tilted.sum(axis=1, keepdims=True)
+
+    held, y = draw(UNIFORM, 1500, 12)
+    default = rp.pipeline(trained(held), y, counts=counts)
+    for prior in (mix, UNIFORM, mix[::-1]):
+        target = default.calibrate(trained(draw(prior, 3000, 13, **how)[0]))
+        assert diagnose(default.source, target).applies is applies
+
+
+def test_sure_outputs_and_classes_without_heldout_rows_are_no_trouble():
+    rng = np.random.default_rng(0)
+    proba = np.eye(6)[rng.integers(6, size=300)]
+    y = np.minimum(proba.argmax(axis=1), 3)  # nobody labelled the last two
+    with np.errstate(all="raise", under="ignore"):
+        assert 0 <= diagnose(rp.summarize(proba, y, prior=np.full(6, 1 / 6)), proba[:50]).label_shift_p <= 1
+
+
+def test_p_values_of_a_sum_are_right_for_many_features_that_repeat_each_other():
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        e = rng.normal(size=(300, 5)) @ rng.normal(size=(5, 40)) + 0.1 * rng.normal(size=(300, 40))
+        found.append(p_value_of_zero(e.sum(axis=0), e.T @ e))
+    assert 0.02 <= np.mean(np.array(found) < 0.05) <= 0.08
+    assert 0.45 < np.mean(found) < 0.55
+    assert p_value_of_zero((e + 0.5).sum(axis=0), e.T @ e) < 1e-6
