@@ -27,7 +27,14 @@ from reprior import simulate
 from reprior.diagnose import diagnose
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
-DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=20", "Gaussians, K=30", "Gaussians, K=50", "CIFAR-100")
+DESIGNED_ON = (
+    "Gaussians, K=10",
+    "Gaussians, K=20",
+    "Gaussians, K=30",
+    "Gaussians, K=50",
+    "CIFAR-100, 1:10",
+    "CIFAR-100, 1:50",
+)
 
 
 def gaussians(_):
@@ -37,7 +44,7 @@ def gaussians(_):
              "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0}}  # fmt: skip
     for k, d, separation, seed in (
         (10, 6, 1.3, 0), (20, 8, 1.2, 1), (30, 10, 1.2, 0), (50, 12, 1.1, 1),
-        (6, 4, 1.3, 3), (15, 7, 1.2, 3), (40, 11, 1.15, 3), (100, 14, 1.1, 3),
+        (5, 4, 1.4, 4), (15, 7, 1.2, 4), (40, 11, 1.15, 4), (100, 14, 1.1, 4),
     ):  # fmt: skip
         everyone = Gaussians(k + 1, d, separation, seed)  # the last class is unknown to the source
         known = Gaussians(k, d, separation, seed)
@@ -64,14 +71,15 @@ class World(NamedTuple):
     spoiled: np.ndarray | None = None
     foreign: dict[str, np.ndarray] | None = None
 
-    def draw(self, trial, rng, *, even=False, still=False, foreign=None, spoiled=False):
-        """Return a source from HELD rows, of training's mix or `even` over the classes, and a target; no row twice."""
+    def draw(self, trial, rng, *, n=N, held=HELD, even=False, still=False, foreign=None, spoiled=False):
+        """Return a source from `held` rows of training's mix, or `even` over classes, and a target; no row twice."""
         k, source = len(self.counts), self.counts / self.counts.sum()
         of = [rng.permutation(np.flatnonzero(self.y == c)) for c in range(k)]
         have = np.array([len(mine) for mine in of])
-        sizes = np.minimum(rng.multinomial(HELD, np.full(k, 1 / k) if even else source), 6 * have // 10)
-        held = np.concatenate([mine[:size] for mine, size in zip(of, sizes, strict=True)])
-        n = N - round(FOREIGN * N) if foreign else N
+        sizes = np.minimum(rng.multinomial(held, np.full(k, 1 / k) if even else source), 6 * have // 10)
+        heldout = np.concatenate([mine[:size] for mine, size in zip(of, sizes, strict=True)])
+        strangers = round(FOREIGN * n) if foreign else 0
+        n -= strangers
         prior = source if still else shifted(k, trial, rng)
         if still:  # as many as there are at just this mix
             n = min(n, int(0.9 * ((have - sizes) / prior).min()))
@@ -81,8 +89,8 @@ class World(NamedTuple):
         right = float(np.sum(proba.argmax(axis=1) == self.y[rows]))
         if foreign:
             others = self.foreign[foreign]
-            proba = np.concatenate([proba, others[rng.choice(len(others), N - n, replace=False)]])
-        default = rp.pipeline(self.proba[held], self.y[held], counts=self.counts)
+            proba = np.concatenate([proba, others[rng.choice(len(others), strangers, replace=False)]])
+        default = rp.pipeline(self.proba[heldout], self.y[heldout], counts=self.counts)
         return default.source, default.calibrate(proba), right / len(proba)
 
 
@@ -115,11 +123,16 @@ def images(runs):
     """Yield the networks that were trained on nine tenths of the classes of CIFAR-100, balanced and long-tailed."""
     for ratio, name in (("1.0", "90 classes of CIFAR"), ("0.1", "90 classes of CIFAR, 1:10")):
         with np.load(runs / f"cifar90-{ratio}.npz") as f:
-            proba = {part: np.exp(f[part].astype(np.float64)) for part in ("test", "spoiled", "foreign")}
+            proba = {part: np.exp(f[part].astype(np.float64)) for part in ("proba", "spoiled", "foreign")}
             proba = {part: p / p.sum(axis=1, keepdims=True) for part, p in proba.items()}
-            world = World(f["counts"].astype(float), proba["test"], f["y"].astype(int), proba["spoiled"],
+            world = World(f["counts"].astype(float), proba["proba"], f["y"].astype(int), proba["spoiled"],
                           {"of unknown classes": proba["foreign"]})  # fmt: skip
-        yield name, kinds_of(world, "noise"), world.draw
+        many, unknown = {"n": 10_000, "held": 5_000, "even": True}, "of unknown classes"
+        kinds = kinds_of(world, "noise") | {
+            "label shift; 10,000 target and 5,000 even held-out rows": many,
+            f"10 % {unknown}; 10,000 target and 5,000 even held-out rows": {"foreign": unknown, **many},
+        }
+        yield name, kinds, world.draw
 
 
 def kinds_of(world, spoiled):
@@ -190,7 +203,7 @@ def main():
     for name, kinds, draw in parts[asked.part](asked.data):
         found[name] = run(name, kinds, draw, asked.trials)
         rows = [
-            [where + (" (designed on)" if where.startswith(DESIGNED_ON) else ""), kind,
+            [where + (" (designed on)" if where in DESIGNED_ON else ""), kind,
              *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift")), str(f["trials"])]
             for where, done in found.items() for kind, f in done.items()
         ]  # fmt: skip

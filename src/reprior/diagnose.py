@@ -172,17 +172,24 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     gram = weighted.T @ corrected
     gram.flat[:: n_classes + 1] += 0.3  # about one row
 
-    def chance(feature: Matrix, heldout_weight: Vector) -> float:
+    def chance(feature: Matrix, heldout_weight: Vector, expected_square: Vector | None = None) -> float:
         e = feature - np.average(feature, axis=0, weights=overlap)
         e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
         e *= from_heldout[:, None]
+        expected = None
+        if expected_square is not None:  # were it open which row is held out, and with what label
+            each = 1 - from_heldout + from_heldout * (m / n) ** 2 * expected_square
+            expected = (e * each[:, None]).T @ e
         e[m:] *= (-m / n * heldout_weight)[:, None]
-        return p_value_of_zero(e.sum(axis=0), e.T @ e / (1 - min(0.5, n_classes / n)))
+        squares = e.T @ e if expected is None else (e.T @ e + expected) / 2
+        return p_value_of_zero(e.sum(axis=0), squares / (1 - min(0.5, n_classes / n)))
 
     # w_y has mean r where outputs are calibrated, and noise besides. Few features can bear it all, and feel the least
-    # miscalibration; for many, weights halfway are better
+    # miscalibration. For many, weights halfway are better; and where few rows lie, what they vary is half what they
+    # should: a rare row with a large weight, when it is missing, leaves no trace in the observed squares
     by_label, by_output = weights[y], ratio[m:]
-    unsure, elsewhere = chance(sureness(rows), by_label), chance(bumps(rows), (by_label + by_output) / 2)
+    unsure = chance(sureness(rows), by_label)
+    elsewhere = chance(bumps(rows), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
     return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
 
 
