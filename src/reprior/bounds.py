@@ -131,7 +131,14 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + extra), n=rows.n)
     single = np.bincount(group)[group] == 1
     # what a group of classes has together, any one of them may have alone, or not at all
-    return Interval(np.where(single, lower[group], 0.0), upper[group], level=level, note=" ".join(notes))
+    lower, upper = np.where(single, lower[group], 0.0), upper[group]
+    outside = int(((estimate.prior < lower - 1e-9) | (estimate.prior > upper + 1e-9)).sum())
+    if outside:
+        notes.append(
+            f"For {outside} of {len(group)} classes the estimate lies outside: its method pulls away from what these "
+            "rows say. Trust the interval, or use `ebls`."
+        )
+    return Interval(lower, upper, level=level, note=" ".join(notes))
 
 
 def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:

@@ -19,6 +19,7 @@ ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 CENTRES = 128  # places among the outputs, in
 DIRECTIONS = 20  # of their log-odds, that the label-shift test looks at
 FEATURE_RIDGE = 0.3  # of a feature's variance
+SHARP = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -292,6 +293,8 @@ def sentences(found: Diagnosis) -> list[str]:
         before, after = found.accuracy
         text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
         said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
+        if found.heldout_worth < SHARP:
+            said.append("Few to tell by: rows of a new kind may go unnoticed. Hold out more, as many of each class.")
     return said
 
 

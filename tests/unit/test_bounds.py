@@ -269,3 +269,10 @@ def test_a_streams_interval_is_widened_by_what_held_out_rows_say_of_the_classifi
             widths[name, known] = float(np.mean(interval.upper - interval.lower))
     assert widths["honest", True] < 1.6 * widths["honest", False]
     assert widths["overconfident", True] > 1.6 * widths["overconfident", False]
+
+
+def test_an_estimate_outside_its_interval_is_said_to_be():
+    problem = make_problem(4, 4000)
+    pulled = replace(rp.mlls(problem.source, problem.proba), prior=np.array([0.97, 0.01, 0.01, 0.01]))
+    assert "of 4 classes the estimate lies outside" in pulled.interval().note
+    assert "outside" not in rp.ebls(problem.source, problem.proba).interval().note

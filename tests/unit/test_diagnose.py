@@ -46,6 +46,9 @@ def test_label_shift_is_found_and_recognised(source):
     assert after >= before
     assert after == pytest.approx(np.mean(found.estimate.correct(proba).argmax(axis=1) == y), abs=0.06)
     assert found.heldout_worth < 1500
+    assert "Hold out more" not in str(found)
+    held, labels = source.heldout
+    assert "Hold out more" in str(diagnose(rp.summarize(held[:150], labels[:150]), proba))
 
 
 @pytest.mark.parametrize("how", [{"unknown": 0.15}, {"blur": 1.5}])
