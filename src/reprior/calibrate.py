@@ -140,9 +140,7 @@ def fit(
     return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty))
 
 
-def _held_out(
-    x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng
-) -> dict[str, Vector]:
+def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
     """Return each row's log-likelihood (n,) under a calibrator of each kind that was fitted to other rows."""
     if len(labels) < 2 * FOLDS:
         fail("fit", "y", f"have at least {2 * FOLDS} rows to cross-validate", len(labels), remedy="Name a `kind`")

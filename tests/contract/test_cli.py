@@ -347,7 +347,9 @@ def test_two_interruptions_leave_no_rows_of_zeros(call, tmp_path, monkeypatch):
                 if sum(seen) > after:
                     raise KeyboardInterrupt
                 return fn(block)
+
             return limited
+
         with monkeypatch.context() as patch:
             patch.setattr(made, "correction", correction)
             call(*out)

@@ -42,8 +42,16 @@ def test_a_changed_outputs_file_is_refused(experiment: Path, tmp_path: Path) -> 
     import outputs
 
     half = np.log(np.full((4, 2), 0.5))
-    outputs.save(tmp_path, "x", counts=np.array([3, 1]), test=half, y_test=np.arange(4) % 2,
-                 held_out=half, y_held_out=np.arange(4) % 2, log="")
+    outputs.save(
+        tmp_path,
+        "x",
+        counts=np.array([3, 1]),
+        test=half,
+        y_test=np.arange(4) % 2,
+        held_out=half,
+        y_held_out=np.arange(4) % 2,
+        log="",
+    )
     assert outputs.load("x", tmp_path).test.tolist() == np.full((4, 2), 0.5).tolist()
     path = tmp_path / "x.npz"
     path.write_bytes(path.read_bytes() + b"x")
@@ -148,6 +156,7 @@ def test_training_resumes_exactly(experiment: Path, tmp_path: Path, monkeypatch:
         if len(calls) == 2:
             raise Stop
         return real(*args)
+
     monkeypatch.setattr(train, "log_proba", interrupted)
     with pytest.raises(Stop):
         train.train(data, 0.5, epochs=2, seed=1, folder=tmp_path / "twice", start=None)
