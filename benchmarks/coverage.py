@@ -3,6 +3,7 @@
 python benchmarks/coverage.py exact [--trials 500]      # K = 10 and 100, N = 500 and 3,000, beside the paper's bound
 python benchmarks/coverage.py exact-large               # N = 20,000
 python benchmarks/coverage.py real [--trials 30]        # shipped outputs, with and without calibration and misfit
+python benchmarks/coverage.py few [--trials 100]        # few classes and few held-out rows, as held-out rows have it
 python benchmarks/coverage.py streams [--trials 40]     # stationary and drifting
 python benchmarks/coverage.py cost                      # of one interval at K = 1000, N = 50,000, in EM passes
 """
@@ -172,6 +173,33 @@ def real(trials):
                   coverage_table(found, [*SIZES, "absent", "all"]))  # fmt: skip
 
 
+def few(trials):
+    """Few classes tell little of their misfit, and calibrating on the rows that should tell it hides it."""
+    found = {}
+    for k, d, separation in ((2, 2, 1.0), (2, 2, 2.5), (5, 2, 2.0), (10, 6, 1.3), (30, 10, 1.2)):
+        world = Gaussians(k, d, separation, seed=9)
+        for held, n in ((200, 500), (200, 5000), (1000, 5000)):
+            tallies = {}
+            rng = np.random.default_rng([k, held, n])
+            for trial in range(trials):
+                rows, y = world.draw(world.source, held, rng)
+                prior = simulate.dirichlet(k, 2.0, rng=rng)
+                target, _ = world.draw(prior, n, rng)
+                estimates = {
+                    "counts alone": rp.ebls(world.source, target),
+                    "held-out rows": rp.ebls(rp.summarize(rows, y), target),
+                    DEFAULT: rp.pipeline(rows, y).estimate(target),
+                    f"{DEFAULT}, with training counts": rp.pipeline(rows, y, counts=1000 * world.source * k)
+                    .estimate(target),
+                }  # fmt: skip
+                for label, estimate in estimates.items():
+                    tallies.setdefault(label, Tally()).add(prior, n, *estimate.interval(0.95))
+                progress(trial + 1, trials, f"K={k} held={held} N={n}")
+            where = f"K={k}, separation {separation}, {held} held-out rows, N={n}"
+            found[where] = {label: tally.figures() for label, tally in tallies.items()}
+    store("coverage_few", {"trials": trials, "coverage": found}, coverage_table(found, ["all"]))
+
+
 def streams(trials):
     found = {}
     names = {"online-ebls": {}, "online-ebls, drift=False": {"drift": False}, "online-fmapls": {}}
@@ -225,6 +253,7 @@ def main():
         "exact": (exact, 500),
         "exact-large": (exact_large, 500),
         "real": (real, 30),
+        "few": (few, 100),
         "streams": (streams, 40),
         "cost": (cost, 10),
     }

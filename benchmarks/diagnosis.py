@@ -5,7 +5,8 @@ python benchmarks/diagnosis.py outputs [--trials 100]           # the shipped te
 python benchmarks/diagnosis.py texts --data DATA [--trials 100] # text classifiers trained here without some classes
 python benchmarks/diagnosis.py images --data RUNS [--trials 100] # networks of experiments/hu2025/unknown.py
 
-The test was designed on other draws from the worlds marked so; all others were kept for this report.
+The test was designed on other draws from the worlds marked so, and on text classifiers trained with other seeds; all
+others were kept for this report. Five classes once gave 10 % false alarms in it, which was mended: their seed is new.
 `texts` needs scikit-learn and the folder that experiments/text_intents/make.py takes. Outputs of real classifiers go
 through the default pipeline. Label shift itself, and no shift, get three times the trials.
 """
@@ -78,8 +79,7 @@ class World(NamedTuple):
         have = np.array([len(mine) for mine in of])
         sizes = np.minimum(rng.multinomial(held, np.full(k, 1 / k) if even else source), 6 * have // 10)
         heldout = np.concatenate([mine[:size] for mine, size in zip(of, sizes, strict=True)])
-        strangers = round(FOREIGN * n) if foreign else 0
-        n -= strangers
+        n = round(n * (1 - FOREIGN)) if foreign else n
         prior = source if still else shifted(k, trial, rng)
         if still:  # as many as there are at just this mix
             n = min(n, int(0.9 * ((have - sizes) / prior).min()))
@@ -88,6 +88,7 @@ class World(NamedTuple):
         proba = (self.spoiled if spoiled else self.proba)[rows]
         right = float(np.sum(proba.argmax(axis=1) == self.y[rows]))
         if foreign:
+            strangers = round(len(rows) * FOREIGN / (1 - FOREIGN))
             others = self.foreign[foreign]
             proba = np.concatenate([proba, others[rng.choice(len(others), strangers, replace=False)]])
         default = rp.pipeline(self.proba[heldout], self.y[heldout], counts=self.counts)
@@ -178,16 +179,17 @@ def run(name, kinds, draw, trials):
     for kind, options in kinds.items():
         rng = np.random.default_rng(3)  # not the draws that the test was designed on
         times = 3 * trials if kind.startswith(("label shift", "nothing")) else trials
-        rejected, shift, accuracy = [], [], []
+        rejected, shift, accuracy, sizes = [], [], [], []
         for trial in range(times):
             source, target, right = draw(trial, rng, **options)
             verdict = diagnose(source, target)
             rejected.append(verdict.label_shift_p < 0.05)
             shift.append(verdict.shift_p < 0.05)
             accuracy.append(right)
+            sizes.append(len(target))
             progress(trial + 1, times, f"{name}: {kind}")
-        found[kind] = {"not label shift": float(np.mean(rejected)), "shift": float(np.mean(shift)),
-                       "accuracy": float(np.mean(accuracy)), "trials": times}  # fmt: skip
+        means = {"not label shift": rejected, "shift": shift, "accuracy": accuracy, "rows": sizes}
+        found[kind] = {name: float(np.mean(each)) for name, each in means.items()} | {"trials": times}
     return found
 
 
@@ -204,10 +206,11 @@ def main():
         found[name] = run(name, kinds, draw, asked.trials)
         rows = [
             [where + (" (designed on)" if where in DESIGNED_ON else ""), kind,
-             *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift")), str(f["trials"])]
+             *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift")), f"{f['rows']:.0f}",
+             str(f["trials"])]
             for where, done in found.items() for kind, f in done.items()
         ]  # fmt: skip
-        head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "trials"]
+        head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "rows", "trials"]
         store(f"diagnosis_{asked.part}", {"n": N, "heldout": HELD, "found": found}, markdown(head, rows))
 
 

@@ -35,7 +35,7 @@ def known_only(data: cifar.Cifar, unknown: np.ndarray) -> tuple[cifar.Cifar, np.
 
 
 def noisy(images: np.ndarray, sigma: float) -> np.ndarray:
-    noise = np.random.default_rng(SEED).normal(scale=sigma, size=images.shape)
+    noise = np.random.default_rng([SEED, len(images)]).normal(scale=sigma, size=images.shape)
     return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
 
 

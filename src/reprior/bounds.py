@@ -19,6 +19,7 @@ from reprior.solve import nonnegative_quadratic
 
 SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
+FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
 ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
@@ -115,7 +116,7 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     if source.heldout is None:
         notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
     else:
-        phi = misfit(fit, *source.heldout, source.prior, group, share)
+        phi = misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
         extra = phi or 0.0
         notes.append(
             "Optimistic: the held-out rows have none of the target's classes, so they cannot tell the misfit."
@@ -135,8 +136,8 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     outside = int(((estimate.prior < lower - 1e-9) | (estimate.prior > upper + 1e-9)).sum())
     if outside:
         notes.append(
-            f"For {outside} of {len(group)} classes the estimate lies outside: its method pulls away from what these "
-            "rows say. Trust the interval, or use `ebls`."
+            f"For {outside} of {len(group)} classes the estimate lies outside: its method holds back from what these "
+            "rows alone say, and they say the interval."
         )
     return Interval(lower, upper, level=level, note=" ".join(notes))
 
@@ -280,24 +281,35 @@ def inverse(h: Matrix) -> Matrix:
 
 
 def misfit(
-    fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None
-) -> float | None:
+    fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None,
+    *, n: float | None = None,
+) -> float | None:  # fmt: skip
     """Return φ: the classifier's error on labelled rows reweighted to the fitted shares, in units of their variance.
 
     `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
-    a labelled row can tell; if the target has none of those, nothing can, and φ is None.
+    a labelled row can tell; if the target has none of those, nothing can, and φ is None. Few classes tell little, and
+    a calibrator fitted to the same rows hides the error: with `n`, the number of target rows, what labelled rows of
+    this worth must be expected to err counts as FORESEEN classes more.
     """
+    counts = np.bincount(y, minlength=len(source_prior))
     shares = fit.shares if group is None or share is None else fit.shares[group] * share
-    wanted = np.where(np.bincount(y, minlength=len(shares)) > 0, shares, 0.0)
+    wanted = np.where(counts > 0, shares, 0.0)
     if wanted.sum() < 1e-6:
         return None
     wanted = wanted / wanted.sum()
     found, told = refit(proba, y, wanted, source_prior), wanted > 0
     error = np.where(told, found - wanted, 0.0)
+    worth = 1 / float((wanted[told] ** 2 / counts[told]).sum())
     if group is not None:
         error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
     floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
-    return float(np.mean(error[told] ** 2 / np.maximum(fit.variances[told], floor)))
+    observed = error[told] ** 2 / np.maximum(fit.variances[told], floor)
+    if n is None:
+        return float(np.mean(observed))
+    # a row's output says less than its label: the target's rows say so of the shares, and so did the labelled ones
+    unsaid = 1 - np.minimum(fit.shares * (1 - fit.shares) / (n * fit.variances), 1)
+    expected = n / worth * float(np.mean(unsaid[fit.shares > 1e-6]))
+    return float((observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN))
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

@@ -64,7 +64,8 @@ class Diagnosis:
 def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
     """Return whether label-shift correction applies to `proba` (n, K), from a `Source` or class counts (K,).
 
-    Most answers need the held-out rows of `summarize`. `estimate` is the one to judge; without it `ebls` makes one.
+    Most answers need the held-out rows of `summarize`. `estimate` is the one whose accuracy and precision to tell;
+    without it `ebls` makes one. Whether it is label shift is asked of the rows, and does not depend on the estimate.
 
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
@@ -147,7 +148,9 @@ def bumps(proba: Matrix) -> Matrix:
     lengths = (centre**2).sum(axis=1)
     apart = lengths[:, None] + lengths - 2 * centre @ centre.T
     np.fill_diagonal(apart, np.inf)
-    width = 1.5 * max(float(np.median(apart.min(axis=1))), 1e-6)
+    nearest = apart.min(axis=1)
+    nearest = nearest[np.isfinite(nearest) & (nearest > 1e-6)]  # outputs that are quite sure lie in one place
+    width = 1.5 * float(np.median(nearest)) if len(nearest) else 1.0
     return np.asarray(np.exp(((place @ centre.T) * 2 - (place**2).sum(axis=1)[:, None] - lengths) / (2 * width)))
 
 
@@ -155,14 +158,16 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     """Return the p-value of "the target's outputs are those of held-out rows, reweighted to `prior` (K,)".
 
     Under label shift Σ over the target of a(x)e(x) is that over the held-out rows of (m/n)·w_y·a(x)e(x) for any a and
-    e, calibrated or not. a = n/(n + m·r), r = Σ w_k p(k|x), weighs each region by the rows both sides have there, so
-    that no held-out row stands for many. e is a feature less what the corrected outputs explain of it, which makes its
-    mean the same in every class: an error in the shares then moves the test only to second order.
+    e, calibrated or not; with r = Σ w_k p(k|x) for w_y, if calibrated. a = n/(n + m·r) weighs each region by the rows
+    both sides have there, so that no held-out row stands for many. e is a feature less what the corrected outputs
+    explain of it, which makes its mean the same in every class: an error in the shares then moves the test only to
+    second order.
     """
     (m, n_classes), n = sample.shape, len(heldout)
     # all in the mix of the held-out rows, whatever that is: half a row more, so that no class is impossible
     mix = (np.bincount(y, minlength=n_classes) + 0.5) / (n + 0.5 * n_classes)
-    rows = np.concatenate([sample, heldout]) * (mix / source_prior)
+    outputs = np.concatenate([sample, heldout])
+    rows = outputs * (mix / source_prior)
     rows /= rows.sum(axis=1, keepdims=True)
     weights = (m * prior + 0.5 / n_classes) / (m + 0.5) / mix
     ratio = rows @ weights
@@ -186,11 +191,11 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
         return p_value_of_zero(e.sum(axis=0), squares / (1 - min(0.5, n_classes / n)))
 
     # w_y has mean r where outputs are calibrated, and noise besides. Few features can bear it all, and feel the least
-    # miscalibration. For many, weights halfway are better; and where few rows lie, what they vary is half what they
-    # should: a rare row with a large weight, when it is missing, leaves no trace in the observed squares
+    # miscalibration. For many, weights halfway are better; and their squares are averaged with those to be expected: a
+    # rare row with a large weight, when it is missing, leaves no trace in the observed ones
     by_label, by_output = weights[y], ratio[m:]
-    unsure = chance(sureness(rows), by_label)
-    elsewhere = chance(bumps(rows), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
+    unsure = chance(sureness(outputs), by_label)
+    elsewhere = chance(bumps(outputs), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
     return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
 
 
@@ -259,7 +264,12 @@ def confused_pairs(rows: LocalLikelihood, classes: tuple[str, ...] | None) -> tu
 def sentences(found: Diagnosis) -> list[str]:
     """Return the diagnosis in plain sentences."""
     said = []
-    if found.shift_p < found.alpha:
+    if found.label_shift_p is None and found.shift_p < found.alpha:
+        said.append(
+            f"The mean output is not that of the source (p = {found.shift_p:.2g}): a shift, or a classifier whose "
+            "outputs never had that mean; held-out rows would tell."
+        )
+    elif found.shift_p < found.alpha:
         said.append(f"The outputs have shifted against the source (p = {found.shift_p:.2g}).")
     else:
         said.append(f"No shift found (p = {found.shift_p:.2g}).")
