@@ -288,8 +288,8 @@ def misfit(
 
     `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
     a labelled row can tell; if the target has none of those, nothing can, and φ is None. Few classes tell little, and
-    a calibrator fitted to the same rows hides the error: with `n`, the number of target rows, what labelled rows of
-    this worth must be expected to err counts as FORESEEN classes more.
+    a calibrator fitted to the same rows hides the error: so what labelled rows of this worth must be expected to err
+    counts as FORESEEN classes more, unless that makes it less. `n` is the number of target rows that the fit is from, None if they are gone.
     """
     counts = np.bincount(y, minlength=len(source_prior))
     shares = fit.shares if group is None or share is None else fit.shares[group] * share
@@ -304,12 +304,18 @@ def misfit(
         error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
     floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
     observed = error[told] ** 2 / np.maximum(fit.variances[told], floor)
-    if n is None:
-        return float(np.mean(observed))
-    # a row's output says less than its label: the target's rows say so of the shares, and so did the labelled ones
-    unsaid = 1 - np.minimum(fit.shares * (1 - fit.shares) / (n * fit.variances), 1)
-    expected = n / worth * float(np.mean(unsaid[fit.shares > 1e-6]))
-    return float((observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN))
+    # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
+    by_label = fit.shares * (1 - fit.shares)
+    if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
+        weight, corrected = (wanted / np.maximum(counts, 1))[y], proba * (shares / source_prior)
+        corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
+    else:
+        by_output = n * fit.variances
+    unsaid = np.maximum(by_output - by_label, 0) / (worth * fit.variances)
+    expected = float(np.mean(unsaid[fit.shares > 1e-6]))
+    blend = (observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN)
+    return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

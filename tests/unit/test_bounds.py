@@ -150,7 +150,8 @@ def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
     assert "Few rows: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
 
 
-def test_misfit_of_a_distorted_classifier_is_found():
+def test_misfit_of_a_distorted_classifier_is_found(monkeypatch):
+    monkeypatch.setattr(bounds, "FORESEEN", 0)  # what was observed, alone
     problem = make_problem(k=5, n=3000)
     heldout, y = problem.source.heldout
 
@@ -267,8 +268,27 @@ def test_a_streams_interval_is_widened_by_what_held_out_rows_say_of_the_classifi
             known = isinstance(source, rp.Source)
             assert ("Optimistic" in interval.note) != known
             widths[name, known] = float(np.mean(interval.upper - interval.lower))
-    assert widths["honest", True] < 1.6 * widths["honest", False]
+    assert widths["honest", True] < 2 * widths["honest", False]  # 246 held-out rows for 1500
     assert widths["overconfident", True] > 1.6 * widths["overconfident", False]
+
+
+def test_few_held_out_rows_do_not_make_an_interval_too_sure():
+    rng, hits = np.random.default_rng(0), {"batch": [], "stream": []}
+
+    def draw(share, n):  # two Gaussians, and their exact posteriors under equal shares
+        y = (rng.random(n) < share).astype(int)
+        odds = np.exp(1.5 * (1.5 * y + rng.normal(size=n)) - 0.5 * 1.5**2)
+        return np.column_stack([1 / (1 + odds), odds / (1 + odds)]), y
+
+    for _ in range(60):
+        default, share = rp.pipeline(*draw(0.5, 200)), rng.uniform(0.1, 0.9)
+        target = draw(share, 4000)[0]
+        stream = rp.Stream("online-ebls", default.source)
+        stream.learn_many(default.calibrate(target))
+        for name, interval in (("batch", default.estimate(target).interval()), ("stream", stream.interval())):
+            hits[name].append(interval.lower[1] <= share <= interval.upper[1])
+    assert np.mean(hits["batch"]) > 0.85
+    assert np.mean(hits["stream"]) > 0.85
 
 
 def test_an_estimate_outside_its_interval_is_said_to_be():
