@@ -289,7 +289,8 @@ def misfit(
     `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
     a labelled row can tell; if the target has none of those, nothing can, and φ is None. Few classes tell little, and
     a calibrator fitted to the same rows hides the error: so what labelled rows of this worth must be expected to err
-    counts as FORESEEN classes more, unless that makes it less. `n` is the number of target rows that the fit is from, None if they are gone.
+    counts as FORESEEN classes more, unless that makes it less. `n` is the number of target rows that the fit is from,
+    None if they are gone.
     """
     counts = np.bincount(y, minlength=len(source_prior))
     shares = fit.shares if group is None or share is None else fit.shares[group] * share
