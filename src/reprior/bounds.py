@@ -342,7 +342,11 @@ def _confusions(group: Labels, dependent: NDArray[np.bool_], classes: tuple[str,
         return ", ".join(classes[j] if classes else str(j) for j in members)
 
     sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
-    said = [f"Classes {name(s)} cannot be told apart: each may have all they have together, or nothing." for s in sets]
+    said = [
+        f"Classes {name(s)} cannot be told apart: each may have all they have together, or nothing." for s in sets[:3]
+    ]
+    if len(sets) > 3:
+        said.append(f"So it is with {len(sets) - 3} more sets of classes.")
     if dependent.any():
         vague = name(np.flatnonzero(dependent[group]))
         said.append(f"Little is known of classes {vague}: mixtures of others look like them.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_number, check_source
+from reprior._check import check_number, check_source, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.blocks import Blocks, as_blocks, e_step
 from reprior.bounds import LocalLikelihood, around
@@ -75,6 +75,9 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     known = check_source(source, "diagnose")
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
     target = as_blocks(proba, known, "diagnose")
+    if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(known.prior)):
+        fail("diagnose", "estimate", f"be what a method returned for these {len(known.prior)} classes",
+             type(estimate).__name__)  # fmt: skip
     made = ebls(known, target) if estimate is None else estimate
     rows, fit = around(made)
     sample = some_rows(target, made.n)

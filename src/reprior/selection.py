@@ -98,7 +98,7 @@ def pipeline(
         source = source if trained is None else replace(source, made="training counts")
         method = _auto(method, len(source.prior), source.prior if total is None else total, heldout=False)
         return Pipeline(None, source, method, options)
-    rows, labels = check_labelled(proba, y, "select")
+    rows, labels = check_labelled(proba, y, "pipeline")
     n, k = rows.shape
     if trained is not None and len(trained) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(trained))

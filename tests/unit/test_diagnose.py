@@ -129,6 +129,8 @@ def test_bad_input_is_refused(source):
         diagnose(source, np.full((3, 4), 0.25))
     with pytest.raises(rp.InputError, match="diagnose: `alpha` must be a number above 0"):
         diagnose(source, np.full((3, 5), 0.2), alpha=0)
+    with pytest.raises(rp.InputError, match="diagnose: `estimate` must be what a method returned for these 5 classes"):
+        diagnose(source, np.full((3, 5), 0.2), estimate=UNIFORM)
 
 
 def test_few_target_rows_raise_no_alarm():
