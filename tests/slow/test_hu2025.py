@@ -143,7 +143,12 @@ def test_training_resumes_exactly(experiment: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(cifar, "PER_CLASS", 5)
     monkeypatch.setattr(cifar, "HELD_OUT_MAX", 1)
     monkeypatch.setattr(train, "BATCH", 32)
-    once = train.train(data, 0.5, epochs=2, seed=1, folder=tmp_path / "once", start=None)
+    rows, held = cifar.split(y, 0.5, np.random.default_rng(1))
+
+    def run(folder: str) -> train.ResNet32:
+        return train.train(data, rows, held, ratio=0.5, epochs=2, seed=1, folder=tmp_path / folder)
+
+    once = run("once")
 
     class Stop(Exception):
         pass
@@ -159,8 +164,8 @@ def test_training_resumes_exactly(experiment: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(train, "log_proba", interrupted)
     with pytest.raises(Stop):
-        train.train(data, 0.5, epochs=2, seed=1, folder=tmp_path / "twice", start=None)
+        run("twice")
     monkeypatch.setattr(train, "log_proba", real)
-    again = train.train(data, 0.5, epochs=2, seed=1, folder=tmp_path / "twice", start=None)
+    again = run("twice")
     for a, b in zip(once.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
