@@ -300,7 +300,8 @@ def misfit(
     wanted = wanted / wanted.sum()
     found, told = refit(proba, y, wanted, source_prior), wanted > 0
     error = np.where(told, found - wanted, 0.0)
-    worth = 1 / float((wanted[told] ** 2 / counts[told]).sum())
+    weight = (wanted / np.maximum(counts, 1))[y]
+    worth = 1 / float(weight @ weight)
     if group is not None:
         error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
     floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
@@ -308,7 +309,7 @@ def misfit(
     # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
     by_label = fit.shares * (1 - fit.shares)
     if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
-        weight, corrected = (wanted / np.maximum(counts, 1))[y], proba * (shares / source_prior)
+        corrected = proba * (shares / source_prior)
         corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
         by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
     else:

@@ -19,7 +19,7 @@ ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 CENTRES = 128  # places among the outputs, in
 DIRECTIONS = 20  # of their log-odds, that the label-shift test looks at
 FEATURE_RIDGE = 0.3  # of a feature's variance
-SHARP = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
+ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -65,7 +65,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     """Return whether label-shift correction applies to `proba` (n, K), from a `Source` or class counts (K,).
 
     Most answers need the held-out rows of `summarize`. `estimate` is the one whose accuracy and precision to tell;
-    without it `ebls` makes one. Whether it is label shift is asked of the rows, and does not depend on the estimate.
+    without it `ebls` makes one. Whether it is label shift is asked of the rows, whichever estimate is given.
 
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
@@ -104,12 +104,7 @@ def some_rows(target: Blocks, n: float) -> Matrix:
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
-    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores over the classes.
-
-    The scores are correlated; the sum is compared with a scaled χ² of the same mean and variance (Satterthwaite).
-    """
-    from scipy.special import chdtrc
-
+    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated."""
     n_classes = target.n_classes
     whole = e_step(target, np.ones(n_classes))
     reference, n_reference = source.prior, np.inf
@@ -124,8 +119,14 @@ def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
     correlation = centred.T @ centred / len(centred)
     error = deviation * np.sqrt(1 / whole.n + 1 / n_reference)
     squares = float((((whole.counts / whole.n - reference) / error) ** 2).sum())
-    scale = float((correlation**2).sum()) / n_classes
-    return float(chdtrc(n_classes / scale, squares / scale))
+    return scaled_chi_square_p(squares, mean=n_classes, variance=2 * float((correlation**2).sum()))
+
+
+def scaled_chi_square_p(value: float, *, mean: float, variance: float) -> float:
+    """Return the chance of more than `value`, a sum of weighted χ² with this mean and variance (Satterthwaite)."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(2 * mean**2 / variance, 2 * mean * value / variance))
 
 
 def sureness(proba: Matrix) -> Matrix:
@@ -206,18 +207,14 @@ def p_value_of_zero(total: Vector, covariance: Matrix) -> float:
     """Return the p-value of "this sum (F,) has mean zero", from the summed squares (F, F) of what was added up.
 
     Hotelling's T² with a ridge, for features that nearly repeat each other. The squares are not centred: few rows that
-    share a direction then vouch for its variance themselves, and cannot reject. Under the null it is a weighted sum of
-    χ², compared with a scaled one of the same mean and variance (Satterthwaite).
+    share a direction then vouch for its variance themselves, and cannot reject.
     """
-    from scipy.special import chdtrc
-
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-30))
     variance, directions = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     variance = np.maximum(variance, 1e-12)
     part = variance / (variance + FEATURE_RIDGE)
     squares = float(part @ (((total / deviation) @ directions) ** 2 / variance))
-    scale = float(part @ part / part.sum())
-    return float(chdtrc(part.sum() / scale, squares / scale))
+    return scaled_chi_square_p(squares, mean=float(part.sum()), variance=2 * float(part @ part))
 
 
 def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:
@@ -306,7 +303,7 @@ def sentences(found: Diagnosis) -> list[str]:
         before, after = found.accuracy
         text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
         said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
-        if found.heldout_worth < SHARP:
+        if found.heldout_worth < ENOUGH_HELDOUT:
             said.append("Few to tell by: rows of a new kind may go unnoticed. Hold out more, as many of each class.")
     return said
 

@@ -16,6 +16,7 @@ from reprior._check import as_rng, check_choice, check_int, check_labelled, chec
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.blocks import correct
 from reprior.calibrate import Calibrator
+from reprior.diagnose import scaled_chi_square_p
 from reprior.methods import ALIASES, METHODS, estimate
 from reprior.source import summarize
 
@@ -256,17 +257,15 @@ def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
     """Return how many times its training share each class has among held-out labels (K,); None if that may be chance.
 
     Both are samples, so a class's rows would fall to either as all rows do. The squared differences are summed so that
-    classes of which less than a row is expected count little, and compared with a scaled χ² (Satterthwaite).
+    classes of which less than a row is expected count little.
     """
-    from scipy.special import chdtrc
-
     seen, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
     held, rows = n / (n + total), seen + counts
     variance, others = held * (1 - held) * rows, 1 - rows / (n + total)
     weight = 1 / (variance + 1)
     mean, scatter = weight @ (variance * others), weight**2 @ ((variance + 2 * variance**2) * others)
     squares = weight @ (seen - held * rows) ** 2
-    if chdtrc(2 * mean**2 / scatter, 2 * mean * squares / scatter) > CHANCE:
+    if scaled_chi_square_p(squares, mean=mean, variance=scatter) > CHANCE:
         return None
     return np.asarray((seen + 0.5) / (n + 0.5 * len(counts)) / (counts / total))  # half a row: no class is impossible
 

@@ -5,7 +5,7 @@ import pytest
 
 import reprior as rp
 from reprior.blocks import ArrayBlocks
-from reprior.diagnose import diagnose, p_value_of_zero, shift_p_value, smallest_singular_value, some_rows
+from reprior.diagnose import bumps, diagnose, p_value_of_zero, shift_p_value, smallest_singular_value, some_rows
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
 UNIFORM = np.full(5, 0.2)
@@ -104,7 +104,10 @@ def test_worth_is_near_n_for_a_sure_classifier_and_less_for_an_unsure_one(source
 def test_an_estimate_can_be_judged(source):
     proba = draw(UNIFORM, 500, 9)[0]
     estimate = rp.mlls(source, proba)
-    assert diagnose(source, proba, estimate=estimate).estimate is estimate
+    found = diagnose(source, proba, estimate=estimate)
+    assert found.estimate is estimate
+    others = [diagnose(source, proba), diagnose(source, proba, estimate=rp.mapls(source, proba))]
+    assert [other.label_shift_p for other in others] == [found.label_shift_p] * 2
 
 
 def test_p_values_of_the_shift_test_are_uniform_enough(source):
@@ -181,3 +184,9 @@ def test_p_values_of_a_sum_are_right_for_many_features_that_repeat_each_other():
     assert 0.02 <= np.mean(np.array(found) < 0.05) <= 0.08
     assert 0.45 < np.mean(found) < 0.55
     assert p_value_of_zero((e + 0.5).sum(axis=0), e.T @ e) < 1e-6
+
+
+def test_bumps_are_as_wide_as_the_unsure_outputs_lie_apart_however_many_are_sure():
+    unsure = draw(UNIFORM, 100, 14)[0]
+    near = bumps(np.concatenate([np.eye(5)[np.arange(400) % 5], unsure]))[400:]
+    assert ((near > 0.05) & (near < 0.95)).any(axis=1).mean() > 0.9
