@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reprior import data, simulate
+from reprior import datasets, simulate
 
 ROOT = Path(__file__).parents[1]
 SHIFTS = ("shuffled .02", "Dirichlet 1", "Dirichlet 3", "no shift", "uniform")
@@ -28,7 +28,7 @@ class Outputs(NamedTuple):
 
 def shipped() -> Iterator[Outputs]:
     for name in ("banking77", "clinc150"):
-        d = data.load(name)
+        d = datasets.load(name)
         yield Outputs(f"{name}, 1:10", d.counts, d.heldout_proba, d.heldout_y, d.pool_proba, d.pool_y)
 
 

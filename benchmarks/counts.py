@@ -14,7 +14,7 @@ import numpy as np
 from _outputs import Outputs, networks, shipped, targets
 
 import reprior as rp
-from reprior.adapters.sources import disagreement
+from reprior.io.sources import disagreement
 
 KINDS = {"raw": "none", "TS": "ts", "default": "auto"}
 

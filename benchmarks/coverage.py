@@ -17,8 +17,9 @@ from _record import markdown, progress, store  # isort: split
 import numpy as np
 
 import reprior as rp
-from reprior import bounds, calibrate, data, simulate
-from reprior.blocks import ArrayBlocks, e_step
+from reprior import bounds, calibrate, datasets, simulate
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import e_step
 
 SIZES = {"< 5 rows": (0, 5), "5 to 50": (5, 50), "> 50": (50, np.inf)}  # expected rows of a class
 Z = 1.959964
@@ -144,7 +145,7 @@ def real(trials):
         "bias-corrected, misfit": (calibrate.bias_corrected, "mean", True),
     }
     for name in ("banking77", "clinc150"):
-        dataset = data.load(name)
+        dataset = datasets.load(name)
         k = len(dataset.counts)
         for n in (500, 2000, 6000):
             tallies = {label: Tally() for label in [DEFAULT, *pipelines]}

@@ -25,7 +25,7 @@ from coverage import Gaussians, shifted
 
 import reprior as rp
 from reprior import simulate
-from reprior.diagnose import diagnose
+from reprior.assess.diagnose import diagnose
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
 DESIGNED_ON = (

@@ -15,11 +15,12 @@ from _record import markdown, store  # isort: split
 import numpy as np
 
 import reprior as rp
-from reprior import data, simulate
-from reprior.alarm import Alarm
-from reprior.calibrate import temperature
-from reprior.online import OnlineEbls, OnlineFmapls
-from reprior.peers import PEERS
+from reprior import datasets, simulate
+from reprior.online.alarm import Alarm
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.published import PEERS
+from reprior.pipelines.calibrate import temperature
 
 FLOORS = (1e-4, 1e-3, 1e-2, 0.05, 0.2)
 OURS = ("online-ebls", "online-fmapls")
@@ -44,7 +45,7 @@ def problem(name):
     if name == "simulated100":
         heldout, heldout_y, pool, pool_y = simulated()
     else:
-        d = data.load(name)
+        d = datasets.load(name)
         heldout, heldout_y, pool, pool_y = d.heldout_proba, d.heldout_y, d.pool_proba, d.pool_y
     calibrate = temperature(heldout, heldout_y)
     return rp.summarize(calibrate(heldout), heldout_y), calibrate(pool), pool_y

@@ -20,10 +20,11 @@ from drift import Follower, kl_rows, population, problem, target, trajectory
 
 import reprior as rp
 from reprior import simulate
-from reprior.alarm import Alarm
-from reprior.convergence import next_prior
-from reprior.online import OnlineEbls, OnlineFmapls
-from reprior.peers import PEERS
+from reprior.assess.convergence import next_prior
+from reprior.online.alarm import Alarm
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.published import PEERS
 
 COLOURS = {"online-ebls": "#0b6e4f", "fresh online-ebls": "#8fcf9f", "online-ebls, drift=False": "#7a7a7a",
            "online-fmapls": "#b58900", "ftfwh 1000": "#2b6cb0", "flh-ftl": "#c2410c"}  # fmt: skip

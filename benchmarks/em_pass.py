@@ -12,7 +12,8 @@ from _record import markdown, progress, store  # isort: split
 
 import numpy as np
 
-from reprior.blocks import ArrayBlocks, e_step
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import e_step
 
 BYTES = 160_000_000  # of P in float64: twice what is asked for, far beyond any cache
 

@@ -16,7 +16,7 @@ from _record import markdown, progress, store  # isort: split
 import numpy as np
 
 import reprior as rp
-from reprior import data, simulate
+from reprior import datasets, simulate
 
 FLOOR = 1e-8  # of a share in KL: maximum likelihood and the moment methods put rare classes at exactly zero
 
@@ -54,7 +54,7 @@ TRUTH = "true prior"
 ESTIMATORS = [name for name in METHODS if name != "source prior"]
 
 
-def draw(dataset: data.Dataset, setting: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(dataset: datasets.Dataset, setting: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the outputs, labels and true prior of one simulated target."""
     rng = np.random.default_rng([seed, list(SETTINGS).index(setting)])
     n, make = SETTINGS[setting]
@@ -63,7 +63,7 @@ def draw(dataset: data.Dataset, setting: str, seed: int) -> tuple[np.ndarray, np
     return sample.proba, sample.y, sample.prior
 
 
-def run(dataset: data.Dataset, source_prior: str, n_seeds: int) -> Cells:
+def run(dataset: datasets.Dataset, source_prior: str, n_seeds: int) -> Cells:
     """Return KL and accuracy of every method in every setting, a value a seed."""
     prior = dataset.counts if source_prior == "counts" else "mean"
     source = rp.summarize(dataset.heldout_proba, dataset.heldout_y, prior=prior)
@@ -125,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     results, parts = {}, []
     for name in options.data:
-        cells = run(data.load(name), options.source, options.seeds)
+        cells = run(datasets.load(name), options.source, options.seeds)
         figures = verdict(cells)
         results[name] = {"ratios": figures, "cells": {
             s: {m: {what: [round(v, 6) for v in values] for what, values in cell.items()} for m, cell in row.items()}

@@ -15,8 +15,8 @@ import numpy as np
 from em_pass import textbook
 
 import reprior as rp
-from reprior.blocks import ArrayBlocks
-from reprior.solve import evaluate, maximize
+from reprior.batch.solve import evaluate, maximize
+from reprior.rows.blocks import ArrayBlocks
 
 SIZES = {  # rows, classes, dimensions of the features, distance between the class means, EM passes between timings
     "K=1000, N=10,000, hard": (10_000, 1000, 20, 0.8, 1000),

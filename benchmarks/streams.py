@@ -16,8 +16,10 @@ import numpy as np
 
 import reprior as rp
 from reprior._kernels import SENTENCE, loops, reference
-from reprior.blocks import TopKBlocks
-from reprior.online import OnlineEbls, OnlineFmapls, init
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.method import init
+from reprior.rows.blocks import TopKBlocks
 
 
 class OneFilter(OnlineEbls):

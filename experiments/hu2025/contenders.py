@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 import reprior as rp
 from reprior import Source, calibrate
-from reprior.selection import Pipeline
+from reprior.pipelines.pipeline import Pipeline
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)

@@ -6,7 +6,7 @@ import outputs
 import simulated
 from outputs import Outputs
 
-import reprior.data
+import reprior.datasets
 
 
 def load(model: str) -> Outputs:
@@ -15,7 +15,7 @@ def load(model: str) -> Outputs:
         return outputs.load(model)
     if model == "imagenet-lt-simulated":
         return simulated.imagenet_like()
-    text = reprior.data.load(model)
+    text = reprior.datasets.load(model)
     return Outputs(text.counts, text.pool_proba, text.pool_y, text.heldout_proba, text.heldout_y)
 
 

@@ -1,4 +1,4 @@
-"""Train the two intent classifiers whose outputs ship in `reprior.data`, and store those outputs.
+"""Train the two intent classifiers whose outputs ship in `reprior.datasets`, and store those outputs.
 
     python experiments/text_intents/make.py DATA [--out src/reprior/data]
 

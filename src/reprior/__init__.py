@@ -6,44 +6,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reprior import bounds, calibrate, diagnose, metrics, simulate
+    from reprior import simulate
     from reprior._check import InputError
     from reprior._types import Interval, PriorEstimate, Source, Status
-    from reprior.alarm import Alarm
-    from reprior.blocks import ArrayBlocks, Blocks, TopKBlocks, correct
-    from reprior.em import ebls, fmapls, mapls, mlls
-    from reprior.methods import ALIASES, METHODS, estimate
-    from reprior.moments import bbse, rlls
-    from reprior.selection import Pipeline, pipeline, select
-    from reprior.source import summarize
-    from reprior.stream import ONLINE, Stream
-    from reprior.stream_table import StreamTable
+    from reprior.assess import bounds, metrics
+    from reprior.assess.diagnose import Diagnosis, diagnose
+    from reprior.assess.intervals import interval
+    from reprior.batch.ebls import ebls
+    from reprior.batch.fmapls import fmapls
+    from reprior.batch.mapls import mapls
+    from reprior.batch.mlls import mlls
+    from reprior.batch.moments import bbse, rlls
+    from reprior.batch.registry import ALIASES, METHODS, estimate
+    from reprior.online.alarm import Alarm
+    from reprior.online.stream import ONLINE, Stream
+    from reprior.online.table import StreamTable
+    from reprior.pipelines import calibrate
+    from reprior.pipelines.pipeline import Pipeline, pipeline
+    from reprior.pipelines.select import select
+    from reprior.pipelines.source import summarize
+    from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
+    from reprior.rows.correction import correct
 
 _HOMES = {  # public names are imported when they are first used: `reprior --help` needs none of them
-    "bounds": ("bounds",),
-    "calibrate": ("calibrate",),
-    "diagnose": ("diagnose",),
-    "metrics": ("metrics",),
-    "simulate": ("simulate",),
+    "simulate": (),
+    "assess.bounds": (),
+    "assess.metrics": (),
+    "pipelines.calibrate": (),
     "_check": ("InputError",),
     "_types": ("Interval", "PriorEstimate", "Source", "Status"),
-    "alarm": ("Alarm",),
-    "blocks": ("ArrayBlocks", "Blocks", "TopKBlocks", "correct"),
-    "em": ("ebls", "fmapls", "mapls", "mlls"),
-    "methods": ("ALIASES", "METHODS", "estimate"),
-    "moments": ("bbse", "rlls"),
-    "selection": ("Pipeline", "pipeline", "select"),
-    "source": ("summarize",),
-    "stream": ("ONLINE", "Stream"),
-    "stream_table": ("StreamTable",),
-}
+    "assess.diagnose": ("Diagnosis", "diagnose"),
+    "assess.intervals": ("interval",),
+    "batch.ebls": ("ebls",),
+    "batch.fmapls": ("fmapls",),
+    "batch.mapls": ("mapls",),
+    "batch.mlls": ("mlls",),
+    "batch.moments": ("bbse", "rlls"),
+    "batch.registry": ("ALIASES", "METHODS", "estimate"),
+    "online.alarm": ("Alarm",),
+    "online.stream": ("ONLINE", "Stream"),
+    "online.table": ("StreamTable",),
+    "pipelines.pipeline": ("Pipeline", "pipeline"),
+    "pipelines.select": ("select",),
+    "pipelines.source": ("summarize",),
+    "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
+    "rows.correction": ("correct",),
+}  # one without names is a module of the public interface itself
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
-        if name in names or name == home:
+        itself = not names and home.split(".")[-1] == name
+        if itself or name in names:
             module = import_module(f"reprior.{home}")
-            globals()[name] = value = module if name == home else getattr(module, name)
+            globals()[name] = value = module if itself else getattr(module, name)
             return value
     raise AttributeError(f"module 'reprior' has no attribute {name!r}")
 
@@ -59,6 +75,7 @@ __all__ = [
     "Alarm",
     "ArrayBlocks",
     "Blocks",
+    "Diagnosis",
     "InputError",
     "Interval",
     "Pipeline",
@@ -76,6 +93,7 @@ __all__ = [
     "ebls",
     "estimate",
     "fmapls",
+    "interval",
     "mapls",
     "metrics",
     "mlls",

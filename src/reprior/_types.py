@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from reprior.blocks import Blocks
+    from reprior.rows.blocks import Blocks
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.floating[Any]]
@@ -94,12 +94,12 @@ class PriorEstimate:
 
     def correct(self, proba: Any) -> Matrix:
         """Return `proba` (n, K) as the classifier would have put it under the estimated prior (eq. 8)."""
-        from reprior.blocks import correct
+        import reprior  # the front door: a value knows no room by name
 
-        return correct(proba, self.weights)
+        return reprior.correct(proba, self.weights)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target."""
-        from reprior.bounds import interval
+        import reprior
 
-        return interval(self, level)
+        return reprior.interval(self, level)

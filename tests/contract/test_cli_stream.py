@@ -9,7 +9,7 @@ import pytest
 from cli_files import CLASSES, N, msgpack_rows
 
 import reprior as rp
-from reprior.codec import decode
+from reprior.state import decode
 
 
 @pytest.mark.parametrize("name", ["ndjson", "ndjson lists", "ndjson objects", "csv", "csv with id", "msgpack", "raw"])

@@ -9,8 +9,8 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import simulate
-from reprior.adapters.sources import disagreement
-from reprior.data import load
+from reprior.datasets import load
+from reprior.io.sources import disagreement
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_logits_and_shares_give_what_probabilities_give(call, ask, files, tmp_pa
     value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"], *plain)
     np.testing.assert_allclose(value["prior"], expected["prior"], atol=1e-6)
     assert call("correct", *given, "-o", out)[0] == 0
-    from reprior.adapters.files import Choice, open_table
+    from reprior.io.files import Choice, open_table
 
     found = open_table(out, Choice(classes=CLASSES)).load().proba
     np.testing.assert_allclose(found, rp.correct(rows, np.array(expected["weights"])), atol=1e-5)

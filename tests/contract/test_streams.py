@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reprior as rp
-from reprior.blocks import TopKBlocks
+from reprior.rows.blocks import TopKBlocks
 
 VARIANTS = {
     "fmapls-c": ("online-fmapls", {"c": 200.0}),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reprior.calibrate import Calibrator
+from reprior.rows.calibrated import Calibrator
 
 
 def test_bytes_of_release_0_1():

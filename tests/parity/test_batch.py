@@ -11,15 +11,15 @@ from scipy.optimize import lsq_linear, minimize
 from scipy.special import digamma, gammaln, logsumexp
 
 import reprior as rp
-from reprior import data, simulate
-from reprior.moments import regularised_shift
+from reprior import datasets, simulate
+from reprior.batch.moments import regularised_shift
 
 Case = tuple[rp.Source, np.ndarray]
 
 
 def real_case(name: str, n: int) -> Case:
     """Outputs of a shipped classifier under a shuffled long tail, with the training counts as source prior."""
-    shipped = data.load(name)
+    shipped = datasets.load(name)
     source = rp.summarize(shipped.heldout_proba, shipped.heldout_y, prior=shipped.counts)
     prior = simulate.shuffled_long_tail(shipped.counts.size, 0.05, rng=3)
     return source, simulate.resample(shipped.pool_proba, shipped.pool_y, prior, n=n, rng=4).proba
@@ -308,7 +308,7 @@ def slow_ebls(source: np.ndarray, proba: np.ndarray, n_iter: int) -> np.ndarray:
 
 @pytest.mark.parametrize("shift", ["long tail", "none"])
 def test_ebls_is_its_pseudocode_iterated_to_the_end(shift: str) -> None:
-    shipped = data.load("banking77")
+    shipped = datasets.load("banking77")
     k = shipped.counts.size
     prior = shipped.counts if shift == "none" else simulate.shuffled_long_tail(k, 0.05, rng=3)
     proba = simulate.resample(shipped.pool_proba, shipped.pool_y, prior, n=600, rng=4).proba

@@ -16,8 +16,9 @@ import pytest
 import reprior as rp
 from reprior import _kernels
 from reprior._kernels import reference
-from reprior.blocks import TopKBlocks
-from reprior.online import OnlineEbls, OnlineFmapls
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.rows.blocks import TopKBlocks
 
 native = pytest.importorskip("reprior._kernels.native", reason="the native kernel was not built")
 SIZES = [2, 3, 7, 8, 9, 16, 23, 100]

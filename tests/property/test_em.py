@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import reprior as rp
-from reprior.blocks import ArrayBlocks, e_step
-from reprior.solve import evaluate, maximize
+from reprior.batch.solve import evaluate, maximize
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import e_step
 
 EM = ["mlls", "mapls", "fmapls", "ebls"]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reprior.codec import decode, encode
+from reprior.state import decode, encode
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 pytestmark = pytest.mark.slow

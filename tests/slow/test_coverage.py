@@ -5,7 +5,7 @@ import pytest
 from conftest import make_problem
 
 import reprior as rp
-from reprior.diagnose import diagnose
+from reprior.assess.diagnose import diagnose
 
 pytestmark = pytest.mark.slow
 

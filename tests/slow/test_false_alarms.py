@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior import data
-from reprior.alarm import Alarm
+from reprior import datasets
+from reprior.online.alarm import Alarm
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["ever", "monitor"])
 def test_at_most_one_percent_of_quiet_streams_raise_an_alarm(mode):
-    d = data.load("banking77")
+    d = datasets.load("banking77")
     share = np.bincount(d.pool_y, minlength=77) / len(d.pool_y)
     chance = (d.counts / d.counts.sum() / share)[d.pool_y]
     chance /= chance.sum()

@@ -5,9 +5,9 @@ import pytest
 
 import reprior as rp
 from reprior import InputError
-from reprior.alarm import RENEW, Alarm, log_bets, mean_bounds
-from reprior.online import OnlineEbls
-from reprior.stream import Stream
+from reprior.online.alarm import RENEW, Alarm, log_bets, mean_bounds
+from reprior.online.ebls import OnlineEbls
+from reprior.online.stream import Stream
 
 K = 8
 PRIOR = np.array([0.35, 0.2, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])

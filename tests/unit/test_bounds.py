@@ -8,7 +8,10 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import bounds
-from reprior.blocks import ArrayBlocks, e_step, information
+from reprior.assess import intervals
+from reprior.batch import misfit
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import e_step, information
 
 
 def printed_bound(prior, mass):
@@ -66,7 +69,7 @@ def test_information_is_the_sum_over_rows_whatever_the_blocks(monkeypatch):
     weights = problem.target_prior / problem.source_prior
     g = problem.proba / problem.source_prior / (problem.proba @ weights)[:, None]
     for size in (1 << 12, 1 << 19):
-        monkeypatch.setattr("reprior.blocks.BLOCK_BYTES", size)
+        monkeypatch.setattr("reprior.rows.blocks.BLOCK_BYTES", size)
         found = information(ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior)
         np.testing.assert_allclose(found, g.T @ g, rtol=1e-10)
 
@@ -74,7 +77,7 @@ def test_information_is_the_sum_over_rows_whatever_the_blocks(monkeypatch):
 def test_variances_equal_the_inverse_information_on_the_simplex():
     problem = make_problem(k=5, n=4000, alpha=20)
     estimate = rp.mlls(problem.source_prior, problem.proba)
-    _, fit = bounds.around(estimate)
+    _, fit = intervals.around(estimate)
     np.testing.assert_allclose(fit.shares, estimate.prior, atol=1e-5)
     inverse = np.linalg.inv(information(estimate.target, estimate.prior, problem.source_prior))
     total = inverse.sum(axis=1)
@@ -88,7 +91,7 @@ def test_classes_at_zero_get_the_variance_they_would_have_alone():
     scale = np.sqrt(np.diag(gram))
     prior = np.array([0.5, 0.3, 0.2, 1e-12])
     gradient = gram @ np.array([0.5, 0.3, 0.2, -0.4]) - gram @ prior + 50  # pulls the last class below zero
-    fit = bounds.maximum(bounds.LocalLikelihood(prior, gradient, scale, gram / np.outer(scale, scale), 50.0))
+    fit = intervals.maximum(intervals.LocalLikelihood(prior, gradient, scale, gram / np.outer(scale, scale), 50.0))
     assert fit.shares[3] == 0
     assert fit.slopes[3] > 0
     inverse = np.linalg.inv(gram)
@@ -151,7 +154,7 @@ def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
 
 
 def test_misfit_of_a_distorted_classifier_is_found(monkeypatch):
-    monkeypatch.setattr(bounds, "FORESEEN", 0)  # what was observed, alone
+    monkeypatch.setattr(misfit, "FORESEEN", 0)  # what was observed, alone
     problem = make_problem(k=5, n=3000)
     heldout, y = problem.source.heldout
 
@@ -159,23 +162,23 @@ def test_misfit_of_a_distorted_classifier_is_found(monkeypatch):
         bent = heldout**power / (heldout**power).sum(axis=1, keepdims=True)
         target = problem.proba**power / (problem.proba**power).sum(axis=1, keepdims=True)
         source = rp.summarize(bent, y)
-        _, fit = bounds.around(rp.mlls(source, target))
-        return bounds.misfit(fit, bent, y, source.prior)
+        _, fit = intervals.around(rp.mlls(source, target))
+        return misfit.misfit(fit, bent, y, source.prior)
 
     assert phi(0.4) > 2 * phi(1.0)
 
 
 def test_refit_returns_the_prior_where_rows_are_certain():
     y = np.array([0, 0, 0, 1, 2, 2])
-    found = bounds.refit(np.eye(3)[y], y, np.array([0.2, 0.5, 0.3]), np.full(3, 1 / 3))
+    found = misfit.refit(np.eye(3)[y], y, np.array([0.2, 0.5, 0.3]), np.full(3, 1 / 3))
     np.testing.assert_allclose(found, [0.2, 0.5, 0.3])
 
 
 def test_every_other_row_gives_nearly_the_same_information():
     problem = make_problem(k=5, n=30_000)
     args = ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior
-    assert e_step(args[0], np.ones(5)).n > bounds.ENOUGH_ROWS * 1000 * 2
-    rows, full = bounds.local_likelihood(*args), information(*args)
+    assert e_step(args[0], np.ones(5)).n > intervals.ENOUGH_ROWS * 1000 * 2
+    rows, full = intervals.local_likelihood(*args), information(*args)
     np.testing.assert_allclose(rows.correlation * np.outer(rows.scale, rows.scale), full, rtol=0.15)
     np.testing.assert_allclose(rows.scale**2, np.diag(full), rtol=1e-9)
 

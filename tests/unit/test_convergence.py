@@ -5,9 +5,10 @@ import pytest
 
 from reprior import InputError
 from reprior._types import Source
-from reprior.convergence import increment, next_prior, runaway_rate, step_size
-from reprior.metrics import kl
-from reprior.online import OnlineFmapls, init, step
+from reprior.assess.convergence import increment, next_prior, runaway_rate, step_size
+from reprior.assess.metrics import kl
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.method import init, step
 
 
 def test_increment_is_the_printed_expression():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior.blocks import ArrayBlocks
-from reprior.diagnose import bumps, diagnose, p_value_of_zero, shift_p_value, smallest_singular_value, some_rows
+from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value, some_rows
+from reprior.assess.label_shift import bumps, p_value_of_zero
+from reprior.rows.blocks import ArrayBlocks
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
 UNIFORM = np.full(5, 0.2)

@@ -8,8 +8,9 @@ from conftest import Problem, make_problem
 from scipy.optimize import minimize
 
 import reprior as rp
-from reprior.blocks import ArrayBlocks, e_step
-from reprior.em import adaptive_lambda
+from reprior.batch.mapls import adaptive_lambda
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import e_step
 
 
 def test_one_plain_step_is_the_mean_posterior(problem: Problem) -> None:
@@ -44,7 +45,7 @@ def test_certain_rows_are_counted() -> None:
 
 
 def test_too_few_passes_are_said(problem: Problem) -> None:
-    from reprior.solve import maximize
+    from reprior.batch.solve import maximize
 
     point, passes = maximize(ArrayBlocks(problem.proba), problem.source_prior, tol=1e-14, max_pass=3)
     assert passes <= 4

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import reprior as rp
 from reprior import InputError
-from reprior.adapters.files import Choice, open_table
-from reprior.adapters.scratch import FileBlocks
-from reprior.adapters.sources import match, read_source
-from reprior.blocks import e_step
+from reprior.io.files import Choice, open_table
+from reprior.io.scratch import FileBlocks
+from reprior.io.sources import match, read_source
+from reprior.rows.passes import e_step
 
 KNOWN = Choice(caller="test", classes=CLASSES)
 

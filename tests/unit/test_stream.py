@@ -7,8 +7,10 @@ import pytest
 from conftest import make_problem
 
 import reprior as rp
-from reprior import data
-from reprior.online import OnlineEbls, OnlineFmapls, init, step
+from reprior import datasets
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.method import init, step
 
 
 def kl(problem, stream: rp.Stream) -> float:
@@ -97,7 +99,7 @@ def test_one_filter_matches_the_moments_of_each_class(a: float, problem) -> None
 
 @pytest.mark.parametrize(("drift", "most"), [(False, 1.05), (True, 1.15)])
 def test_on_real_outputs_whose_prior_stays_it_equals_batch(drift: bool, most: float) -> None:
-    outputs = data.load("banking77")
+    outputs = datasets.load("banking77")
     source = rp.summarize(outputs.heldout_proba, outputs.heldout_y)
     pairs = []
     for seed in range(5):

@@ -10,7 +10,7 @@ from quapy.method.aggregative import AggregativeSoftQuantifier
 
 from reprior._types import Vector
 from reprior.adapters.sklearn import column_of
-from reprior.selection import pipeline
+from reprior.pipelines.pipeline import pipeline
 
 
 class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]

@@ -11,7 +11,7 @@ import river.naive_bayes
 
 from reprior._check import check_prior, fail
 from reprior._types import Source, Vector
-from reprior.stream import Stream
+from reprior.online.stream import Stream
 
 base: Any = river.base
 

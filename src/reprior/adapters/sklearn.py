@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from reprior._check import check_prior, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
-from reprior.online import StreamState
-from reprior.selection import pipeline
+from reprior.online.method import StreamState
+from reprior.pipelines.pipeline import pipeline
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def partial_adapt(self, X: Any) -> Self:
         """Let a stream of target rows, in order, move the prior: predict first, then adapt."""
-        from reprior.stream import Stream
+        from reprior.online.stream import Stream
 
         check_is_fitted(self)
         proba = self.pipeline_.calibrate(self.estimator_.predict_proba(X))

@@ -8,7 +8,7 @@ import torch
 
 from reprior._check import as_array, check_prior, fail
 from reprior._types import PriorEstimate
-from reprior.methods import estimate as estimate_array
+from reprior.batch.registry import estimate as estimate_array
 
 HALF_TOLERANCE = 0.03  # of the row sums of half-precision tensors
 

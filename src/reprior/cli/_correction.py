@@ -9,7 +9,7 @@ import numpy as np
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Matrix, Vector
-from reprior.blocks import correct
+from reprior.rows.correction import correct
 
 
 def correction(weights: Vector, calibrator: Callable[[Matrix], Matrix] | None = None) -> Callable[[Matrix], Matrix]:

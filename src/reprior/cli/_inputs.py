@@ -13,9 +13,9 @@ import click
 
 if TYPE_CHECKING:
     from reprior import Blocks, PriorEstimate, Source
-    from reprior.adapters.files import Table
-    from reprior.calibrate import Calibrator
-    from reprior.selection import Pipeline
+    from reprior.io.files import Table
+    from reprior.pipelines.pipeline import Pipeline
+    from reprior.rows.calibrated import Calibrator
 
 METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
 ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
@@ -149,7 +149,7 @@ class Inputs:
         """Return the estimate by a method with its options; "auto" is the pipeline's."""
         import reprior as rp
         from reprior._check import fail
-        from reprior.methods import ALIASES
+        from reprior.batch.registry import ALIASES
 
         check_method("estimate", method.lower(), ["auto", *METHODS, *ALIASES], ONLINE, "reprior stream")
         if method.lower() == "auto":
@@ -165,10 +165,11 @@ def read_inputs(
     source_columns: str | None, label: str | None, calibrate: str, values: str | None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows is read yet."""
-    from reprior.adapters.files import Choice, open_table
-    from reprior.adapters.prepare import prepared
-    from reprior.adapters.scratch import CalibratedBlocks, FileBlocks
-    from reprior.adapters.sources import match, read_source
+    from reprior.io.files import Choice, open_table
+    from reprior.io.prepare import prepared
+    from reprior.io.scratch import FileBlocks
+    from reprior.io.sources import match, read_source
+    from reprior.rows.calibrated import CalibratedBlocks
 
     source, counts = known_files(source, counts)
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
@@ -197,8 +198,8 @@ def learned(
     Counts without names are in the order of the classes `as_read`, before they were put to that of the target.
     """
     from reprior._check import fail
-    from reprior.adapters.sources import chance_corrected, disagreement, read_counts
-    from reprior.selection import pipeline
+    from reprior.io.sources import chance_corrected, disagreement, read_counts
+    from reprior.pipelines.pipeline import pipeline
 
     if source.heldout is None:
         if calibrate not in ("auto", "none"):

@@ -12,20 +12,20 @@ import numpy as np
 
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, fail, row_fault
-from reprior.adapters.files import Choice, left_aside
-from reprior.adapters.prepare import prepare, refuse_probabilities
-from reprior.adapters.records import form_from_json, form_to_json, recognise
-from reprior.calibrate import Calibrator
 from reprior.cli._atomic import keep_apart
 from reprior.cli._correction import correction
 from reprior.cli._inputs import METHODS, ONLINE, check_method, known_files, learned, parse_options
 from reprior.cli._labels import Batch, Labels
 from reprior.cli._pipes import TAIL, Leaving, Stop, arriving
-from reprior.codec import decode, encode, write_atomically
+from reprior.io.files import Choice, left_aside
+from reprior.io.prepare import prepare, refuse_probabilities
+from reprior.io.records import form_from_json, form_to_json, recognise
+from reprior.rows.calibrated import Calibrator
+from reprior.state import decode, encode, write_atomically
 
 if TYPE_CHECKING:
     from reprior._types import Matrix, Vector
-    from reprior.adapters.records import Form
+    from reprior.io.records import Form
 
 
 class Job:
@@ -67,7 +67,7 @@ class Job:
         source_columns: str | None, source_label: str | None,
     ) -> None:  # fmt: skip
         """Begin with a stream that has learned nothing yet."""
-        from reprior.adapters.sources import read_source
+        from reprior.io.sources import read_source
 
         if source is None and counts is None:
             fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")

@@ -9,7 +9,7 @@ from reprior._check import fail
 
 if TYPE_CHECKING:
     from reprior._types import Matrix
-    from reprior.adapters.records import Form
+    from reprior.io.records import Form
 
 
 class Label(NamedTuple):

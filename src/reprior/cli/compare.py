@@ -23,8 +23,8 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     \b
     Example:  reprior compare scores.parquet --source heldout.npz
     """
-    from reprior.adapters.files import Choice
-    from reprior.adapters.sources import match, read_source
+    from reprior.io.files import Choice
+    from reprior.io.sources import match, read_source
     from reprior.report.collect import agreement
 
     given = read_inputs("compare", **files)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reprior._types import Matrix, Vector
-    from reprior.adapters.files import Part
+    from reprior.io.files import Part
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
@@ -82,7 +82,7 @@ def command(
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
     """Refuse a file name that promises another format than the target has, which is the one that is written."""
     from reprior._check import fail
-    from reprior.adapters.files import KINDS, SUFFIXES
+    from reprior.io.files import KINDS, SUFFIXES
 
     if output.suffix in SUFFIXES and output.suffix not in KINDS[kind] and not folder:
         fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
@@ -90,8 +90,8 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[str, Any]) -> tuple[Vector, bool]:
     """Return target over source prior (K,), estimated or from a file."""
-    from reprior.adapters.files import Choice
-    from reprior.adapters.sources import match, read_source
+    from reprior.io.files import Choice
+    from reprior.io.sources import match, read_source
 
     if prior is not None:
         known = match(read_source(prior, Choice(caller="correct")), given.table, "correct")
@@ -121,7 +121,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
     """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from reprior.adapters.files import npy_header
+    from reprior.io.files import npy_header
 
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
@@ -156,7 +156,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
 def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
     """Return how far an earlier run of this very job got, if there was one."""
     from reprior import InputError
-    from reprior.codec import decode
+    from reprior.state import decode
 
     try:
         found = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
@@ -167,7 +167,7 @@ def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
 
 def write_journal(output: Path, journal: dict[str, Any]) -> None:
     """Note, whole or not at all, the weights in use and how far the job got."""
-    from reprior.codec import encode, write_atomically
+    from reprior.state import encode, write_atomically
 
     with naming(output):
         output.parent.mkdir(parents=True, exist_ok=True)

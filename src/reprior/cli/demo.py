@@ -35,7 +35,7 @@ def command(data: str, rows: int, ratio: float, seed: int, output: Path, as_json
     import numpy as np
 
     import reprior as rp
-    from reprior import data as shipped
+    from reprior import datasets as shipped
 
     dataset = shipped.load(data)
     source = rp.summarize(dataset.heldout_proba, dataset.heldout_y, classes=dataset.classes)

@@ -23,7 +23,7 @@ def command(method: str, options: tuple[str, ...], alpha: float, as_json: bool, 
     \b
     Example:  reprior diagnose scores.parquet --source heldout.npz
     """
-    from reprior.diagnose import diagnose
+    from reprior.assess.diagnose import diagnose
     from reprior.report.collect import in_files
 
     given = read_inputs("diagnose", **files)

@@ -40,8 +40,8 @@ def command(
 
     from reprior import simulate
     from reprior._check import fail
-    from reprior.adapters.files import Choice, label_index, open_table
-    from reprior.adapters.prepare import prepared
+    from reprior.io.files import Choice, label_index, open_table
+    from reprior.io.prepare import prepared
 
     if output.suffix not in (".npz", ".parquet"):
         fail("simulate", "--output", "end in .npz or .parquet", output)
@@ -77,9 +77,10 @@ def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> No
     """Write rows as a list column beside their labels, with the class names, if there are any, in the schema."""
     import json
 
-    from reprior.adapters.arrow import CLASSES_KEY  # isort: skip  # first, for it says which extra is missing
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from reprior.io.arrow import CLASSES_KEY
 
     lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
     table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y] if classes else sample.y})

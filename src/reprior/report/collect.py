@@ -12,10 +12,10 @@ import numpy as np
 
 from reprior._check import InputError
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.blocks import Blocks
-from reprior.diagnose import diagnose
-from reprior.methods import METHODS
-from reprior.metrics import kl
+from reprior.assess.diagnose import diagnose
+from reprior.assess.metrics import kl
+from reprior.batch.registry import METHODS
+from reprior.rows.blocks import Blocks
 
 CAUTION = ("do NOT", "cannot be told", "Hard to tell", "nearly singular", "calibrate it first")  # in a diagnosis
 

@@ -1,0 +1,210 @@
+"""Does the method apply: is there a shift, is it label shift, can classes be told apart, are outputs calibrated?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_number, check_source, fail
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior.assess.intervals import LocalLikelihood, around
+from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
+from reprior.batch.ebls import ebls
+from reprior.rows.blocks import Blocks, as_blocks
+from reprior.rows.passes import e_step
+
+ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
+ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
+OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What the rows say about the method's assumptions; `str()` gives it in sentences.
+
+    `shift_p` and `label_shift_p` are p-values of "nothing has shifted" and of "only the class shares have"; None where
+    no held-out rows were there to tell. `confused` lists (class, class, correlation), worst first, and
+    `smallest_singular_value` is that of the column-normalised confusion matrix. `worth` is how many labelled rows would
+    tell as much about the shares, `heldout_worth` how many rows the held-out ones are worth after reweighting,
+    `overconfidence` mean confidence minus accuracy on them with `overconfidence_se`, `accuracy` what they predict for
+    the target as (uncorrected, corrected). `alpha` is the level at which the sentences decide.
+    """
+
+    estimate: PriorEstimate
+    shift_p: float
+    label_shift_p: float | None
+    confused: tuple[tuple[str, str, float], ...]
+    smallest_singular_value: float | None
+    worth: float
+    heldout_worth: float | None
+    overconfidence: float | None
+    overconfidence_se: float | None
+    accuracy: tuple[float, float] | None
+    alpha: float
+
+    @property
+    def shifted(self) -> bool:
+        """Whether the class shares, or something else, differ from the source."""
+        return self.shift_p < self.alpha or (self.label_shift_p is not None and self.label_shift_p < self.alpha)
+
+    @property
+    def applies(self) -> bool | None:
+        """Whether a change of class shares explains the outputs; None if no held-out rows were there to tell."""
+        return None if self.label_shift_p is None else self.label_shift_p >= self.alpha
+
+    def __str__(self) -> str:
+        return "\n".join(sentences(self))
+
+
+def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
+    """Return whether label-shift correction applies to `proba` (n, K), from a `Source` or class counts (K,).
+
+    Most answers need the held-out rows of `summarize`. `estimate` is the one whose accuracy and precision to tell;
+    without it `ebls` makes one. Whether it is label shift is asked of the rows, whichever estimate is given.
+
+    >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
+    No shift found (p = 0.27).
+    Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`.
+    ...
+    """
+    known = check_source(source, "diagnose")
+    level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
+    target = as_blocks(proba, known, "diagnose")
+    if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(known.prior)):
+        fail("diagnose", "estimate", f"be what a method returned for these {len(known.prior)} classes",
+             type(estimate).__name__)  # fmt: skip
+    made = ebls(known, target) if estimate is None else estimate
+    rows, fit = around(made)
+    sample = some_rows(target, made.n)
+    spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
+    label_shift_p = heldout_worth = gap = gap_se = accuracy = None
+    if known.heldout is not None:
+        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
+        shares = made.prior if estimate is None else ebls(known, sample).prior
+        label_shift_p = label_shift_p_value(sample, *known.heldout, shares, known.prior)
+        heldout_worth, accuracy = reweighted(*known.heldout, made)
+        gap, gap_se = overconfidence(*known.heldout, row_weights(known))
+    return Diagnosis(
+        estimate=made, shift_p=shift_p_value(target, sample, known), label_shift_p=label_shift_p,
+        confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
+        worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
+        accuracy=accuracy, alpha=level,
+    )  # fmt: skip
+
+
+def some_rows(target: Blocks, n: float) -> Matrix:
+    """Return rows (m, K) spread evenly over the target, enough to test with."""
+    stride = max(1, int(n) // (ENOUGH_ROWS * max(1000, target.n_classes)))
+    return np.concatenate(target.map_sum(lambda block: [block[::stride].astype(np.float64)]))
+
+
+def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
+    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated."""
+    n_classes = target.n_classes
+    whole = e_step(target, np.ones(n_classes))
+    reference, n_reference = source.prior, np.inf
+    if source.heldout is not None:
+        weight = row_weights(source)
+        reference, n_reference = weight @ source.heldout[0], 1 / float(weight @ weight)
+    # all rows together: where a class is rare, a sample's own variance goes with its mean
+    centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
+    centred = centred - centred.mean(axis=0)
+    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), 1e-30))
+    centred /= deviation
+    correlation = centred.T @ centred / len(centred)
+    error = deviation * np.sqrt(1 / whole.n + 1 / n_reference)
+    squares = float((((whole.counts / whole.n - reference) / error) ** 2).sum())
+    return scaled_chi_square_p(squares, mean=n_classes, variance=2 * float((correlation**2).sum()))
+
+
+def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:
+    """Return what the held-out rows, reweighted to the estimate, are worth, and their accuracy (before, after)."""
+    counts = np.bincount(y, minlength=len(estimate.prior))
+    weight = (estimate.prior / np.maximum(counts, 1))[y]
+    weight = weight / weight.sum()
+    before = float(weight @ (heldout.argmax(axis=1) == y))
+    after = float(weight @ ((heldout * estimate.weights).argmax(axis=1) == y))
+    return 1 / float(weight @ weight), (before, after)
+
+
+def row_weights(source: Source) -> Vector:
+    """Return how much each held-out row counts (n,), so that they have the class mix the source is said to have."""
+    assert source.heldout is not None
+    weight = np.ones(len(source.heldout[1]))
+    if source.confusion is not None and source.counts is not None:
+        weight = (source.confusion.sum(axis=0) / np.maximum(source.counts, 1))[source.heldout[1]]
+    return np.asarray(weight / weight.sum())
+
+
+def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, float]:
+    """Return mean confidence minus accuracy of labelled rows, and its standard error if they are calibrated."""
+    confidence = heldout.max(axis=1)
+    error = np.sqrt(weight**2 @ (confidence * (1 - confidence)))
+    return float(weight @ confidence - weight @ (heldout.argmax(axis=1) == y)), float(max(error, 1e-12))
+
+
+def smallest_singular_value(source: Source) -> float | None:
+    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer."""
+    if source.confusion is None:
+        return None
+    columns = source.confusion.sum(axis=0)
+    return float(np.linalg.svd(source.confusion[:, columns > 0] / columns[columns > 0], compute_uv=False)[-1])
+
+
+def confused_pairs(rows: LocalLikelihood, classes: tuple[str, ...] | None) -> tuple[tuple[str, str, float], ...]:
+    """Return the pairs of classes that the rows hardly tell apart, worst first, ten at most."""
+    a, b = np.nonzero(np.triu(rows.correlation, 1) > OVERLAP)
+    worst = np.argsort(-rows.correlation[a, b], kind="stable")[:10]
+    return tuple(
+        (classes[i] if classes else str(i), classes[j] if classes else str(j), float(rows.correlation[i, j]))
+        for i, j in zip(a[worst], b[worst], strict=True)
+    )
+
+
+def sentences(found: Diagnosis) -> list[str]:
+    """Return the diagnosis in plain sentences."""
+    said = []
+    if found.label_shift_p is None and found.shift_p < found.alpha:
+        said.append(
+            f"The mean output is not that of the source (p = {found.shift_p:.2g}): a shift, or a classifier whose "
+            "outputs never had that mean; held-out rows would tell."
+        )
+    elif found.shift_p < found.alpha:
+        said.append(f"The outputs have shifted against the source (p = {found.shift_p:.2g}).")
+    else:
+        said.append(f"No shift found (p = {found.shift_p:.2g}).")
+    if found.label_shift_p is None:
+        said.append(
+            "Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`."
+        )
+    elif found.applies:
+        said.append(f"New class shares alone explain the outputs (p = {found.label_shift_p:.2g}).")
+    else:
+        said.append(
+            f"New class shares alone do NOT explain the outputs (p = {found.label_shift_p:.2g}): the inputs look "
+            "different within classes, or a class is new. Check the data before using estimate or correction."
+        )
+    if found.confused:
+        pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
+        said.append(f"Hard to tell apart: {pairs}. Their shares are less certain than their sum.")
+    if found.smallest_singular_value is not None and found.smallest_singular_value < 0.05:
+        said.append(
+            f"The confusion matrix is nearly singular ({found.smallest_singular_value:.2g}): avoid bbse and rlls."
+        )
+    if found.overconfidence is not None and found.overconfidence_se is not None:
+        size, how = f"{abs(found.overconfidence):.1%}", "over" if found.overconfidence > 0 else "under"
+        if abs(found.overconfidence) > 3 * found.overconfidence_se:
+            said.append(f"On held-out rows the classifier is {how}confident by {size}: calibrate it first.")
+        else:
+            said.append(f"On held-out rows confidence matches accuracy to {size}.")
+    n = found.estimate.n
+    said.append(f"The {n:.0f} rows tell as much about the shares as about {found.worth:.0f} labelled ones would.")
+    if found.applies and found.accuracy is not None and found.heldout_worth is not None:
+        before, after = found.accuracy
+        text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
+        said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
+        if found.heldout_worth < ENOUGH_HELDOUT:
+            said.append("Few to tell by: rows of a new kind may go unnoticed. Hold out more, as many of each class.")
+    return said

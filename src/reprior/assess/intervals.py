@@ -1,0 +1,210 @@
+"""Intervals that cover: what the target rows really said, their observed information, which is a sum over rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._check import check_number, fail
+from reprior._types import Interval, Labels, Matrix, PriorEstimate, Vector
+from reprior.batch.misfit import Fit, misfit
+from reprior.batch.solve import nonnegative_quadratic
+from reprior.rows.blocks import Blocks
+from reprior.rows.passes import e_step, information
+
+SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
+ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
+CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
+ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
+FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
+
+
+def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
+    """Return lower and upper ends (K,), (K,) for each class's share, from the observed information of the target rows.
+
+    The interval holds the shares whose best fit is not much worse than the best of all, by a quadratic model of the
+    log-likelihood around the estimate. It is centred on the maximum-likelihood shares: methods that shrink are biased,
+    and an interval around a biased estimate would miss large classes. `note` says how far to trust it.
+    """
+    from scipy.special import ndtri  # costs more to import than the whole of reprior
+
+    check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
+    source, (rows, fit) = estimate.source, around(estimate)
+    group, share = alike(rows)
+    if len(fit.shares) > group.max() + 1:
+        fit = maximum(merge(rows, group, share))
+    notes, extra = [], 0.0
+    if source.heldout is None:
+        notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
+    else:
+        phi = misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
+        extra = phi or 0.0
+        notes.append(
+            "Optimistic: the held-out rows have none of the target's classes, so they cannot tell the misfit."
+            if phi is None
+            else f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + extra):.2f}."
+        )
+        unseen = np.flatnonzero(np.bincount(source.heldout[1], minlength=len(group)) == 0)
+        if len(unseen) and phi is not None:
+            notes.append(f"{len(unseen)} classes have no held-out row; their misfit is taken to be that of the others.")
+    if rows.n < len(group):
+        notes.append(f"Few rows: {rows.n:.0f} for {len(group)} classes.")
+    notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
+    lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + extra), n=rows.n)
+    single = np.bincount(group)[group] == 1
+    # what a group of classes has together, any one of them may have alone, or not at all
+    lower, upper = np.where(single, lower[group], 0.0), upper[group]
+    outside = int(((estimate.prior < lower - 1e-9) | (estimate.prior > upper + 1e-9)).sum())
+    if outside:
+        notes.append(
+            f"For {outside} of {len(group)} classes the estimate lies outside: its method holds back from what these "
+            "rows alone say, and they say the interval."
+        )
+    return Interval(lower, upper, level=level, note=" ".join(notes))
+
+
+def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
+    """Return lower and upper ends (K,), (K,) inside [0, 1]: where t²/(v + gt) + slope·t = z², t away from the maximum.
+
+    v + gt is the variance if the share were t larger, as for counts: a class of few rows has a longer arm upwards, one
+    that has nearly all of them a longer arm downwards.
+    `slope` holds for classes at zero, where the likelihood falls at once; a class no row resembles ends at z²/n.
+    """
+    gain = (1 - 2 * fit.shares) / n  # of a variance of counts, s(1 − s)/n, for each unit that the share is larger
+    a, b = 1 + fit.slopes * gain, fit.slopes * variances - z * z * gain
+    upper = fit.shares + (np.sqrt(b * b + 4 * a * z * z * variances) - b) / (2 * a)
+    skew = z * z * gain / 2
+    lower = fit.shares + skew - np.sqrt(skew * skew + z * z * variances)
+    return np.clip(lower, 0.0, fit.shares), np.clip(upper, fit.shares, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalLikelihood:
+    """The log-likelihood of `n` rows around `prior` (K,), to second order.
+
+    `gradient` (K,); the information is diag(scale)·correlation·diag(scale), with `correlation` (K, K) of unit diagonal.
+    """
+
+    prior: Vector
+    gradient: Vector
+    scale: Vector
+    correlation: Matrix
+    n: float
+
+
+def around(estimate: PriorEstimate, *, rounds: int = 4) -> tuple[LocalLikelihood, Fit]:
+    """Return the log-likelihood of the rows next to an estimate, or to the maximum if that is far, and the maximum."""
+    if estimate.target is None:
+        fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
+    n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
+    while True:
+        # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
+        near = (n * near + SMOOTHING) / (n + SMOOTHING * len(near))
+        near = np.maximum(e_step(estimate.target, near / source_prior).counts / n, 1e-12)
+        rows = local_likelihood(estimate.target, near, source_prior)
+        fit = maximum(rows)
+        rounds -= 1
+        if not rounds or np.mean((fit.shares - near) ** 2 / fit.variances) < FAR:
+            return rows, fit
+        near = fit.shares
+
+
+def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> LocalLikelihood:
+    """Return the log-likelihood of the rows around `prior` (K,): gradient and scales from all rows, correlations from
+    enough of them, since those cost N·K²."""
+    stats = e_step(target, prior / source_prior, squares=True)
+    assert stats.squares is not None
+    stride = max(1, stats.n // (ENOUGH_ROWS * max(1000, len(prior))))
+    gram = information(target, prior, source_prior, dtype=np.float32, stride=stride).astype(np.float64)
+    root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
+    gram /= root
+    gram /= root[:, None]
+    np.fill_diagonal(gram, 1.0)
+    scale = np.maximum(np.sqrt(stats.squares) / prior, 1e-3)  # √I_jj; next to none for a class that no row resembles
+    return LocalLikelihood(prior, stats.counts / prior, scale, gram, float(stats.n))
+
+
+def alike(rows: LocalLikelihood) -> tuple[Labels, Vector]:
+    """Return the group (K,) of each class, shared by those no row tells apart, and the class's share (K,) of it."""
+    twins = rows.correlation > 1 - ALIKE
+    first = np.argmax(twins, axis=1)
+    for j in np.flatnonzero(first < np.arange(len(first))):  # in order, so that chains end in one group
+        first[j] = first[first[j]]
+    _, group = np.unique(first, return_inverse=True)
+    return group, rows.prior / np.bincount(group, rows.prior)[group]
+
+
+def merge(rows: LocalLikelihood, group: Labels, share: Vector) -> LocalLikelihood:
+    """Return the likelihood of the groups' total shares."""
+    spread = np.zeros((len(group), group.max() + 1))
+    spread[np.arange(len(group)), group] = share
+    scaled = spread * rows.scale[:, None]
+    gram = scaled.T @ rows.correlation @ scaled
+    scale = np.sqrt(np.diag(gram))
+    return LocalLikelihood(
+        rows.prior @ (spread > 0), spread.T @ rows.gradient, scale, gram / np.outer(scale, scale), rows.n
+    )
+
+
+def maximum(rows: LocalLikelihood) -> Fit:
+    """Return the maximum of the quadratic model over the simplex, one constrained Newton step from `rows.prior`."""
+    n, k, scale = rows.n, len(rows.prior), rows.scale
+    inverse_scale = 1 / scale
+    for ridge in (1e-6, 1e-4, 1e-2):  # a pull to the estimate, as much as too few rows demand
+        h = rows.correlation.copy()
+        h.flat[:: k + 1] += ridge
+        penalised = np.outer(inverse_scale, 100 * n * inverse_scale)  # holds Σπ at 1
+        penalised += h
+        b = penalised @ (scale * rows.prior) + (rows.gradient - n) * inverse_scale
+        x = nonnegative_quadratic(penalised, b, rows.prior > 1e-3 / n)
+        if x is not None and abs(x @ inverse_scale - 1) < 0.05:
+            break
+    else:
+        x = scale * rows.prior
+    shares = x * inverse_scale / (x @ inverse_scale)
+    slopes = np.where(x > 0, 0.0, np.maximum(penalised @ x - b, 0.0) * scale)
+    # variances with the classes at zero held there; each of those freed by itself (Schur complement)
+    free, zero = np.flatnonzero(x > 0), np.flatnonzero(x <= 0)
+    block = inverse(h[np.ix_(free, free)])
+    inflation, total = np.ones(k), block @ inverse_scale[free]
+    inflation[free] = np.diag(block)
+    mass = inverse_scale[free] @ total
+    variances = np.empty(k)
+    variances[free] = np.diag(block) - total**2 / mass
+    cross = h[np.ix_(zero, free)] @ block
+    alone = 1 / np.maximum(1 + ridge - np.einsum("ij,ij->i", cross, h[np.ix_(zero, free)]), 1e-12)
+    reach = inverse_scale[zero] - cross @ inverse_scale[free]
+    inflation[zero] = alone
+    variances[zero] = alone - (alone * reach) ** 2 / (mass + alone * reach**2)
+    variances = variances * inverse_scale**2
+    # the information was taken at `rows.prior`: move it as counts do, and never below what labels would give
+    variances = np.maximum(variances + (shares - rows.prior) / n, shares * (1 - shares) / n)
+    return Fit(shares, np.maximum(variances, 1e-300), slopes, inflation)
+
+
+def inverse(h: Matrix) -> Matrix:
+    """Return the inverse of a positive definite matrix, at a third of the general price."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    half, _ = dpotri(dpotrf(h, lower=True, clean=True)[0], lower=True, overwrite_c=True)
+    return np.asarray(half + np.tril(half, -1).T)
+
+
+def _confusions(group: Labels, dependent: NDArray[np.bool_], classes: tuple[str, ...] | None) -> list[str]:
+    """Return a sentence for each set of classes whose shares the rows cannot tell apart."""
+
+    def name(members: Labels) -> str:
+        return ", ".join(classes[j] if classes else str(j) for j in members)
+
+    sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
+    said = [
+        f"Classes {name(s)} cannot be told apart: each may have all they have together, or nothing." for s in sets[:3]
+    ]
+    if len(sets) > 3:
+        said.append(f"So it is with {len(sets) - 3} more sets of classes.")
+    if dependent.any():
+        vague = name(np.flatnonzero(dependent[group]))
+        said.append(f"Little is known of classes {vague}: mixtures of others look like them.")
+    return said

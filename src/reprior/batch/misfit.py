@@ -1,0 +1,80 @@
+"""How wrong the classifier itself is, seen on labelled rows: an error that more target rows do not lessen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reprior._types import Labels, Matrix, Vector
+from reprior.rows.blocks import ArrayBlocks
+
+FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
+REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The maximum of a `LocalLikelihood`: `shares` (K,), their `variances`, `slopes` (0 where a share is positive), and
+    `inflation`, how many times less is known of a class than if all others were known."""
+
+    shares: Vector
+    variances: Vector
+    slopes: Vector
+    inflation: Vector
+
+
+def misfit(
+    fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None,
+    *, n: float | None = None,
+) -> float | None:  # fmt: skip
+    """Return φ: the classifier's error on labelled rows reweighted to the fitted shares, in units of their variance.
+
+    `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
+    a labelled row can tell; if the target has none of those, nothing can, and φ is None. Few classes tell little, and
+    a calibrator fitted to the same rows hides the error: so what labelled rows of this worth must be expected to err
+    counts as FORESEEN classes more, unless that makes it less. `n` is the number of target rows that the fit is from,
+    None if they are gone.
+    """
+    counts = np.bincount(y, minlength=len(source_prior))
+    shares = fit.shares if group is None or share is None else fit.shares[group] * share
+    wanted = np.where(counts > 0, shares, 0.0)
+    if wanted.sum() < 1e-6:
+        return None
+    wanted = wanted / wanted.sum()
+    found, told = refit(proba, y, wanted, source_prior), wanted > 0
+    error = np.where(told, found - wanted, 0.0)
+    weight = (wanted / np.maximum(counts, 1))[y]
+    worth = 1 / float(weight @ weight)
+    if group is not None:
+        error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
+    floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
+    observed = error[told] ** 2 / np.maximum(fit.variances[told], floor)
+    # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
+    by_label = fit.shares * (1 - fit.shares)
+    if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
+        corrected = proba * (shares / source_prior)
+        corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
+    else:
+        by_output = n * fit.variances
+    unsaid = np.maximum(by_output - by_label, 0) / (worth * fit.variances)
+    expected = float(np.mean(unsaid[fit.shares > 1e-6]))
+    blend = (observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN)
+    return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
+
+
+def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:
+    """Return the prior (K,) that EM finds in labelled rows reweighted to `prior` (K,): where it differs, the
+    classifier misleads."""
+    counts = np.bincount(y, minlength=len(prior))
+    weight = prior[y] / counts[y]
+    weight = weight / weight.sum()
+    found = 0.99 * prior + 0.01 / len(prior)
+    for _ in range(REFIT_STEPS):
+        factors, first, moved = found / source_prior, 0, np.zeros_like(prior)
+        for block in ArrayBlocks(proba):
+            moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
+            first += len(block)
+        found = factors * moved
+    return found

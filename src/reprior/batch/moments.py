@@ -1,0 +1,110 @@
+"""Moment methods: match the mean output on the target through the held-out confusion matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_choice, check_flag, check_number, check_source, fail
+from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
+from reprior.batch.driver import finish
+from reprior.batch.solve import nonnegative_quadratic
+from reprior.rows.blocks import Blocks, as_blocks
+
+
+def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, Blocks, Matrix, Vector]:
+    """Return the checked source and target, the joint confusion C[i, j] = P(ŷ=i, y=j), and the target's mean output."""
+    check_flag(hard, caller, "hard")
+    if not isinstance(source, Source) or any(
+        x is None for x in (source.confusion, source.hard_confusion, source.counts)
+    ):
+        fail(caller, "source", "hold a confusion matrix", type(source).__name__,
+             remedy="Make it with `summarize(heldout_proba, heldout_y)`")  # fmt: skip
+    source = check_source(source, caller)
+    target = as_blocks(proba, source, caller)
+    k = len(source.prior)
+
+    def of_block(block: Matrix) -> Vector:
+        total = np.bincount(block.argmax(axis=1), minlength=k) if hard else block.sum(axis=0, dtype=np.float64)
+        return np.append(total, len(block)).astype(np.float64)
+
+    sums = target.map_sum(of_block)
+    return source, target, source.hard_confusion if hard else source.confusion, sums[:-1] / sums[-1]
+
+
+def from_weights(source: Source, target: Blocks, confusion: Matrix, weights: Vector) -> PriorEstimate:
+    """Return the estimate π ∝ w·P(y); classes without a held-out row keep the source prior."""
+    frequency = confusion.sum(axis=0)  # the label shares that the weights refer to
+    unseen = frequency == 0
+    share = np.where(unseen, source.prior, weights * frequency)
+    share[~unseen] *= (1 - share[unseen].sum()) / max(share[~unseen].sum(), 1e-300)
+    return finish(target, source, share / share.sum(), 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
+
+
+def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrained") -> PriorEstimate:
+    """Estimate the target prior by black-box shift estimation [lipton2018]: solve C w = mean target output.
+
+    `source` must come from `summarize`; `hard` counts arg-max predictions instead of summing probabilities.
+    `solver="constrained"` is least squares under w ≥ 0; "clip" is as published: solve, then clip at zero.
+    """
+    check_choice(solver, "bbse", "solver", ("constrained", "clip"))
+    known, target, confusion, mean = moments(source, proba, hard, "bbse")
+    if solver == "clip":
+        weights = np.maximum(np.linalg.lstsq(confusion, mean, rcond=None)[0], 0.0)
+        if not weights.any():
+            fail("bbse", "solver", "leave a positive weight", "none after clipping", remedy='Use solver="constrained"')
+    else:
+        weights = nonnegative_least_squares(confusion, mean)
+    return from_weights(known, target, confusion, weights)
+
+
+def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
+    """Return argmin ‖a x − b‖ over x ≥ 0."""
+    gram = a.T @ a
+    ridge = 1e-13 * np.trace(gram) / len(gram) * np.eye(len(gram))
+    # the ridge pulls to a weight of 1: where the confusion matrix says nothing, nothing has shifted
+    x = nonnegative_quadratic(gram + ridge, a.T @ b + ridge.sum(axis=1), np.ones(len(gram), dtype=bool))
+    if x is None:  # squaring a near-singular confusion lost its last digits
+        from scipy.optimize import nnls
+
+        x = nnls(a, b, maxiter=30 * len(gram))[0]
+    return np.asarray(x)
+
+
+def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, delta: float = 0.05) -> PriorEstimate:
+    """Estimate the target prior by regularised learning under label shifts [azizzadenesheli2019].
+
+    Minimises ‖Cθ − (μ_t − μ_s)‖₂ + α·ρ·‖θ‖₂ over θ ≥ −1, w = 1 + θ, with ρ from the sizes and the confidence `delta`;
+    norms are not squared, and C is divided by the number of held-out rows. `source` must come from `summarize`.
+    """
+    check_number(alpha, "rlls", "alpha", low=0)
+    check_number(delta, "rlls", "delta", low=0, high=1, open_low=True)
+    known, target, confusion, mean = moments(source, proba, hard, "rlls")
+    assert known.counts is not None
+    n, k = float(known.counts.sum()), len(known.prior)
+    log_term = np.log(2 * k / delta)
+    rho = 3 * (2 * log_term / (3 * n) + np.sqrt(2 * log_term / n))
+    theta = regularised_shift(confusion, mean - confusion.sum(axis=1), alpha * rho)
+    return from_weights(known, target, confusion, 1 + theta)
+
+
+def regularised_shift(confusion: Matrix, change: Vector, strength: float) -> Vector:
+    """Return argmin ‖Cθ − d‖ + s‖θ‖ over θ ≥ −1.
+
+    Convex, and smooth but at θ = 0, so quasi-Newton steps inside the bounds find it; the kink is compared with.
+    """
+    from scipy.optimize import minimize
+
+    gram, image = confusion.T @ confusion, confusion.T @ change
+
+    def objective(theta: Vector) -> tuple[float, Vector]:
+        residual = confusion @ theta - change
+        a, b = float(np.sqrt(residual @ residual + 1e-30)), float(np.sqrt(theta @ theta + 1e-30))
+        return a + strength * b, np.asarray(confusion.T @ residual / a + strength * theta / b)
+
+    theta = np.maximum(np.linalg.solve(gram + 1e-3 * np.trace(gram) / len(gram) * np.eye(len(gram)), image), -1.0)
+    best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=[(-1.0, None)] * len(theta),
+                    options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-10})  # fmt: skip
+    zero = np.zeros_like(theta)  # the kink at θ = 0, where the gradient says nothing
+    return np.asarray(best.x if best.fun <= objective(zero)[0] else zero)

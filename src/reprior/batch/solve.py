@@ -1,0 +1,150 @@
+"""The converged maximum-likelihood prior, with a certificate.
+
+The log-likelihood f(π) = (1/N) Σ_i log (Lπ)_i, L = P/ε, is concave in π. With its gradient g_j = (1/N) Σ_i L_ij/(Lπ)_i,
+concavity bounds what is left to gain: f* − f(π) ≤ max_j g_j − 1, the duality gap [kim2020]. EM needs thousands of
+passes to close it; here a few accelerated EM passes bring π near, then Newton steps on the simplex close it, with one
+Hessian that later gradients keep up to date.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._types import Matrix, Vector
+from reprior.rows.blocks import Blocks
+from reprior.rows.passes import e_step, information
+
+MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
+WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
+MEMORY = 5  # past steps the acceleration looks at
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A prior with its gradient, mean log-likelihood and duality gap: what one pass tells."""
+
+    prior: Vector
+    gradient: Vector
+    value: float
+    gap: float
+    n: int
+
+
+def evaluate(target: Blocks, prior: Vector, source_prior: Vector) -> Point:
+    """Return what one pass over the rows tells about `prior` (K,)."""
+    weights = prior / source_prior
+    # a class at zero still has a gradient; less than this would make denormal products, ten times as slow
+    gradient_weights = np.maximum(weights, 1e-200)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        stats = e_step(target, gradient_weights, likelihood=True)
+        gradient = stats.counts / gradient_weights / source_prior / stats.n
+    value, gap = stats.log_likelihood / stats.n, float(gradient.max() - 1)
+    if note_gap := getattr(target, "note_gap", None):  # whoever shows progress
+        note_gap(gap)
+    return Point(prior, gradient, value if np.isfinite(value) else -np.inf, gap, stats.n)
+
+
+def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int = 500) -> tuple[Point, int]:
+    """Return the maximum-likelihood prior and the number of passes it took.
+
+    It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
+    """
+    point, passes = evaluate(target, source_prior, source_prior), 1
+    point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=min(WARM_UP, max_pass))
+    if len(source_prior) <= MAX_HESSIAN and point.gap > tol:
+        point, passes = newton(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
+    if point.gap > tol:
+        point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
+    return point, passes
+
+
+def accelerated_em(
+    target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
+) -> tuple[Point, int]:
+    """Return where EM with Anderson acceleration in log π gets; a step that lowers the likelihood is retaken plain."""
+    tiny = 1e-12
+    positions: list[Vector] = []
+    residuals: list[Vector] = []
+    while point.gap > tol and passes < max_pass:
+        here = np.log(np.maximum(point.prior, tiny))
+        residual = np.log(np.maximum(point.gradient, tiny))  # EM: π ← π·g, in logs a fixed-point map
+        positions, residuals = [*positions[-MEMORY:], here], [*residuals[-MEMORY:], residual]
+        guess = here + residual
+        if len(residuals) > 1:
+            place, rest = np.array(positions), np.array(residuals)
+            step = rest[1:] - rest[:-1]
+            # rare classes have loud logs and little weight: measure the residual where the mass is
+            mass = np.sqrt(np.maximum(point.prior, tiny))
+            mix = np.linalg.lstsq((step * mass).T, residual * mass, rcond=1e-8)[0]
+            guess = guess - mix @ (place[1:] - place[:-1] + step)
+        guess = np.exp(guess - guess.max())
+        trial = evaluate(target, guess / guess.sum(), source_prior)
+        passes += 1
+        if trial.value < point.value:
+            positions, residuals = [], []
+            plain = point.prior * point.gradient
+            trial = evaluate(target, plain / plain.sum(), source_prior)
+            passes += 1
+        point = trial
+    return point, passes
+
+
+def newton(
+    target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
+) -> tuple[Point, int]:
+    """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
+    hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
+    passes += 1
+    scale, damping = np.trace(hessian) / len(hessian), 1e-12
+    while point.gap > tol and passes < max_pass and damping < 1e3:
+        # φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser, which then sums to one: no equality constraint is needed.
+        # Damping pulls to where we are, as much as a singular Hessian (fewer rows than classes) or a bad step demands.
+        pull = damping * scale
+        slope = hessian @ point.prior + point.gradient - 1 + pull * point.prior
+        goal = nonnegative_quadratic(hessian + pull * np.eye(len(hessian)), slope, point.prior > 0)
+        if goal is None or not 0.5 < goal.sum() < 2:
+            damping *= 100
+            continue
+        trial = evaluate(target, goal / goal.sum(), source_prior)
+        passes += 1
+        if trial.value < point.value and (trial.value < point.value - 1e-12 or trial.gap >= point.gap):
+            damping = max(100 * damping, 1e-8)
+            continue
+        moved, bent = trial.prior - point.prior, point.gradient - trial.gradient
+        if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
+            image = hessian @ moved
+            hessian += np.outer(bent, bent) / (moved @ bent) - np.outer(image, image) / (moved @ image)
+        point, damping = trial, max(damping / 10, 1e-12)
+    return point, passes
+
+
+def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, rounds: int = 60) -> Vector | None:
+    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994], None if H is singular.
+
+    `free` (K,) guesses which classes are positive.
+    """
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+    best, patience = len(b) + 1, 3
+    x = np.zeros(len(b))
+    for _ in range(rounds):
+        x = np.zeros(len(b))
+        try:
+            x[free] = cho_solve(cho_factor(h[np.ix_(free, free)], check_finite=False), b[free], check_finite=False)
+        except LinAlgError:
+            return None
+        wrong = np.where(free, x < 0, h @ x - b < -1e-12)
+        bad = int(wrong.sum())
+        if bad == 0:
+            break
+        if bad < best:
+            best, patience = bad, 3
+        elif patience:
+            patience -= 1
+        else:  # exchange one class only, which cannot cycle
+            wrong[: np.flatnonzero(wrong)[-1]] = False
+        free = free ^ wrong
+    return np.maximum(x, 0.0)

@@ -1,0 +1,1 @@
+"""Readers and writers of tables and of streams of records, and scratch files."""

@@ -1,0 +1,281 @@
+"""Parquet, Arrow IPC and CSV by pyarrow: a list column, a fixed-size list column, or one column a class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix
+from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing, pick
+from reprior.io.prepare import check_header
+
+try:
+    import pyarrow as pa
+except ImportError as error:  # pragma: no cover
+    raise ImportError("Parquet, Arrow and CSV files need pyarrow: pip install 'reprior[files]'") from error
+
+
+CLASSES_KEY = b"reprior.classes"  # schema metadata: the class names of a list column, as JSON
+BATCH_BYTES = 1 << 20  # of decoded rows: they stay in cache until they have been checked, kept and summed
+BUFFER_BYTES = 1 << 25  # read ahead for all columns together, instead of a whole row group at once
+
+
+def parquet_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of a Parquet file, batch by batch."""
+    import pyarrow.parquet as pq
+
+    with opener() as file:
+        opened = pq.ParquetFile(file)
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        codec, width = "none", len(schema)
+        if opened.num_row_groups and rows:
+            group = opened.metadata.row_group(0)
+            codec = group.column(0).compression.lower().replace("uncompressed", "none")
+            numbers = max(group.column(j).num_values for j in range(group.num_columns))
+            width = max(width, numbers // max(1, group.num_rows))  # of a row, lists counted by their length
+        size = batch_rows(width)
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        with opener() as file:
+            ahead = min(1 << 20, max(1 << 14, BUFFER_BYTES // len(schema)))
+            source = pq.ParquetFile(file, buffer_size=ahead, pre_buffer=False)
+            yield from source.iter_batches(batch_size=size, columns=columns, use_threads=False)
+
+    def writer(file: IO[bytes], schema: Any) -> Any:
+        return pq.ParquetWriter(file, schema, compression=codec)
+
+    return table_part(name, schema, batches, choice, writer, rows=rows)
+
+
+def batch_rows(n_classes: int) -> int:
+    """Return how many rows to decode at once."""
+    return min(1 << 16, max(64, BATCH_BYTES // (4 * n_classes)))
+
+
+def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an Arrow IPC file or stream."""
+
+    def open_any(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
+        try:
+            found = pa.ipc.open_file(file)
+        except pa.ArrowInvalid:
+            file.seek(0)
+            stream = pa.ipc.open_stream(file)
+            return stream.schema, iter(stream)
+        return found.schema, (found.get_batch(i) for i in range(found.num_record_batches))
+
+    with opener() as file:
+        schema, _ = open_any(file)
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        with opener() as file:
+            for batch in open_any(file)[1]:
+                whole = batch.select(columns) if columns else batch
+                yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
+
+    return table_part(name, schema, batches, choice, pa.ipc.new_file)
+
+
+def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of a CSV file with a header, one column a class."""
+    from pyarrow import csv
+
+    with opener() as file:
+        check_header(file.readline(1 << 20), choice.caller, name)
+    reading = csv.ReadOptions(block_size=4 << 20, use_threads=False)
+    with opener() as file, csv.open_csv(file, read_options=reading) as reader:
+        schema = reader.schema
+        aside = {column.name for column in schema if column.name in ID_NAMES and pa.types.is_string(column.type)}
+        aside |= beside({c: x for c, x in first_values(reader).items() if c not in (choice.label, *LABEL_NAMES)})
+    chosen, label = choose(name, schema, choice, aside)
+    whole = label is not None and pa.types.is_integer(schema.field(label).type)
+    # all that is not a number to us stays the text it is, whatever the first block made it look like
+    classes, unused = set(chosen), numeric_rest(schema, chosen, choice)
+    types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
+    types |= {label: pa.int64()} if whole else {}
+    schema = pa.schema(types.items())
+
+    def batches(columns: list[str] | None) -> Iterator[Any]:
+        converting = csv.ConvertOptions(column_types=types, include_columns=columns or schema.names)
+        with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
+            yield from reader
+
+    return replace(table_part(name, schema, batches, choice, csv.CSVWriter, aside=aside), unused=unused)
+
+
+def first_values(reader: Any) -> dict[str, Any]:
+    """Return the columns of numbers in the first batch of a CSV file, those without a gap."""
+    batch = next(iter(reader), None)
+    found = zip(batch.schema, batch.columns, strict=True) if batch is not None and batch.num_rows else ()
+    return {
+        field.name: column.to_numpy() for field, column in found
+        if (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)) and not column.null_count
+    }  # fmt: skip
+
+
+def table_part(
+    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None,
+    aside: set[str] | None = None,
+) -> Part:  # fmt: skip
+    """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes."""
+    chosen, label = choose(name, schema, choice, aside)
+    wanted = [*chosen, *([label] if label else [])]
+    kind = schema.field(chosen[0]).type
+    classes: tuple[str, ...] | None = tuple(chosen)
+    n_classes = len(chosen)
+    listed = is_list(kind)
+    if listed:
+        written = (schema.metadata or {}).get(CLASSES_KEY)
+        classes = tuple(map(str, json.loads(written))) if written else None
+        n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(name, batches, wanted, choice)
+        if classes is not None and len(classes) != n_classes:
+            fail(choice.caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
+    if n_classes < 2:
+        fail(choice.caller, name, "have at least two classes", f"{n_classes} ({', '.join(chosen)})",
+             remedy="For a binary classifier store both probabilities")  # fmt: skip
+
+    def read() -> Iterator[Chunk]:
+        first = 0
+        for batch in batches(wanted):
+            place = (choice.caller, name, first)
+            rows = list_rows(batch.column(0), n_classes, place) if listed else stacked(batch, n_classes, place)
+            yield Chunk(rows, label_values(batch.column(len(chosen)), place) if label else None)
+            first += len(rows)
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        out = schema
+        for column in () if listed else chosen:
+            if not pa.types.is_floating(schema.field(column).type):
+                out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
+        with writer(file, out) as target:
+            first = 0
+            for batch in batches(None):
+                place = (choice.caller, name, first)
+                picked = batch.select(chosen)
+                rows = list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
+                first += len(rows)
+                target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
+
+    unused = () if listed else numeric_rest(schema, chosen, choice)
+    columns = () if listed else tuple(chosen)
+    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns)
+
+
+def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
+    """Return the batch with other probabilities in the columns that held them."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if is_list(batch.schema.field(chosen[0]).type):
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        columns[chosen[0]] = lists.cast(schema.field(chosen[0]).type)
+    else:
+        columns |= {column: pa.array(rows[:, j]) for j, column in enumerate(chosen)}
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tuple[list[str], str | None]:
+    """Return the columns that hold the probabilities, and the label column if it is wanted.
+
+    Those of text are all but `aside`; None: columns have types, by which they are chosen.
+    """
+    types = {column.name: column.type for column in schema}
+    there = {column: str(kind) for column, kind in types.items()}
+    if len(there) < len(schema):
+        fail(choice.caller, name, "have columns with different names", ", ".join(schema.names[:30]))
+    label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
+    if choice.label and choice.label not in there:
+        missing(choice, name, choice.label, there)
+    if choice.with_labels and label is None:
+        missing(choice, name, choice.label or "label", there)
+    columns = [column for column in there if column != label]
+    if choice.columns:
+        chosen = pick(choice.columns, columns)
+        for column in chosen:
+            if column not in there:
+                missing(choice, name, column, there)
+    elif choice.classes and set(choice.classes) <= set(columns):
+        chosen = list(choice.classes)
+    elif aside is not None:
+        chosen = [column for column in columns if column not in aside]
+    else:
+        lists = [column for column in columns if is_list(types[column])]
+        floats = [column for column in columns if pa.types.is_floating(types[column])]
+        chosen = ["proba"] if "proba" in lists else lists or floats
+        if not chosen or (len(lists) > 1 and chosen != ["proba"]):
+            missing(choice, name, "proba", there)
+    for column in chosen:
+        kind = types[column]
+        number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind
+        if not (pa.types.is_floating(number) or pa.types.is_integer(number)):
+            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
+                 remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
+    return chosen, label if choice.with_labels else None
+
+
+def numeric_rest(schema: Any, chosen: list[str], choice: Choice) -> tuple[str, ...]:
+    """Return the columns of numbers that were left aside because the source does not name them."""
+    aside = {*chosen, *LABEL_NAMES, choice.label}
+    floats = (column.name for column in schema if pa.types.is_floating(column.type))
+    return () if choice.columns else tuple(name for name in floats if name not in aside)
+
+
+def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:
+    """Return K of a list column: the length of its first list."""
+    for batch in batches(columns):
+        if batch.num_rows:
+            return int(batch.column(0).value_lengths()[0].as_py() or 0)
+    fail(choice.caller, name, "have at least one row", "none")
+
+
+def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
+    """Return a list column (n lists of K numbers) as (n, K), without copying; refuse nulls and other lengths."""
+    no_nulls(column, place)
+    if not pa.types.is_fixed_size_list(column.type):
+        lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
+        if (lengths != n_classes).any():
+            row = int(np.argmax(lengths != n_classes))
+            fail(place[0], place[1], f"have {n_classes} numbers in every list, as in the first row", int(lengths[row]),
+                 place=f"row {place[2] + row} of this file", count=int((lengths != n_classes).sum()))  # fmt: skip
+    flat = column.flatten()
+    no_nulls(flat, place, per_row=n_classes)
+    return numbers(flat).reshape(-1, n_classes)
+
+
+def stacked(batch: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
+    """Return one column a class as (n, K), stored class by class as it came."""
+    columns = [batch.column(j) for j in range(n_classes)]
+    for column in columns:
+        no_nulls(column, place)
+    arrays = [numbers(column) for column in columns]
+    out = np.empty((n_classes, batch.num_rows), np.result_type(*arrays))
+    for row, array in zip(out, arrays, strict=True):
+        row[:] = array
+    return out.T
+
+
+def numbers(column: Any) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None:
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // per_row
+        fail(place[0], place[1], "contain only finite numbers", "null", place=f"row {place[2] + row} of this file",
+             count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
+
+
+def label_values(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, Any]:
+    no_nulls(column, place)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return np.asarray(column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy(zero_copy_only=False))

@@ -1,0 +1,340 @@
+"""Prediction files as rows to estimate from: NPY, NPZ, Parquet, Arrow IPC, CSV, NDJSON, a folder of parts, a pipe.
+
+A `Table` is one or several parts, each of which can be read again and again as chunks of rows. `FileBlocks` makes a
+target of it: rows are checked in the first pass and kept decoded in a scratch file, so that later passes only read.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Labels, Matrix
+
+Opener = Callable[[], IO[bytes]]
+Rewrite = Callable[[IO[bytes], Callable[[Matrix], Matrix]], None]
+KINDS = {
+    "parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc"), "npy": (".npy",), "npz": (".npz",),
+    "csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json"),
+}  # fmt: skip
+
+
+SUFFIXES = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
+MAGIC = {
+    b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
+}  # fmt: skip
+
+
+LABEL_NAMES = ("label", "y")
+ID_NAMES = ("id", "row_id")
+
+
+class Chunk(NamedTuple):
+    """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
+
+    proba: Matrix
+    labels: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which columns the user asked for; None: those called like the source's `classes`, else the obvious ones."""
+
+    columns: str | None = None
+    label: str | None = None
+    with_labels: bool = False
+    caller: str = "read"
+    classes: tuple[str, ...] = ()
+
+    @property
+    def option(self) -> str:
+        """What the user names the class columns with."""
+        return "--source-columns" if self.with_labels and self.caller != "simulate" else "--columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of rows: `read()` starts again at its first row each time.
+
+    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
+    `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
+    over since the source does not name them.
+    """
+
+    name: str
+    n_classes: int
+    read: Callable[[], Iterator[Chunk]]
+    rewrite: Rewrite
+    classes: tuple[str, ...] | None = None
+    rows: int | None = None
+    mapped: bool = False
+    unused: tuple[str, ...] = ()
+    kind: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Parts that together hold the rows of one data set, all with the same classes in the same order."""
+
+    parts: tuple[Part, ...]
+    choice: Choice = field(repr=False, default_factory=Choice)
+
+    @property
+    def n_classes(self) -> int:
+        return self.parts[0].n_classes
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.parts[0].classes
+
+    @property
+    def rows(self) -> int | None:
+        sizes = [part.rows for part in self.parts]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    def chunks(self) -> Iterator[tuple[Part, int, Chunk]]:
+        """Yield each chunk with its part and the number of its first row within the part."""
+        for part in self.parts:
+            first = 0
+            with readable(part.name, self.choice.caller):
+                for chunk in part.read():
+                    if len(chunk.proba):
+                        yield part, first, chunk
+                    first += len(chunk.proba)
+
+    def load(self) -> Chunk:
+        """Return all rows at once (a mapped file stays mapped); for held-out data, which fits in memory."""
+        chunks = [chunk for _, _, chunk in self.chunks()]
+        if not chunks:
+            fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
+        if len(chunks) == 1:
+            return chunks[0]
+        labels = None if chunks[0].labels is None else np.concatenate([np.asarray(c.labels) for c in chunks])
+        return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
+
+
+class readable:
+    """Turn whatever a reader raises about a file into the one sentence that names the file."""
+
+    def __init__(self, name: str, caller: str) -> None:
+        self.name, self.caller = name, caller
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        ours = (InputError, ImportError, AssertionError, AttributeError, NameError)
+        if not isinstance(error, Exception) or isinstance(error, ours) or getattr(error, "filename", None):
+            return  # no libraries agree on what a damaged file raises, so all else is taken for one
+        reason = " ".join(str(error).split())[:200]
+        try:
+            fail(self.caller, self.name, "be a readable, whole file", repr(reason))
+        except InputError as told:
+            raise told from error
+
+
+def open_table(path: str | Path, choice: Choice) -> Table:
+    """Return the rows of a file, of a folder's parts in the order of their names, or of standard input (`-`)."""
+    place = Path(path)
+    if str(path) == "-":
+        spooled = spool(sys.stdin.buffer)
+        return Table((open_part("standard input", lambda: again(spooled), choice),), choice)
+    if not place.is_dir():
+        return Table((open_part(str(place), lambda: place.open("rb"), choice),), choice)
+    files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
+    if not files:
+        fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
+    parts = tuple(open_part(str(f), lambda f=f: f.open("rb"), choice) for f in files)  # type: ignore[misc]
+    for part in parts[1:]:
+        if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
+            fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
+                 difference(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
+    return Table(parts, choice)
+
+
+def describe(classes: tuple[str, ...] | None, n_classes: int) -> str:
+    """Return a short phrase for a set of classes."""
+    if classes is None:
+        return f"{n_classes} classes without names"
+    return f"{n_classes} classes: " + ", ".join(classes[:8]) + (", …" if n_classes > 8 else "")
+
+
+def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
+    """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
+    if found is None or wanted is None:
+        return describe(found, n_classes)
+    lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
+    phrases = [say.format(", ".join(some[:5]) + ", …" * (len(some) > 5))
+               for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
+    return f"{n_classes} classes, " + (" and ".join(phrases) or "in another order, or one of them twice")
+
+
+def spool(stream: IO[bytes]) -> IO[bytes]:
+    """Return what comes through a pipe as a file that can be read again, and that no crash can leave behind."""
+    file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+    shutil.copyfileobj(stream, file, 1 << 20)
+    return file
+
+
+class again(io.BufferedReader):
+    """The same open file from its start; closing this view leaves the file open for the next pass."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        file.seek(0)
+        super().__init__(io.FileIO(file.fileno(), closefd=False))
+
+
+def open_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader that a file's first bytes, not its name, ask for."""
+    with readable(name, choice.caller):
+        with opener() as file:
+            head = file.read(4096)
+        if not head:
+            fail(choice.caller, name, "have at least one row", "an empty file")
+        kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+        head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
+        kind = kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv")
+        if kind in ("npy", "npz"):
+            part = numpy_part(name, opener, choice, kind)
+        elif kind == "ndjson":
+            from reprior.io.ndjson import ndjson_part
+
+            part = ndjson_part(name, opener, choice)
+        else:
+            from reprior.io import arrow
+
+            makers = {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "csv": arrow.csv_part}
+            part = makers[kind](name, opener, choice)
+        return replace(part, kind=kind)
+
+
+def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
+    """Return the reader of an NPY file (mapped) or of an NPZ file with `proba` and perhaps `y` and `classes`."""
+    classes, labels = None, None
+    if kind == "npy":
+        if Path(name).is_file():
+            array = np.load(name, mmap_mode="r")
+        else:
+            with opener() as file:
+                array = np.load(file)
+    else:
+        with opener() as file, np.load(file) as archive:
+            wanted = choice.columns or "proba"
+            if wanted not in archive:
+                missing(choice, name, wanted, {key: "" for key in archive.files})
+            array = archive[wanted]
+            classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
+            key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
+            labels = archive[key] if choice.with_labels and key in archive else None
+    if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
+        fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
+    if choice.with_labels and labels is None:
+        fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
+             remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
+    if classes is not None and len(classes) != array.shape[1]:
+        fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
+    array = array if array.dtype.kind == "f" else array.astype(np.float64)
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        if kind == "npy":
+            file.write(npy_header(array))
+            for block in np.array_split(array, max(1, array.nbytes >> 20)):
+                file.write(np.ascontiguousarray(fn(block)).data)
+            return
+        with opener() as source, np.load(source) as archive:
+            np.savez(file, **{**archive, choice.columns or "proba": fn(array)})
+
+    return Part(name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy")
+
+
+def npy_header(array: Matrix) -> bytes:
+    """Return what an NPY file of the same shape and type, in C order, begins with."""
+    file = io.BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
+
+
+def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
+    """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
+    labels = wanted in (choice.label, *LABEL_NAMES)
+    order = sorted(there, key=lambda column: labels and there[column] in ("double", "float", "halffloat"))
+    listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
+    fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
+         remedy=f"{perhaps(wanted, there)}Name what holds the probabilities with `{choice.option}`, labels with"
+         " `--label`")  # fmt: skip
+
+
+def perhaps(wanted: str, there: Iterable[str]) -> str:
+    """Return which of the columns may have been meant."""
+    lower = {column.lower(): column for column in there}
+    close = get_close_matches(wanted.lower(), lower, n=1)
+    return f"Perhaps you mean {lower[close[0]]!r}. " if close else ""
+
+
+def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
+    """Return what to say of rows that break a rule on their sum where the source names only some of the columns."""
+    if not unused or not ("sum" in rule or "zero" in rule):
+        return ""
+    rest = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
+    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}"
+
+
+def taken(rule: str, part: Part, choice: Choice) -> str:
+    """Return which columns rows were made of, where those break the rule on their sum."""
+    if not part.columns or "sum to 1" not in rule:
+        return ""
+    shown = part.columns if len(part.columns) < 6 else (*part.columns[:3], "…", part.columns[-1])
+    return f". The columns taken as classes are {', '.join(shown)}: choose others with `{choice.option}`"
+
+
+def beside(numbers: dict[str, Any]) -> set[str]:
+    """Return which columns {name: its first values} hold whole numbers beside probabilities: they are no classes."""
+    whole = {
+        name for name, x in numbers.items() if x.dtype.kind in "iu" and (name in ID_NAMES or x.min() < 0 or x.max() > 1)
+    }
+    rest = [x for name, x in numbers.items() if name not in whole]
+    if len(rest) < 2 or not any(x.dtype.kind == "f" for x in rest):
+        return set()
+    sums = np.sum(rest, axis=0)
+    return whole if (np.abs(sums - 1) < 0.05).all() else whole.intersection(ID_NAMES)  # rounded, or no shares yet
+
+
+def pick(wanted: str, columns: list[str]) -> list[str]:
+    """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
+    first, colon, last = wanted.partition(":")
+    if colon and wanted not in columns and first in columns and last in columns:
+        return columns[columns.index(first) : columns.index(last) + 1]
+    return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
+
+
+def label_index(labels: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Labels:
+    """Return labels as column indices: whole numbers as they are, names by their place in `classes`."""
+    values = np.asarray(labels)
+    if values.dtype.kind in "iub" or (values.dtype.kind == "f" and np.all(values == np.floor(values))):
+        return values.astype(np.intp)
+    if classes is None:
+        fail(caller, name, "have whole numbers as labels, or class names to match them with", repr(str(values[0])))
+    place = {label: index for index, label in enumerate(classes)}
+    unknown = next((i for i, label in enumerate(values) if str(label) not in place), None)
+    if unknown is not None:
+        fail(caller, name, "have labels that are class names", repr(str(values[unknown])), place=f"row {unknown}",
+             remedy=f"The columns are {describe(classes, len(classes))}")  # fmt: skip
+    return np.array([place[str(label)] for label in values], dtype=np.intp)
+
+
+def named(table: Table, classes: tuple[str, ...] | None) -> Table:
+    """Return the table with class names, where it has none of its own."""
+    if classes is None or table.classes is not None:
+        return table
+    return replace(table, parts=tuple(replace(part, classes=classes) for part in table.parts))

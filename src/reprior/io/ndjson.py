@@ -1,0 +1,158 @@
+"""One JSON value a line: a list of K numbers, an object with such a list, or an object with one number a class."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import IO, Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix, Vector
+from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing
+
+LINES = 4096  # parsed at once
+
+
+def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[Any]:
+    """Return the values of whole lines, parsed together; only if that fails, one by one to name the bad one."""
+    lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]  # a mark that some programs put before UTF-8
+    try:
+        values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(values) == len(lines):
+            return values
+    except (ValueError, RecursionError):
+        pass
+    for number, line in enumerate(lines):
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError) as error:
+            fail(caller, name, "hold one JSON value on each line", repr(str(error)), place=f"row {first + number}")
+    fail(caller, name, "hold one JSON value on each line", "a value that spans lines", place=f"row {first} or after")
+
+
+def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str, ...] | None, str | None]:
+    """Return (list key, class names, label key) that the first value implies."""
+    if isinstance(value, list):
+        return None, None, None
+    if not isinstance(value, dict):
+        fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
+    there = {key: type(item).__name__ for key, item in value.items()}
+    label = choice.label or next((key for key in LABEL_NAMES if key in value), None)
+    if choice.label and choice.label not in value:
+        missing(choice, name, choice.label, there)
+    lists = [key for key, item in value.items() if isinstance(item, list)]
+    if not choice.columns and choice.classes and all(key in value for key in choice.classes):
+        return None, choice.classes, label
+    wanted = choice.columns or ("proba" if "proba" in lists else lists[0] if len(lists) == 1 else None)
+    if wanted is not None and wanted in lists:
+        return wanted, None, label
+    if wanted is None:
+        numbers = {key: np.array([x]) for key, x in value.items() if key != label and type(x) in (int, float)}
+        aside = beside(numbers)
+        names = [key for key in numbers if key not in aside]
+    else:
+        names = [key.strip() for key in wanted.split(",")]
+    for key in names if len(names) > 1 else [wanted or "proba"]:
+        if key not in value:
+            missing(choice, name, key, there)
+    return None, tuple(names), label
+
+
+def numeric_rest(value: Any, classes: tuple[str, ...] | None, choice: Choice) -> tuple[str, ...]:
+    """Return the keys of numbers that were left aside because the source does not name them."""
+    if classes is None or choice.columns:
+        return ()
+    aside = {*classes, *LABEL_NAMES, choice.label}
+    return tuple(key for key, item in value.items() if type(item) is float and key not in aside)
+
+
+def rows_of(values: list[Any], key: str | None, classes: tuple[str, ...] | None, n_classes: int, name: str, first: int,
+            caller: str) -> Matrix:  # fmt: skip
+    """Return the probabilities (n, K) of parsed lines, or refuse the first that has no K numbers."""
+    try:
+        if classes is not None:
+            rows = [[value[c] for c in classes] for value in values]
+        else:
+            rows = values if key is None else [value[key] for value in values]
+        array = np.array(rows)
+        if array.shape == (len(values), n_classes) and array.dtype.kind in "fiu":
+            return array.astype(np.float64, copy=False)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    for number, value in enumerate(values):
+        try:
+            row = [value[c] for c in classes] if classes is not None else value if key is None else value[key]
+            good = len(row) == n_classes and all(type(p) in (int, float) for p in row)
+        except (KeyError, TypeError, IndexError):
+            good = False
+        if not good:
+            fail(
+                caller, name, f"have {n_classes} numbers in every row", repr(value)[:80], place=f"row {first + number}"
+            )
+    fail(caller, name, "have numbers of ordinary size in every row", "others", place=f"row {first} or after")
+
+
+def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
+    """Return the reader of an NDJSON file."""
+    with opener() as file:
+        line = next((line for line in file if line.strip()), b"")
+    value = parse_lines([line], name, 0, choice.caller)[0]
+    key, classes, label = layout(value, choice, name)
+    n_classes = len(classes) if classes else len(value if key is None else value[key])
+    if n_classes < 2:
+        fail(choice.caller, name, "have at least two classes", n_classes)
+    if choice.with_labels and label is None:
+        there = {k: type(v).__name__ for k, v in value.items()} if isinstance(value, dict) else {"(a list)": "list"}
+        missing(choice, name, "label", there)
+
+    def read() -> Iterator[Chunk]:
+        first = 0
+        with opener() as file:
+            filled = (line for line in file if line.strip())
+            while lines := list(islice(filled, LINES)):
+                values = parse_lines(lines, name, first, choice.caller)
+                rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
+                labels = None
+                if choice.with_labels:
+                    labels = np.array([value.get(label) if isinstance(value, dict) else None for value in values])
+                    if labels.dtype == object:
+                        row = next((i for i, value in enumerate(labels) if value is None), 0)
+                        fail(
+                            choice.caller, name, f"have {label!r} in every row", labels[row], place=f"row {first + row}"
+                        )
+                yield Chunk(rows, labels)
+                first += len(rows)
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        first = 0
+        with opener() as source:
+            filled = (line for line in source if line.strip())
+            while lines := list(islice(filled, LINES)):
+                values = parse_lines(lines, name, first, choice.caller)
+                rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
+                file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
+                first += len(rows)
+
+    unused = numeric_rest(value, classes, choice)
+    return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or ())
+
+
+def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:
+    """Return a parsed line with other probabilities in it."""
+    numbers = row.tolist()
+    if classes is not None:
+        return {**value, **dict(zip(classes, numbers, strict=True))}
+    return numbers if key is None else {**value, key: numbers}
+
+
+def dump(value: Any) -> bytes:
+    """Return a value as one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def by_name(shares: Vector, classes: tuple[str, ...] | None) -> Any:
+    """Return shares (K,) as {class: share}, or as a list where classes have no names."""
+    return dict(zip(classes, shares.tolist(), strict=True)) if classes else shares.tolist()

@@ -1,0 +1,228 @@
+"""Records of a stream: bytes cut into whole records, their rows, and corrected records as bytes of the same form.
+
+Three forms, told apart by their first byte: NDJSON, CSV with a header, and msgpack.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix, Vector
+from reprior.io.files import LABEL_NAMES, MAGIC, Choice, missing, pick
+from reprior.io.ndjson import by_name, dump, layout, numeric_rest, parse_lines, replaced, rows_of
+from reprior.io.prepare import check_header
+
+
+class Form(Protocol):
+    """How records look. `cut` returns the whole records of what has arrived and the bytes they take, `length` what
+    the first so many take; `fields` what stands in records by name, `bare` whether that is no row but, say, the label
+    of an earlier one; `opening` goes before the first record written, `unused` are columns that the source does not
+    name."""
+
+    def cut(self, data: bytes) -> tuple[list[Any], int]: ...
+
+    def length(self, data: bytes, count: int) -> int: ...
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]: ...
+
+    def bare(self, fields: dict[str, Any]) -> bool: ...
+
+    def rows(self, records: list[Any], first: int) -> Matrix: ...
+
+    def write(self, records: list[Any], rows: Matrix) -> bytes: ...
+
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes: ...
+
+    @property
+    def opening(self) -> str: ...
+
+    @property
+    def unused(self) -> tuple[str, ...]: ...
+
+
+def whole_lines(data: bytes) -> tuple[list[bytes], int]:
+    """Return the lines that have ended, without empty ones, and the bytes up to there."""
+    end = data.rfind(b"\n") + 1
+    return [line for line in data[:end].split(b"\n") if line.strip()], end
+
+
+def length_of_lines(data: bytes, count: int) -> int:
+    """Return the bytes up to the end of the last of so many lines, empty ones not counted."""
+    end = 0
+    while count:
+        start, end = end, data.index(b"\n", end) + 1
+        count -= bool(data[start:end].strip())
+    return end
+
+
+def cells(line: bytes) -> list[str] | None:
+    """Return the values of a CSV line, or None if it is none."""
+    try:
+        return next(csv.reader([line.decode()]))
+    except (ValueError, csv.Error):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NdjsonForm:
+    """One JSON value a line; a number of other fields may stand beside the probabilities and stay as they are."""
+
+    key: str | None
+    classes: tuple[str, ...] | None
+    n_classes: int
+    caller: str
+    opening: str = ""
+    unused: tuple[str, ...] = ()
+
+    def cut(self, data: bytes) -> tuple[list[Any], int]:
+        return whole_lines(data)
+
+    def length(self, data: bytes, count: int) -> int:
+        return length_of_lines(data, count)
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
+        values = parse_lines(records, "input", first, self.caller)
+        return [value if isinstance(value, dict) else {} for value in values]
+
+    def bare(self, fields: dict[str, Any]) -> bool:
+        held = (self.key,) if self.key is not None else self.classes or ()
+        return bool(held and fields) and not any(name in fields for name in held)
+
+    def rows(self, records: list[Any], first: int) -> Matrix:
+        values = parse_lines(records, "input", first, self.caller)
+        return rows_of(values, self.key, self.classes, self.n_classes, "input", first, self.caller)
+
+    def write(self, records: list[Any], rows: Matrix) -> bytes:
+        if self.key is None and self.classes is None:
+            return json.dumps(rows.tolist(), separators=(",", ":"))[1:-1].replace("],", "]\n").encode() + b"\n"
+        values = json.loads(b"[" + b",".join(records) + b"]")
+        return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
+
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
+        return dump({"n": n, "prior": by_name(prior, classes or self.classes)})
+
+
+@dataclass(frozen=True, slots=True)
+class CsvForm:
+    """Lines of values under a header; `columns` are the places of the classes, in order."""
+
+    opening: str
+    columns: tuple[int, ...]
+    width: int
+    caller: str
+    unused: tuple[str, ...] = ()
+
+    def cut(self, data: bytes) -> tuple[list[Any], int]:
+        return whole_lines(data)
+
+    def length(self, data: bytes, count: int) -> int:
+        return length_of_lines(data, count)
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
+        return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
+
+    def bare(self, fields: dict[str, Any]) -> bool:
+        names = self.names
+        return len(fields) == len(names) and not any(fields[names[j]].strip() for j in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [name.strip() for name in next(csv.reader([self.opening]))]
+
+    def rows(self, records: list[Any], first: int) -> Matrix:
+        for number, line in enumerate(records):
+            fields = cells(line) or []
+            try:
+                np.array([fields[j] for j in self.columns], dtype=np.float64)
+            except (ValueError, IndexError):
+                fields = []
+            if len(fields) != self.width:
+                fail(self.caller, "input", f"have {self.width} values, numbers for the classes, on each line",
+                     repr(line.decode(errors="replace"))[:80], place=f"row {first + number}")  # fmt: skip
+        table = csv.reader(line.decode() for line in records)
+        return np.array([[row[j] for j in self.columns] for row in table], dtype=np.float64)
+
+    def write(self, records: list[Any], rows: Matrix) -> bytes:
+        text = io.StringIO()
+        out = csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n")
+        for line, row in zip(csv.reader(line.decode() for line in records), rows.tolist(), strict=True):
+            for j, value in zip(self.columns, row, strict=True):
+                line[j] = repr(value)
+            out.writerow(line)
+        return text.getvalue().encode()
+
+    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
+        names = self.names
+        return dump({"n": n, "prior": by_name(prior, tuple(names[j] for j in self.columns))})
+
+
+def recognise(
+    data: bytes, choice: Choice, n_classes: int, label: str | None = None, name: str | None = None
+) -> tuple[Form, int] | None:
+    """Return the form that the first record has, and the bytes that belong to no record; None if more is needed.
+
+    `label` and `name` say where records have a label and the name by which a later label may call them: those are no
+    probabilities, and a record with nothing else is passed over.
+    """
+    caller = choice.caller
+    if not data:
+        return None
+    kind = next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
+    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
+        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
+             remedy="Use `reprior correct` for files")  # fmt: skip
+    start = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # a mark that some programs put before UTF-8
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
+        check_header(data[:40], caller, "input")
+    if data[0] >= 0x80 and not start:
+        from reprior.io.msgpack import msgpack_form
+
+        return msgpack_form(data, choice, n_classes, label)
+    while end := data.find(b"\n", start) + 1:
+        line, value = data[start:end], None
+        if line.lstrip()[:1] in (b"{", b"["):
+            (value,) = parse_lines([line], "input", 0, caller)
+        if line.strip() and not (isinstance(value, dict) and label in value and value.keys() <= {label, name}):
+            break
+        start = end
+    else:
+        return None
+    if value is not None:
+        value = {k: v for k, v in value.items() if k not in (label, name)} if isinstance(value, dict) else value
+        key, classes, _ = layout(value, choice, "input")
+        return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
+    check_header(line, caller, "input")
+    names = [column.strip() for column in next(csv.reader([line.decode()]))]
+    rest = [column for column in names if column not in (label, name)]
+    known = choice.classes and set(choice.classes) <= set(names)
+    wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest
+    for column in [*wanted, *filter(None, (label, name))]:
+        if column not in names:
+            missing(choice, "input", column, {column: "" for column in names})
+    if len(wanted) != n_classes:
+        fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
+             remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
+    unused = () if choice.columns else tuple(column for column in rest if column not in {*wanted, *LABEL_NAMES})
+    return CsvForm(line.decode(), tuple(names.index(column) for column in wanted), len(names), caller, unused), end
+
+
+def form_to_json(form: Form) -> list[Any]:
+    """Return a form as JSON values."""
+    return [type(form).__name__, asdict(form)]  # type: ignore[call-overload]
+
+
+def form_from_json(value: list[Any]) -> Form:
+    """Return the form that `form_to_json` described."""
+    from reprior.io.msgpack import MsgpackForm
+
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (NdjsonForm, CsvForm, MsgpackForm)}
+    fields = {name: tuple(item) if isinstance(item, list) else item for name, item in value[1].items()}
+    form: Form = kinds[value[0]](**fields)
+    return form

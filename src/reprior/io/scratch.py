@@ -1,0 +1,186 @@
+"""Rows of a `Table` as a target: checked once, then kept decoded where every further pass reads them cheaply."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from reprior._check import fail, row_fault
+from reprior._types import Matrix
+from reprior.io.files import Part, Table, left_aside, taken
+from reprior.rows.blocks import ArrayBlocks, add_up, block_rows
+
+S = TypeVar("S")
+T = TypeVar("T")
+SEGMENT = 32  # blocks summed by one thread at a time; fixed, so that the number of threads never changes the answer
+
+
+class Segment(NamedTuple):
+    """So many rows, and what yields them in blocks."""
+
+    rows: int
+    blocks: Callable[[], Iterator[Matrix]]
+
+
+@dataclass(slots=True)
+class FileBlocks:
+    """The rows of files in blocks; the first pass checks them and keeps what it decoded.
+
+    Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
+    as far as there is room; where the disk is full each pass decodes anew. Reading runs one step ahead of `fn`, and
+    `fn` runs in `threads` threads. `watch(rows)` is called as rows are done, `note_gap(gap)` by solvers that know it.
+    """
+
+    table: Table
+    threads: int = min(4, os.cpu_count() or 1)
+    watch: Callable[[int], None] | None = None
+    note_gap: Callable[[float], None] | None = None
+    kept: IO[bytes] | None = field(default=None, repr=False)
+    dtype: Any = None
+    n: int | None = None
+    read: int = 0
+
+    @property
+    def n_classes(self) -> int:
+        return self.table.n_classes
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        if self.n is not None:
+            return add_up(self._sums(self._decoded() if self.kept is None else self._kept(self.kept), fn))
+        self._forget()
+        total = add_up(self._sums(self._checked(), fn))
+        self.n = self.read  # not before every row has been looked at
+        return total
+
+    def _forget(self) -> None:
+        if self.kept is not None:
+            self.kept.close()
+        self.kept = self.dtype = None
+
+    __del__ = _forget
+
+    def _sums(self, segments: Iterator[Segment], fn: Callable[[Matrix], S]) -> Iterator[S]:
+        mode = np.geterr()  # threads do not inherit it
+
+        def total(segment: Segment) -> tuple[S, int]:
+            with np.errstate(**mode):
+                return add_up(map(fn, segment.blocks())), segment.rows
+
+        for value, n in ahead(total, segments, self.threads):
+            if self.watch:
+                self.watch(n)
+            yield value
+
+    def _decoded(self) -> Iterator[Segment]:
+        for _, _, chunk in one_ahead(self.table.chunks()):
+            yield from (segment for _, segment in pieces(chunk.proba))
+
+    def _kept(self, file: IO[bytes]) -> Iterator[Segment]:
+        assert self.n is not None
+        size = SEGMENT * block_rows(self.n_classes)
+        for first in range(0, self.n, size):
+            rows = min(size, self.n - first)
+            yield Segment(rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
+
+    def _checked(self) -> Iterator[Segment]:
+        mapped = all(part.mapped for part in self.table.parts)
+        file: IO[bytes] | None = None if mapped else tempfile.TemporaryFile()  # noqa: SIM115
+        total = 0
+        try:
+            for part, first, chunk in one_ahead(self.table.chunks()):
+                rows = chunk.proba
+                if self.dtype not in (None, rows.dtype):
+                    file = file and file.close()  # parts of several types are not worth a second format
+                self.dtype = rows.dtype
+                file = file and keep(file, rows)
+                for start, segment in pieces(rows):
+                    check = partial(self._check, part, first + start, total + start)
+                    yield Segment(segment.rows, partial(checked, segment, check))
+                total += len(rows)
+            if not total:
+                fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
+            self.kept, self.read = file, total
+        finally:
+            if file is not None and self.kept is None:
+                file.close()
+
+    def _check(self, part: Part, first: int, total: int, at: int, block: Matrix) -> None:
+        if fault := row_fault(block):
+            row, rule, value, _, remedy = fault
+            place = f"row {total + at + row} of all, row {first + at + row} of this file (the first is row 0)"
+            remedy = left_aside(rule, part.n_classes, part.unused) or remedy + taken(rule, part, self.table.choice)
+            fail(self.table.choice.caller, part.name, rule, value, place=place, remedy=remedy)
+
+
+def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:
+    """Yield the blocks of a segment that `check(rows before it, block)` lets pass."""
+    at = 0
+    for block in segment.blocks():
+        check(at, block)
+        yield block
+        at += len(block)
+
+
+def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
+    """Yield rows in memory a segment at a time, each with the number of its first."""
+    size = SEGMENT * block_rows(rows.shape[1])
+    for start in range(0, len(rows), size):
+        some = ArrayBlocks(rows[start : start + size])
+        yield start, Segment(len(some.array), some.stored)
+
+
+def read_blocks(file: IO[bytes], first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:
+    """Yield rows of the scratch file, mapped a segment at a time: no copy, and little address space."""
+    some = np.memmap(file, dtype, "r", first * n_classes * np.dtype(dtype).itemsize, (rows, n_classes))
+    return ArrayBlocks(np.asarray(some)).stored()
+
+
+def ahead(fn: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]:
+    """Yield fn(item) in the order of items, computed by threads, with few items in flight."""
+    if threads == 1:
+        yield from map(fn, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[T]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(fn, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items while the next one is already being made by another thread."""
+    end: Any = object()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item
+
+
+def keep(file: IO[bytes], rows: Matrix) -> IO[bytes] | None:
+    """Append rows to the scratch file; return None, and so do without it, where the disk is full."""
+    try:
+        file.write(np.ascontiguousarray(rows).data)
+        file.flush()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise
+        file.close()
+        return None
+    return file

@@ -1,0 +1,195 @@
+"""What is known of the source, from a file: class counts or a prior, or held-out predictions with labels."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reprior._check import InputError, as_array, check_prior, check_rows, fail
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.io.files import LABEL_NAMES, Choice, Table, difference, label_index, open_table, perhaps, readable, taken
+from reprior.io.prepare import prepared
+from reprior.pipelines.source import summarize
+from reprior.rows.blocks import ArrayBlocks, numbered
+
+TOO_FAR = 0.05  # total variation between held-out labels and outputs that is worth a word
+
+
+def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
+    """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
+
+    A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with a
+    column of class names and one of counts, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`.
+    `columns` are the target's: they are tried where `choice` names none. `values` says what rows hold (see `prepare`).
+    """
+    with readable(str(path), choice.caller):
+        vector = read_vector(path, choice)
+    if vector is not None:
+        numbers, classes = vector
+        prior = check_counts(numbers, classes, choice.caller, str(path))
+        return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
+    try:
+        table = open_table(path, choice if choice.columns else replace(choice, columns=columns))
+    except InputError:
+        if choice.columns or columns is None:
+            raise
+        table = open_table(path, choice)
+    rows = prepared(table, values).load()
+    summed = taken("sum to 1", table.parts[0], choice)
+    check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
+    labels = label_index(rows.labels, table.classes, choice.caller, str(path))
+    source = summarize(rows.proba, labels, classes=table.classes)
+    return replace(source, made=f"{source.made} of {path.name}")
+
+
+def read_counts(path: Path, source: Source, caller: str) -> Vector:
+    """Return training counts (K,) from a file, in the order of the source's classes."""
+    with readable(str(path), caller):
+        vector = read_vector(path, Choice(caller=caller))
+    if vector is None:
+        fail(caller, str(path), "hold one number a class", "rows", remedy="Give held-out rows as `--source`")
+    numbers, classes = np.asarray(vector[0], np.float64), vector[1]
+    check_counts(numbers, classes, caller, str(path))
+    if len(numbers) != len(source.prior):
+        remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
+        fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
+             difference(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
+    if classes is None or source.classes is None:
+        return numbers
+    if set(classes) != set(source.classes):
+        fail(caller, str(path), "have the classes of the source", difference(classes, len(numbers), source.classes))
+    return numbers[[classes.index(label) for label in source.classes]]
+
+
+def chance_corrected(rows: Matrix, y: Labels) -> float:
+    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
+    k, guess = rows.shape[1], rows.argmax(axis=1)
+    chance = float(np.bincount(y, minlength=k) @ np.bincount(guess, minlength=k)) / len(y) ** 2
+    return float((np.mean(guess == y) - chance) / max(1 - chance, 1e-9))
+
+
+def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:
+    """Return counts or a prior (K,) from a file as a prior; one that is not positive is told by the class's name."""
+    array = as_array(numbers, caller, name)
+    bad = array <= 0
+    if array.ndim == 1 and bad.any():
+        first = int(np.argmax(bad))
+        fail(caller, name, "be positive for every class", f"{array[first]:g}",
+             place=f"class {classes[first] if classes else first}", count=int(bad.sum()),
+             remedy="Leave the class out here and its column out of the predictions (`--columns`), if the classifier"
+             " was never trained on it; else give it a count of 0.5")  # fmt: skip
+    return check_prior(array, caller, name)
+
+
+def disagreement(source: Source) -> float:
+    """Return how far labels and outputs of held-out rows differ in class mix: total variation, 0 if it may be chance.
+
+    Rows drawn to another mix than the training rows look like this, and the mean output is then no source prior.
+    """
+    if source.heldout is None or source.counts is None:
+        return 0.0
+    rows, n = source.heldout[0], float(source.counts.sum())
+    mean, k = rows.mean(axis=0, dtype=np.float64), rows.shape[1]
+    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels around true outputs
+    squares = float(((source.counts / n - mean) ** 2 / variance).sum())
+    distance = float(np.abs(source.counts / n - mean).sum() / 2)
+    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
+
+
+def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return (values, class names) if the file holds one number a class, else None."""
+    if path.is_dir():
+        return None
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head.startswith(b"\x93NUMPY"):
+        array = np.load(path, mmap_mode="r")
+        return (array, None) if array.ndim == 1 else None
+    if head.startswith(b"PK"):
+        with np.load(path) as archive:
+            key = next((key for key in ("counts", "prior") if key in archive), None)
+            if key is None or "proba" in archive:
+                return None
+            return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
+    if head.lstrip()[:1] in (b"{", b"["):
+        return json_vector(path)
+    return csv_vector(path, choice) if head[:4] not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff") else None
+
+
+def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return the numbers of a JSON list or object; None for rows, one JSON value a line."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("prior"), list):
+        return value["prior"], tuple(map(str, value["classes"])) if value.get("classes") else None
+    if isinstance(value, dict) and value and all(type(item) in (int, float) for item in value.values()):
+        return list(value.values()), tuple(map(str, value))
+    return (value, None) if isinstance(value, list) and all(type(item) in (int, float) for item in value) else None
+
+
+def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return the numbers of a CSV file of two columns, classes and counts, in either order, with a header or without;
+    None for rows with labels."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = [name.strip() for name in next(reader, [])]
+        if len(header) > 2 and (choice.label or not {*header}.isdisjoint(LABEL_NAMES)):
+            return None
+        rows = [row for row in reader if row] if len(header) == 2 else []
+        first = next(reader, header)
+    likely = sorted(header, key=lambda column: "." in "".join(first[header.index(column) :][:1]))  # labels first
+    for names, counts in ((0, 1), (1, 0)):
+        body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
+        values = [number(row[counts]) if len(row) == 2 else None for row in body]
+        labels = tuple(row[names].strip() for row in body if len(row) == 2)
+        odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
+        if body and None not in values and not odd and len({*labels}) == len(body):
+            return values, labels
+    fail(choice.caller, str(path), "be a counts file with the columns `class` and `count`, each class once, or"
+         " held-out rows with a label column", "the columns " + ", ".join(likely[:8]) + ", …" * (len(header) > 8),
+         remedy=f"{perhaps('label', header)}Name the label column with `--label`")  # fmt: skip
+
+
+def number(text: str) -> float | None:
+    """Return the number a text says, if it does."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def match(source: Source, table: Table, caller: str) -> Source:
+    """Return the source with its classes in the table's order, found by name where both have names."""
+    name = table.parts[0].name
+    if len(source.prior) != table.n_classes:
+        fail(caller, name, f"have the {len(source.prior)} classes of the source",
+             difference(table.classes, table.n_classes, source.classes),
+             remedy="Choose the class columns with `--columns`" if table.parts[0].columns else "")  # fmt: skip
+    if source.classes is None or table.classes is None or source.classes == table.classes:
+        return replace(source, classes=source.classes or table.classes)
+    if set(source.classes) != set(table.classes) or len(set(table.classes)) < table.n_classes:
+        fail(caller, name, "have the classes of the source",
+             difference(table.classes, table.n_classes, source.classes),
+             remedy="Choose the class columns with `--columns`")  # fmt: skip
+    order = np.array([source.classes.index(label) for label in table.classes])
+
+    def vector(x: Vector | None) -> Vector | None:
+        return None if x is None else x[order]
+
+    def square(x: Matrix | None) -> Matrix | None:
+        return None if x is None else x[np.ix_(order, order)]
+
+    heldout = None
+    if source.heldout is not None:
+        rows, labels = source.heldout
+        heldout = (rows[:, order], np.argsort(order)[labels])
+    return replace(source, prior=source.prior[order], classes=table.classes, counts=vector(source.counts),
+                   confusion=square(source.confusion), hard_confusion=square(source.hard_confusion),
+                   heldout=heldout)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Online methods, streams, tables of keyed streams, and alarms."""

@@ -1,0 +1,104 @@
+"""Online methods: frozen options, and pure functions on a state that is one flat vector of numbers.
+
+A method is defined sample by sample: learning a block is learning its rows in order, so chunks never change an answer.
+Its state always starts with `n`, the samples learned. `init` and `step` are the pure face; `Stream` owns a state and
+lets `learn` change it in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from reprior._kernels import NATIVE, reference
+from reprior._types import Matrix, Source, Vector
+
+Layout = dict[str, tuple[int, ...]]
+Kernel = Callable[..., int]
+
+
+class StreamMethod(Protocol):
+    """Every online method: a frozen dataclass whose first field is `source`, the others its options.
+
+    Its functions trust their input; `rows` (n, K) are float64 probability vectors. `layout` names the parts of the
+    state in order and starts with ``"n": ()``. `learn` and `observe` change the state in place. `variance` is that of
+    each class's share (K,), with a sentence on how far to trust it. `bind` gives the native kernel as a function of
+    (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or `refuse`.
+    """
+
+    name: ClassVar[str]
+    predicts_first: ClassVar[bool]  # whether prior(state) leaves the sample to be corrected out
+    needs: ClassVar[tuple[str, ...]]  # the fields of `source` that it uses, and that its bytes carry
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def layout(self) -> Layout: ...
+    def init(self) -> Vector: ...
+    def learn(self, state: Vector, rows: Matrix) -> None: ...
+    def observe(self, state: Vector, row: Vector, y: int) -> None: ...
+    def prior(self, state: Vector) -> Vector: ...
+    def variance(self, state: Vector) -> tuple[Vector, str]: ...
+    def bind(self, table: Matrix) -> Kernel: ...
+    def bind_top(self, table: Matrix) -> Kernel: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A method, its options and source, and all it has learned: the whole of a stream as a value."""
+
+    method: StreamMethod
+    values: Vector
+
+    @property
+    def n(self) -> int:
+        return int(self.values[0])
+
+    @property
+    def prior(self) -> Vector:
+        return self.method.prior(self.values)
+
+
+def init(method: StreamMethod) -> StreamState:
+    """Return the state before the first sample."""
+    return StreamState(method, method.init())
+
+
+def step(state: StreamState, rows: Matrix) -> StreamState:
+    """Return the state after learning `rows` (n, K); the one passed in stays as it is."""
+    values = state.values.copy()
+    state.method.learn(values, rows)
+    return StreamState(state.method, values)
+
+
+def state_size(layout: Layout) -> int:
+    """Return how many numbers a state with this layout holds."""
+    return sum(math.prod(shape) for shape in layout.values())
+
+
+def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
+    """Return the named parts of a state as views: writing to them changes the state."""
+    parts, at = {}, 0
+    for name, shape in layout.items():
+        size = math.prod(shape)
+        parts[name] = state[at : at + size].reshape(shape)
+        at += size
+    return parts
+
+
+def views(*arrays: Matrix) -> tuple[Any, ...]:
+    """Return memoryviews, which a native kernel opens three times as fast as arrays; the reference needs arrays."""
+    return tuple(x.data for x in arrays) if NATIVE else arrays
+
+
+def refuse(*_: Any) -> int:
+    """Stand in for a kernel where there is none."""
+    return reference.REFUSED
+
+
+def learned(code: int) -> None:
+    """Raise if a kernel did not learn: checked rows never come to that."""
+    if code != reference.DONE:
+        raise AssertionError(f"rows reached a kernel unchecked (code {code})")

@@ -1,0 +1,212 @@
+"""Calibrators: make a classifier's probabilities mean what they say, from held-out labelled rows.
+
+Every one of them is softmax(scale·x + bias) on centred log-probabilities x; they differ in what is free. Afterwards
+the source prior has to be the one the calibrated outputs carry: `summarize(calibrator(proba), y)` takes their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_choice, check_labels, check_number, check_prior, fail
+from reprior._types import Labels, Matrix, Vector
+from reprior.rows.calibrated import TINY, Calibrator, centred, read, softmax
+from reprior.simulate import Rng, folds
+
+KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
+ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs": "no-bias-vector", "vs": "vector"}
+SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
+FOLDS = 5
+NONE = np.zeros(0)
+
+
+def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
+    """Return temperature scaling [guo2017]: one scale for all classes, fitted by likelihood to `y` (n,).
+
+    >>> cal = temperature([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]], [0, 1, 0, 1])
+    >>> cal([[0.9, 0.1]]).round(2)
+    array([[0.85, 0.15]])
+    """
+    return fit(proba, y, logits=logits, kind="temperature")
+
+
+def bias_corrected(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
+    """Return bias-corrected temperature scaling (BCTS) [alexandari2020]: one scale, and a bias for each class."""
+    return fit(proba, y, logits=logits, kind="bias-corrected", ridge=ridge)
+
+
+def vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
+    """Return vector scaling [guo2017]: a scale and a bias for each class."""
+    return fit(proba, y, logits=logits, kind="vector", ridge=ridge)
+
+
+def no_bias_vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
+    """Return no-bias vector scaling (NBVS) [alexandari2020]: a scale for each class."""
+    return fit(proba, y, logits=logits, kind="no-bias-vector", ridge=ridge)
+
+
+def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logits: Any = None) -> Calibrator:
+    """Return temperature scaling of the likelihood part alone, z = (x − log ε)/T + log ε, for an imbalanced source.
+
+    `prior` (K,) is ε: the class counts or prior that the classifier was trained on. Plain temperature scaling would
+    shrink log ε, which is part of the logits, as well.
+    """
+    x, floor, labels = _labelled(proba, y, logits, "likelihood_temperature")
+    log_eps = np.log(check_prior(prior, "likelihood_temperature", "prior", n_classes=x.shape[1], like="the rows"))
+    scale, _ = _fit(x - log_eps, labels, np.ones(1), NONE, 0.0, offset=log_eps)
+    return _calibrator("likelihood-temperature", x, floor, labels, scale, (1 - scale) * log_eps)
+
+
+def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> Calibrator:
+    """Return the temperature at which mean confidence equals the `accuracy` known for the source: no labels needed.
+
+    The rows have to come from the source distribution, or from one near it.
+    """
+    x, floor = _inputs(proba, logits, "from_accuracy")
+    n, k = x.shape
+    known = check_number(accuracy, "from_accuracy", "accuracy", low=1 / k, high=1, open_low=True)
+    low, high = np.log(SCALE_BOUNDS)
+    for _ in range(40):  # mean confidence grows with the scale, so bisection cannot fail
+        middle = 0.5 * (low + high)
+        rows = x * np.exp(middle)
+        softmax(rows)
+        low, high = (low, middle) if rows.max(axis=1).mean() > known else (middle, high)
+    return Calibrator("accuracy-temperature", np.full(k, np.exp(0.5 * (low + high))), np.zeros(k), floor, n, None)
+
+
+def fit(
+    proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
+    kinds: Sequence[str] = KINDS, rng: Rng = 0,
+) -> Calibrator:  # fmt: skip
+    """Return a calibrator of the `kind` asked for (see `KINDS` and `ALIASES`), fitted to held-out rows.
+
+    "auto" takes the stiffest of `kinds` whose cross-validated likelihood is within one standard error of the best.
+    `ridge` pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
+    labels in a class its bias stays near 0.
+    """
+    x, floor, labels = _labelled(proba, y, logits, "fit")
+    penalty = check_number(ridge, "fit", "ridge", low=0)
+    name = check_choice(ALIASES.get(kind, kind), "fit", "kind", ("auto", *KINDS, *ALIASES))
+    if name == "auto":
+        score = _held_out(x, labels, kinds, penalty, rng)
+        best = max(score.values(), key=np.mean)
+        loss = {kind: best - rows for kind, rows in score.items()}
+        name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
+    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty))
+
+
+def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
+    """Return each row's log-likelihood (n,) under a calibrator of each kind that was fitted to other rows."""
+    if len(labels) < 2 * FOLDS:
+        fail("fit", "y", f"have at least {2 * FOLDS} rows to cross-validate", len(labels), remedy="Name a `kind`")
+    names = sorted((check_choice(ALIASES.get(k, k), "fit", "kinds", KINDS) for k in kinds), key=KINDS.index)
+    score, fold = {name: np.empty(len(labels)) for name in names}, folds(labels, FOLDS, rng)
+    for f in range(FOLDS):
+        inside, outside = fold != f, fold == f
+        for name, rows in score.items():
+            fitted = _fit_kind(name, x[inside], labels[inside], ridge)
+            rows[outside] = _log_likelihood(x[outside], labels[outside], *fitted)
+    return score
+
+
+def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float) -> tuple[Vector, Vector]:
+    """Return scale and bias (K,), (K,): temperature scaling, and what is freer than that from there on."""
+    k = x.shape[1]
+    if kind == "none":
+        return np.ones(k), np.zeros(k)
+    scale, bias = _fit(x, labels, np.ones(1), NONE, 0.0)
+    if kind == "temperature":
+        return scale, bias
+    return _fit(x, labels, scale if "vector" in kind else scale[:1], NONE if kind == "no-bias-vector" else bias, ridge)
+
+
+def _calibrator(kind: str, x: Matrix, floor: float, labels: Labels, scale: Vector, bias: Vector) -> Calibrator:
+    bias = bias - bias.mean()
+    return Calibrator(kind, scale, bias, floor, len(x), float(_log_likelihood(x, labels, scale, bias).mean()))
+
+
+def _fit(
+    x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0
+) -> tuple[Vector, Vector]:
+    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − start‖² by Newton's method.
+
+    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start; a lone scale is never penalised. The problem is convex,
+    so halving steps is all the damping it needs; the scale stays within its bounds. Both are returned as (K,).
+    """
+    n, k = x.shape
+    free, start, rows = len(scale), np.concatenate([scale, bias]), np.empty_like(x)
+    moments = np.bincount(labels, weights=x[np.arange(n), labels], minlength=k)
+    seen = np.bincount(labels, minlength=k)[: len(bias)]
+    target = np.concatenate([moments if free == k else moments.sum(keepdims=True), seen])
+    pull = np.full(len(start), ridge)
+    pull[:free] *= free == k
+    low, high = np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    low[:free], high[:free] = SCALE_BOUNDS
+
+    def loss(theta: Vector) -> float:
+        """Return what is minimised, and leave the softmax in `rows`."""
+        np.multiply(x, theta[:free], out=rows)
+        np.add(rows, offset + theta[free:] if len(bias) else offset, out=rows)
+        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - start) ** 2)
+
+    def derivatives(theta: Vector) -> tuple[Vector, Matrix]:
+        """Return slope and curvature at the `theta` whose softmax is in `rows`."""
+        weighted = x * rows
+        expected, second = np.diag(weighted.sum(axis=0)), np.diag(np.einsum("ij,ij->j", weighted, x))
+        if free == 1:
+            weighted = (weighted @ np.ones(k))[:, None]
+            expected, second = expected.sum(axis=0, keepdims=True), second.sum(keepdims=True)
+        moment, square = weighted.sum(axis=0), second - weighted.T @ weighted
+        if len(bias):
+            each, cross = rows.sum(axis=0), expected - weighted.T @ rows
+            moment = np.concatenate([moment, each])
+            square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
+        return moment - target + pull * (theta - start), square + np.diag(pull)
+
+    theta, value = start, loss(start)
+    for _ in range(100):
+        slope, bend = derivatives(theta)
+        moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
+        bend[np.diag_indices_from(bend)] += 1e-10 * n  # a shift of all biases, or an unseen class, has no curvature
+        step = np.zeros_like(theta)
+        step[moving] = np.linalg.solve(bend[np.ix_(moving, moving)], -slope[moving])
+        promise = float(-slope @ step)
+        if promise < 1e-11 * n:
+            break
+        for _ in range(30):
+            new = np.clip(theta + step, low, high)
+            worth = loss(new)
+            if worth <= value - 1e-4 * promise:
+                break
+            step, promise = 0.5 * step, 0.5 * promise
+        else:
+            break  # rounding leaves nothing to gain
+        theta, value = new, worth
+    return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
+
+
+def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
+    """Return held-out rows as centred log-probabilities (n, K), and what zeros are taken for: half of the smallest
+    positive probability."""
+    array = read(proba, logits, caller)
+    if logits is not None:
+        return centred(array, None), 0.0
+    floor = max(0.5 * float(array.min(initial=1.0, where=array > 0)), TINY)
+    return centred(array, floor), floor
+
+
+def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> tuple[Matrix, float, Labels]:
+    x, floor = _inputs(proba, logits, caller)
+    if y is None:
+        fail(caller, "y", "be the column index of each row's class", "nothing")
+    return x, floor, check_labels(y, caller, "y", *x.shape)
+
+
+def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:
+    """Return log softmax(scale·x + bias)[y] of each row (n,)."""
+    z = x * scale + bias
+    own = z[np.arange(len(z)), labels]
+    return np.asarray(own - softmax(z))

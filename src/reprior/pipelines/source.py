@@ -1,0 +1,127 @@
+"""What held-out labelled rows say about the training side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reprior._check import (
+    check_labels,
+    check_prior,
+    check_proba,
+    fail,
+    holds_names,
+)
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.assess.label_shift import scaled_chi_square_p
+from reprior.rows.blocks import ArrayBlocks, numbered
+
+
+def column_of(y: Any, classes: Sequence[str]) -> Any:
+    """Return the column index of each label by its name in `classes` (K,)."""
+    columns = {str(name): i for i, name in enumerate(classes)}
+    unknown = [str(label) for label in y if str(label) not in columns]
+    if unknown:
+        fail("summarize", "y", "hold names from `classes`", repr(unknown[0]), count=len(unknown))
+    return np.array([columns[str(label)] for label in y], dtype=np.intp)
+
+
+def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str] | None = None) -> Source:
+    """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
+
+    `proba` (n, K) are its outputs, `y` (n,) the column index of each row's class, or its name in `classes`. `prior` is
+    the source prior to use: "mean", the mean output, which is what the outputs themselves imply; "labels", the label
+    frequencies; or class counts (K,) of the training data.
+
+    >>> summarize([[0.9, 0.1], [0.3, 0.7]], [0, 1]).prior
+    array([0.6, 0.4])
+    """
+    rows = check_proba(proba, "summarize")
+    n, k = rows.shape
+    if classes is not None and (isinstance(classes, int) or len(classes) != k):
+        fail("summarize", "classes", f"name all {k} classes", classes if isinstance(classes, int) else len(classes))
+    if classes is not None and holds_names(y):
+        y = column_of(y, classes)
+    labels = check_labels(y, "summarize", "y", n, k)
+    soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
+    for first, block in numbered(ArrayBlocks(rows)):
+        true = labels[first : first + len(block)]
+        np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
+        np.add.at(hard, (block.argmax(axis=1), true), 1.0)
+        total += block.sum(axis=0)
+    counts = np.bincount(labels, minlength=k).astype(np.float64)
+    value, name, made = prior, "prior", "given by the user"
+    if isinstance(prior, str):
+        if prior not in ("mean", "labels"):
+            fail("summarize", "prior", "be 'mean', 'labels' or class counts", repr(prior))
+        mean, labelled = (total, "proba", "mean held-out output"), (counts, "prior", "held-out label counts")
+        value, name, made = mean if prior == "mean" else labelled
+    return Source(
+        prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`"),
+        confusion=soft / n, hard_confusion=hard / n, counts=counts,
+        classes=None if classes is None else tuple(map(str, classes)), heldout=(rows, labels), made=made,
+    )  # fmt: skip
+
+
+TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
+PSEUDO_ROWS = 5.0  # of average certainty, added to each class
+CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
+POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
+
+
+def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> Vector:
+    """Return the source prior (K,) that calibrated held-out outputs (n, K) and training counts (K,) agree on.
+
+    Calibration and overfitting flatten or sharpen the prior that outputs carry, so the training prior is first raised
+    to the power that fits the mean output, then pooled with it, each weighed by the rows it stands for. `weight` (n,)
+    says how much each row counts, where held-out rows have another class mix than training had.
+    """
+    share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
+    n, mean, log_counts = 1.0 / (share @ share), share @ rows, np.log(counts)
+    log_counts = log_counts - log_counts.mean()
+    low, high = -20.0, 20.0
+    for _ in range(60):  # bisect the slope of Σ mean log base, which is concave, with a normal prior on the power
+        power = 0.5 * (low + high)
+        base = np.exp(power * log_counts - (power * log_counts).max())
+        base /= base.sum()
+        rising = n * (mean - base) @ log_counts > (power - 1) / TILT**2
+        low, high = (power, high) if rising else (low, power)
+    squares = n * (share @ rows**2)
+    worth = (squares + squares.sum() / n) / (n * mean + 1)  # κ = Σp²/Σp: soft outputs scatter less than counted labels
+    held = POOLING * n / worth
+    prior = (held * mean + counts.sum() * base) / (held + counts.sum())
+    return np.asarray(prior / prior.sum())
+
+
+def misfit_of(counts: Vector | None, rows: Matrix, weight: Vector | None = None) -> Vector | None:
+    """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
+
+    A class learnt from n rows is misjudged by about 1/n, if it is mistaken for others: rows whose class is certain are
+    counted right however badly it was learnt. So 1/n is multiplied by (1−κ)/κ, the odds that a soft count of the
+    calibrated `rows` (n, K), weighed by `weight` (n,), is not one whole row.
+    """
+    if counts is None:
+        return None
+    weighed = rows if weight is None else rows * (weight / weight.mean())[:, None]
+    sums, squares = weighed.sum(axis=0), (weighed * rows).sum(axis=0)
+    whole = (squares + PSEUDO_ROWS * squares.sum() / sums.sum()) / (sums + PSEUDO_ROWS)  # κ = Σp²/Σp
+    return np.asarray((1 - whole) / whole / counts)
+
+
+def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
+    """Return how many times its training share each class has among held-out labels (K,); None if that may be chance.
+
+    Both are samples, so a class's rows would fall to either as all rows do. The squared differences are summed so that
+    classes of which less than a row is expected count little.
+    """
+    seen, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
+    held, rows = n / (n + total), seen + counts
+    variance, others = held * (1 - held) * rows, 1 - rows / (n + total)
+    weight = 1 / (variance + 1)
+    mean, scatter = weight @ (variance * others), weight**2 @ ((variance + 2 * variance**2) * others)
+    squares = weight @ (seen - held * rows) ** 2
+    if scaled_chi_square_p(squares, mean=mean, variance=scatter) > CHANCE:
+        return None
+    return np.asarray((seen + 0.5) / (n + 0.5 * len(counts)) / (counts / total))  # half a row: no class is impossible

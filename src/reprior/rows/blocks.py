@@ -1,0 +1,150 @@
+"""Target data as blocks of rows, and what can be added up over them.
+
+E-step statistics add, so any partition of the rows gives the same answer: work goes to the data and only K-vectors
+come back. Whatever can `map_sum` a function over its rows (memory, a mapped file, Parquet parts, a cluster) can be a
+target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from reprior._check import as_array, check_proba, fail, refuse_where
+from reprior._types import Matrix, Source, Vector
+
+S = TypeVar("S")
+BLOCK_BYTES = 1 << 19  # a block is read from memory once and then used from cache
+
+
+@runtime_checkable
+class Blocks(Protocol):
+    """Rows of probabilities that can be visited block by block, as often as needed."""
+
+    @property
+    def n_classes(self) -> int: ...
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        """Return the sum of `fn(block)` over blocks (n, K) that cover each row once; S supports +.
+
+        Rows stored as float32 come as such: `fn` shall accumulate in float64.
+        """
+        ...
+
+
+def add_up(parts: Iterator[S]) -> S:
+    """Sum without a zero to start from."""
+    total = next(parts)
+    for part in parts:
+        total += part  # type: ignore[operator]  # in place where S can: a K×K sum would be allocated for every block
+    return total
+
+
+def as_stored(rows: Matrix) -> Matrix:
+    """Return rows as float32 if they are, which the E-step widens while it reads them, else as float64."""
+    return np.asarray(rows, dtype=np.float32 if rows.dtype == np.float32 else np.float64)
+
+
+def block_rows(n_classes: int) -> int:
+    """Return how many float64 rows make a block that stays in cache, but is not thin against a K×K result."""
+    return max(16, BLOCK_BYTES // (8 * n_classes), n_classes // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayBlocks:
+    """An array (n, K) in memory or memory-mapped, of any float type and order; never copied as a whole."""
+
+    array: Matrix
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.array.shape[1])
+
+    def stored(self) -> Iterator[Matrix]:
+        """Yield blocks as float32 or float64."""
+        rows = block_rows(self.n_classes)
+        for start in range(0, len(self.array), rows):
+            yield as_stored(self.array[start : start + rows])
+
+    def __iter__(self) -> Iterator[Matrix]:
+        # float32 becomes float64 here, in cache, so that storage never limits the accuracy
+        return (np.asarray(block, dtype=np.float64) for block in self.stored())
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return add_up(map(fn, self.stored()))
+
+
+@dataclass(frozen=True, slots=True)
+class TopKBlocks:
+    """The k best classes of each row: `indices` (n, k), `values` (n, k), and the source `prior` (K,).
+
+    What a row leaves unlisted, 1 − Σ values, goes to its unlisted classes in proportion to the source prior: it says
+    "none of the listed" and nothing about which of the others. Rows become dense one block at a time.
+    """
+
+    indices: np.ndarray[Any, np.dtype[np.integer[Any]]]
+    values: Matrix
+    prior: Vector
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.prior)
+
+    def __iter__(self) -> Iterator[Matrix]:
+        rows = block_rows(self.n_classes)
+        for start in range(0, len(self.values), rows):
+            listed, p = self.indices[start : start + rows], np.asarray(self.values[start : start + rows], np.float64)
+            unlisted = 1.0 - p.sum(axis=1)
+            share = np.clip(unlisted, 0.0, None) / np.maximum(1.0 - self.prior[listed].sum(axis=1), 1e-300)
+            dense = share[:, None] * self.prior
+            np.put_along_axis(dense, listed.astype(np.intp), p, axis=1)
+            yield dense
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return add_up(map(fn, self))
+
+
+def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBlocks:
+    """Refuse top-k rows whose indices repeat or leave the range, or whose values are no sub-probabilities."""
+    index, p = as_array(indices, caller, "indices"), as_array(values, caller, "values")
+    if index.shape != p.shape or index.ndim != 2 or index.shape[0] == 0 or not 0 < index.shape[1] < len(prior):
+        shapes = f"{index.shape}, {p.shape}"
+        fail(caller, "indices, values", f"both have shape (n, k) with 0 < k < {len(prior)}", shapes)
+    if index.dtype.kind not in "iu":
+        fail(caller, "indices", "hold whole numbers", f"dtype {index.dtype}")
+    outside = ((index < 0) | (index >= len(prior))).any(axis=1)
+    refuse_where(outside, caller, "indices", f"lie between 0 and {len(prior) - 1}", index)
+    ordered = np.sort(index, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    refuse_where(twice, caller, "indices", "name each class once in a row", "a repeated class")
+    sums = p.sum(axis=1, dtype=np.float64)
+    bad = ~(np.isfinite(p).all(axis=1) & (p >= 0).all(axis=1) & (sums > 0) & (sums <= 1 + 1e-3))
+    refuse_where(bad, caller, "values", "be finite, not negative, with a row sum in (0, 1]", p)
+    return TopKBlocks(index, p, prior)
+
+
+def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
+    """Return checked `Blocks` of an (n, K) array, of top-k rows (indices, values), or of Blocks (checked by maker)."""
+    n_classes = len(source.prior)
+    if isinstance(target, ArrayBlocks):
+        target = target.array
+    if isinstance(target, TopKBlocks):
+        target = (target.indices, target.values)
+    if isinstance(target, Blocks):
+        if target.n_classes != n_classes:
+            fail(caller, "proba", f"have {n_classes} columns, one for each class of the source", target.n_classes)
+        return target
+    if isinstance(target, tuple) and len(target) == 2:
+        return check_top_k(*target, caller, source.prior)
+    return ArrayBlocks(check_proba(target, caller, "proba", n_classes))
+
+
+def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:
+    """Yield each block with the number of its first row."""
+    first = 0
+    for block in blocks:
+        yield first, block
+        first += len(block)

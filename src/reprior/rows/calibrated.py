@@ -1,0 +1,98 @@
+"""Calibrated rows: a fitted calibrator, and target rows as it sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from reprior._check import check_logits, check_proba, fail
+from reprior._types import Matrix, Vector
+from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
+from reprior.state import decode, encode
+
+S = TypeVar("S")
+TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrator:
+    """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
+
+    `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
+    were fitted, with mean log-likelihood `log_likelihood` if they had labels.
+    """
+
+    kind: str
+    scale: Vector
+    bias: Vector
+    floor: float
+    n: int
+    log_likelihood: float | None
+
+    def __call__(self, proba: Any = None, *, logits: Any = None) -> Matrix:
+        """Return calibrated probabilities (n, K), in the float type that came in."""
+        array = read(proba, logits, "Calibrator", len(self.scale))
+        if self.kind == "none" and logits is None:
+            return array
+        out = np.empty(array.shape, array.dtype)
+        for first, block in numbered(ArrayBlocks(array)):
+            rows = centred(block, None if logits is not None else self.floor)
+            rows *= self.scale
+            rows += self.bias
+            softmax(rows)
+            out[first : first + len(block)] = rows
+        return out
+
+    def to_bytes(self) -> bytes:
+        """Return the calibrator as a few bytes that later versions can still read."""
+        return encode("calibrator", {name: getattr(self, name) for name in self.__slots__})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Calibrator:
+        """Return the calibrator that `to_bytes` wrote."""
+        return cls(**decode(data, "calibrator", "Calibrator.from_bytes"))
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedBlocks:
+    """Rows as a calibrator sees them, block by block."""
+
+    raw: Blocks
+    calibrator: Callable[[Matrix], Matrix]
+
+    @property
+    def n_classes(self) -> int:
+        return self.raw.n_classes
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
+
+
+def read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> Matrix:
+    """Return the one of `proba` and `logits` that was given, checked."""
+    if (proba is None) == (logits is None):
+        given = "neither" if logits is None else "both"
+        fail(caller, "proba", "be given, or `logits` by name, and not both", given)
+    return check_logits(logits, caller, n_classes) if proba is None else check_proba(proba, caller, "proba", n_classes)
+
+
+def centred(block: Matrix, floor: float | None) -> Matrix:
+    """Return log-probabilities, or logits if there is no `floor`, less their row mean: float64, a new array."""
+    x = np.array(block, np.float64)
+    if floor is not None:  # one fitted to logits has none of its own
+        np.log(np.maximum(x, max(floor, TINY), out=x), out=x)
+    x -= x.mean(axis=1, keepdims=True)
+    return x
+
+
+def softmax(rows: Matrix) -> Vector:
+    """Turn logits (n, K) into their softmax, in place; return the logarithm of what their exponentials sum to (n,)."""
+    top = rows.max(axis=1)
+    rows -= top[:, None]
+    np.exp(rows, out=rows)
+    total = rows @ np.ones(rows.shape[1])
+    rows /= total[:, None]
+    return np.asarray(top + np.log(total))

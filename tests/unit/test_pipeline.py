@@ -1,0 +1,220 @@
+"""Pipelines: the defaults, the pooled prior, and selection by simulated shifts."""
+
+import numpy as np
+import pytest
+
+from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
+from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.select import select
+from reprior.pipelines.source import misfit_of, pooled_prior, tilt_of
+
+
+def softmax(z):
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def outputs(n, prior, *, sharpen=1.0, seed=0, carried=None):
+    """Rows from `prior` of a Gaussian classifier whose outputs carry the prior `carried`."""
+    rng = np.random.default_rng(seed)
+    k = len(prior)
+    centres = np.random.default_rng(7).normal(size=(k, 6))
+    y = rng.choice(k, n, p=prior)
+    x = 1.2 * centres[y] + rng.normal(size=(n, 6))
+    z = 1.2 * x @ centres.T - 0.72 * (centres**2).sum(axis=1) + np.log(prior if carried is None else carried)
+    return softmax(sharpen * z), y
+
+
+EPS = simulate.long_tail(8, 0.2)
+COUNTS = np.round(800 * EPS)
+
+
+def test_the_default_is_temperature_with_biases_pooled_prior_and_ebls_with_misfit():
+    held, y = outputs(300, EPS, sharpen=2.0)
+    pipe = pipeline(held, y, counts=COUNTS, method="ebls")
+    assert pipe.calibrator.kind == "bias-corrected"
+    assert pipe.source.made == "training counts and mean held-out output"
+    misfit = misfit_of(COUNTS, pipe.calibrator(held))
+    np.testing.assert_array_equal(pipe.options["misfit"], misfit)
+    target, y_new = outputs(2000, EPS[::-1], sharpen=2.0, seed=1, carried=EPS)
+    by_hand = ebls(pipe.source, pipe.calibrator(target), misfit=misfit)
+    np.testing.assert_array_equal(pipe.estimate(target).prior, by_hand.prior)
+    np.testing.assert_allclose(pipe.correct(target, by_hand.prior), by_hand.correct(pipe.calibrator(target)))
+    truth = np.bincount(y_new, minlength=8) / 2000
+    assert metrics.kl(truth, by_hand.prior) < 0.5 * metrics.kl(truth, ebls(EPS, target).prior)
+
+
+def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():
+    d = datasets.load("banking77")
+    k, trained = len(d.counts), d.counts / d.counts.sum()
+    half = np.random.default_rng(0).permutation(len(d.pool_y)) % 2 == 0
+    shifted = simulate.shuffled_long_tail(k, 0.02, rng=0)
+    target = simulate.resample(d.pool_proba[~half], d.pool_y[~half], shifted, n=2000, rng=2)
+    kl, source = {}, {}
+    for mix, prior in (("training", trained), ("flat", np.full(k, 1 / k))):
+        held = simulate.resample(d.pool_proba[half], d.pool_y[half], prior, n=1000, rng=1)
+        pipe = pipeline(held.proba, held.y, counts=d.counts)
+        kl[mix], source[mix] = metrics.kl(target.prior, pipe.estimate(target.proba).prior), pipe.source
+    unaware = pipeline(held.proba, held.y)
+    assert kl["flat"] < 1.25 * kl["training"]
+    assert kl["flat"] < 0.7 * metrics.kl(target.prior, unaware.estimate(target.proba).prior)
+    assert metrics.kl(trained, source["flat"].prior) < 0.01
+    np.testing.assert_allclose(source["flat"].confusion.sum(axis=0), trained, rtol=0.15)
+    shares = source["flat"].hard_confusion.sum(axis=0)
+    np.testing.assert_allclose(shares, source["flat"].confusion.sum(axis=0))
+
+
+def test_labels_that_scatter_by_chance_leave_the_mix_alone():
+    rng = np.random.default_rng(0)
+    for counts in (np.array([100.0, 900.0]), np.maximum(1.0, np.round(5000 * simulate.long_tail(200, 0.001)))):
+        prior = counts / counts.sum()
+        assert all(tilt_of(rng.choice(len(prior), 300, p=prior), counts) is None for _ in range(200))
+        assert tilt_of(rng.choice(len(prior), 300), counts) is not None
+
+
+def test_a_prior_can_stand_alone():
+    pipe = pipeline(prior=np.full(30, 1 / 30))
+    assert (pipe.method, pipe.options, pipe.calibrator) == ("ebls", {}, None)
+
+
+def test_without_counts_the_mean_output_is_the_prior():
+    held, y = outputs(300, EPS)
+    pipe = pipeline(held, y)
+    np.testing.assert_allclose(pipe.source.prior, pipe.calibrator(held).mean(axis=0))
+    assert "misfit" not in pipe.options
+
+
+def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone():
+    held, y = outputs(2000, EPS, carried=np.full(8, 1 / 8))  # a classifier trained with class weights
+    pipe = pipeline(held, y, counts=COUNTS)
+    np.testing.assert_allclose(pipe.source.prior, np.bincount(y) / 2000, atol=0.01)
+    right, y = outputs(2000, EPS)
+    assert np.ptp(pipeline(right, y, counts=COUNTS).calibrator.bias) < 0.5 * np.ptp(pipe.calibrator.bias)
+    few, y = outputs(120, EPS, seed=3)
+    assert np.ptp(pipeline(few, y, counts=COUNTS).calibrator.bias) < np.ptp(calibrate.bias_corrected(few, y).bias)
+
+
+def test_without_labels_the_training_counts_decide():
+    assert pipeline(counts=[100, 50, 20]).method == "fmapls"
+    assert pipeline(counts=[100] * 25).method == "ebls"
+    pipe = pipeline(counts=[1000, 50, 10])
+    assert (pipe.method, pipe.calibrator, pipe.source.made) == ("mapls", None, "training counts")
+    held, y = outputs(30, EPS)
+    few = pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01))
+    assert (few.method, few.calibrator.kind, few.source.made) == ("fmapls", "none", "training counts")
+    assert pipeline(held, y).calibrator.kind == "bias-corrected"
+    assert pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01), method="mlls").method == "mlls"
+
+
+@pytest.mark.parametrize(
+    ("prior", "made"),
+    [
+        ("mean", "mean held-out output"),
+        ("labels", "held-out label counts"),
+        ("training", "training counts"),
+        (COUNTS, "given by the user"),
+    ],
+)
+def test_the_source_says_how_its_prior_was_made(prior, made):
+    held, y = outputs(300, EPS)
+    assert pipeline(held, y, counts=COUNTS, prior=prior, calibration="none").source.made == made
+
+
+def test_the_pooled_prior_goes_from_training_counts_to_the_mean_output():
+    held, _ = outputs(20000, EPS)
+    flat = calibrate.Calibrator("temperature", np.full(8, 0.7), np.zeros(8), 1e-12, 1, None)(held)
+    np.testing.assert_allclose(pooled_prior(flat, COUNTS), flat.mean(axis=0), rtol=0.05)
+    np.testing.assert_allclose(pooled_prior(held[:2], 1e6 * EPS), EPS, rtol=0.1)
+    few = np.random.default_rng(0).permutation(20000)[:200]
+    truth = flat.mean(axis=0)
+    errors = [metrics.kl(truth, p) for p in (pooled_prior(flat[few], COUNTS), flat[few].mean(axis=0), EPS)]
+    assert errors[0] < min(errors[1:])
+
+
+def test_misfit_is_for_classes_learnt_from_few_rows_and_taken_for_others():
+    counts = np.array([10.0, 20.0, 20.0])
+    certain = np.eye(3)[[0, 1, 2] * 50]
+    np.testing.assert_allclose(misfit_of(counts, certain), 0.0)
+    torn = np.concatenate([certain[certain[:, 0] == 1], np.tile([0.0, 0.5, 0.5], (200, 1))])
+    found = misfit_of(counts, torn)
+    np.testing.assert_allclose(found[1:], 1 / 20, rtol=0.1)  # half of each row: even odds
+    assert found[0] < 0.1 / 10
+    assert misfit_of(None, torn) is None
+
+
+def test_select_finds_the_calibrator_that_the_outputs_need_and_shows_its_table():
+    held, y = outputs(2000, EPS, carried=np.full(8, 1 / 8), sharpen=2.0)
+    pipe = select(held, y, trials=4, methods=("mapls", "ebls"))
+    assert pipe.calibrator.kind == "bias-corrected"
+    assert [line.kl for line in pipe.table] == sorted(line.kl for line in pipe.table)
+    assert len(pipe.table) == 3 * 2 * 2
+    raw = min(line.kl for line in pipe.table if line.calibration == "none")
+    assert pipe.table[0].kl < 0.7 * raw
+    target, y_new = outputs(2000, EPS[::-1], carried=np.full(8, 1 / 8), sharpen=2.0, seed=5)
+    truth = np.bincount(y_new, minlength=8) / 2000
+    assert metrics.kl(truth, pipe.estimate(target).prior) < 0.02
+    again = select(held, y, trials=4, methods=("mapls", "ebls"))
+    assert again.table == pipe.table
+
+
+def test_select_leaves_the_default_for_what_is_clearly_better():
+    held, y = outputs(400, EPS, sharpen=1.5)
+    few = {"trials": 4, "calibrations": ("ts",), "methods": ("fmapls", "ebls"), "misfits": (0, 1)}
+    pipe = select(held, y, counts=COUNTS, **few)
+    kept = next(c for c in pipe.table if c[:4] == ("temperature", "pooled", "fmapls", 0.0))
+    picked = next(c for c in pipe.table if c.method == pipe.method and c.prior == "pooled")
+    assert picked.kl <= kept.kl
+    wrong = select(held, y, counts=np.roll(COUNTS, 4), **few)  # not what the classifier was trained on
+    assert wrong.source.made == "mean held-out output"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: pipeline(), "`counts` alone"),
+        (lambda: pipeline([[0.5, 0.5]]), "both be given"),
+        (lambda: pipeline([[0.5, 0.5]], [0], counts=[1, 2, 3]), "2 classes"),
+        (lambda: pipeline([[0.5, 0.5]], [0], prior="pooled"), "`counts` must be given"),
+        (lambda: pipeline([[0.5, 0.5]], [0], prior="guess"), "be one of"),
+        (lambda: pipeline(counts=[5, 0]), "positive"),
+        (lambda: pipeline(counts=[0.7, 0.3]), "at least 1"),
+        (lambda: pipeline(counts=[5, 2], method="best").estimate([[0.5, 0.5]]), "be one of"),
+        (lambda: select([[0.5, 0.5]], [0], trials=1), "`trials`"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(call, words):
+    with pytest.raises(InputError, match=words):
+        call()
+
+
+def test_summarize_of_calibrated_outputs_is_the_same_source():
+    held, y = outputs(300, EPS)
+    pipe = pipeline(held, y, prior="mean")
+    np.testing.assert_array_equal(pipe.source.prior, summarize(pipe.calibrator(held), y).prior)
+
+
+def test_hard_outputs_and_counts_of_another_mix_do_not_ruin_the_estimate():
+    rng = np.random.default_rng(0)
+    rows = np.eye(3)[rng.integers(0, 3, 300)]
+    found = pipeline(rows, rows.argmax(axis=1), counts=[9000, 900, 100]).estimate(rows).prior
+    np.testing.assert_allclose(found, rows.mean(axis=0), atol=0.05)
+
+
+def test_the_pooled_prior_lies_between_what_it_pools_however_far_apart():
+    for counts in ([900.0, 100.0], [9800.0, 200.0], [100000.0, 10.0]):
+        found = pooled_prior(np.tile([0.45, 0.55], (500, 1)), np.array(counts))
+        assert 0.44 < found[0] <= counts[0] / sum(counts)
+
+
+def test_names_of_methods_may_be_capital_and_stand_for_the_same():
+    held, y = outputs(300, EPS)
+    made = [pipeline(held, y, counts=COUNTS, method=name) for name in ("EBLS", "ebls")]
+    assert made[0].method == made[1].method
+    np.testing.assert_array_equal(made[0].options["misfit"], made[1].options["misfit"])
+    assert pipeline(held, y, method="AUTO").method == "fmapls"
+
+
+def test_label_counts_of_another_mix_are_put_back_to_training():
+    held, y = outputs(2000, np.full(8, 1 / 8), carried=EPS)
+    source = pipeline(held, y, counts=20 * COUNTS, prior="labels", calibration="none").source
+    np.testing.assert_allclose(source.prior, EPS, rtol=0.1)
