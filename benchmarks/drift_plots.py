@@ -20,7 +20,7 @@ from drift import Follower, kl_rows, population, problem, target, trajectory
 
 import reprior as rp
 from reprior import simulate
-from reprior.assess.convergence import next_prior
+from reprior.assess.bounds import next_prior
 from reprior.online.alarm import Alarm
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls

@@ -81,6 +81,7 @@ class PriorEstimate:
 
     `prior` (K,) and `weights` = prior / source prior (K,); `n` is the number of target rows, `log_likelihood` that
     of the rows under `prior`, relative to the source prior (0 = the source prior explains them equally well).
+    `alpha` (K,) are the Dirichlet parameters that a method ended with, if it has any.
     """
 
     prior: Vector
@@ -91,6 +92,7 @@ class PriorEstimate:
     log_likelihood: float
     source: Source = field(repr=False)
     target: Blocks | None = field(default=None, repr=False)
+    alpha: Vector | None = field(default=None, repr=False)
 
     def correct(self, proba: Any) -> Matrix:
         """Return `proba` (n, K) as the classifier would have put it under the estimated prior (eq. 8)."""

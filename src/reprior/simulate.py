@@ -14,30 +14,45 @@ from reprior._types import Labels, Matrix, Vector
 Rng = int | np.random.Generator | None
 
 
-def long_tail(n_classes: int, ratio: float) -> Vector:
-    """Return the long-tailed prior (K,) whose last class is `ratio` times as frequent as its first.
+EXPONENTS = ("k/(K-1)", "k/K")
+ROUNDINGS = ("largest-remainder", "floor")
 
+
+def long_tail(n_classes: int, ratio: float, *, exponent: str = "k/(K-1)") -> Vector:
+    """Return the long-tailed prior (K,) of eq. 2: class k = 0 … K−1 is ρ^`exponent` times as frequent as the first.
+
+    Parameters
+    ----------
+    n_classes : K
+    ratio : ρ, in (0, 1]
+    exponent : "k/(K-1)" (default) is what public code of these data sets uses: the last class has ρ times the rows of
+        the first. "k/K" is what [hu2025] prints: the last class has ρ^((K−1)/K) times as many.
+
+    Examples
+    --------
     >>> long_tail(3, 0.25).round(3)
     array([0.571, 0.286, 0.143])
+    >>> long_tail(3, 0.25, exponent="k/K").round(3)
+    array([0.493, 0.311, 0.196])
     """
     k = check_int(n_classes, "long_tail", "n_classes", low=2)
     rho = check_number(ratio, "long_tail", "ratio", low=0, high=1, open_low=True)
-    # eq. 2. Differs from hu2025: exponent k/(K−1), as in the code that defined these data sets, not the printed k/K.
-    sizes = rho ** (np.arange(k) / (k - 1))
+    check_choice(exponent, "long_tail", "exponent", EXPONENTS)
+    sizes = rho ** (np.arange(k) / (k - (exponent == "k/(K-1)")))  # eq. 2
     return np.asarray(sizes / sizes.sum())
 
 
-def long_tail_counts(n_classes: int, ratio: float, *, n_max: int) -> Labels:
-    """Return the long-tailed class sizes ⌊n_max·ρ^(k/(K−1))⌋ (K,) of eq. 2, at least one each."""
-    prior = long_tail(n_classes, ratio)
+def long_tail_counts(n_classes: int, ratio: float, *, n_max: int, exponent: str = "k/(K-1)") -> Labels:
+    """Return the long-tailed class sizes ⌊n_max·ρ^`exponent`⌋ (K,) of eq. 2, at least one each."""
+    prior = long_tail(n_classes, ratio, exponent=exponent)
     largest = check_int(n_max, "long_tail_counts", "n_max")
     sizes: Labels = np.maximum(1, np.floor(largest * prior / prior[0] + 1e-9)).astype(np.intp)
     return sizes
 
 
-def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None) -> Vector:
+def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None, exponent: str = "k/(K-1)") -> Vector:
     """Return a long-tailed prior (K,) in random class order (eq. 3, "shuffle")."""
-    return np.asarray(as_rng(rng).permutation(long_tail(n_classes, ratio)))
+    return np.asarray(as_rng(rng).permutation(long_tail(n_classes, ratio, exponent=exponent)))
 
 
 def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
@@ -93,20 +108,27 @@ class Sample(NamedTuple):
     reused: tuple[int, ...]
 
 
-def resample(proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True) -> Sample:
+def resample(
+    proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True, rounding: str = "largest-remainder"
+) -> Sample:
     """Draw `n` rows of a labelled pool so that their classes follow `prior` (K,), in random order.
 
-    Class sizes are n·prior, rounded to sum to n, and the sample's prior is what they are; with `exact=False` labels are
-    drawn independently and the sample's prior is `prior`, the population they come from. A class's rows are drawn
-    without replacement; where they do not last, all are taken as often as that goes, and `reused` lists the class.
+    Class sizes are n·prior, rounded, and the sample's prior is what they are: rows that rounding down loses go to the
+    classes with the largest remainders, so that n is n; `rounding="floor"` leaves them out, as eq. 3 prints. With
+    `exact=False` labels are drawn independently and the sample's prior is `prior`, the population they come from. A
+    class's rows are drawn without replacement; where they do not last, all are taken as often as that goes, and
+    `reused` lists the class.
     """
+    check_choice(rounding, "resample", "rounding", ROUNDINGS)
     pool, labels = check_labelled(proba, y, "resample")
     target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`")
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
     if exact:
         sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
-        # Differs from hu2025: the rows that ⌊·⌋ loses go to the classes with the largest remainders, so that n is n.
-        sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+        if rounding == "largest-remainder":
+            sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
+        elif not sizes.any():
+            fail("resample", "n", "leave at least one row after rounding down", total)
     else:
         sizes = rng.multinomial(total, target).astype(np.intp)
     chosen, reused = [], []

@@ -13,6 +13,7 @@ VARIANTS = {
     "bbse-clip": ("bbse", {"solver": "clip"}),
     "fmapls-paper": ("fmapls", {"variant": "paper", "c": 800.0}),
     "fmapls-ga": ("fmapls", {"update": "ga"}),
+    "fmapls-newton": ("fmapls", {"update": "newton"}),
     # few steps: left to run, the printed gradient ascent amplifies rounding errors
     "fmapls-paper-ga": ("fmapls", {"variant": "paper", "update": "ga", "n_iter": 10}),
     "mlls-em": ("mlls", {"n_iter": 50}),

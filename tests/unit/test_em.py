@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from conftest import Problem, make_problem
 from scipy.optimize import minimize
+from scipy.special import polygamma
 
 import reprior as rp
+from reprior import bounds
+from reprior.batch.fmapls import newton
 from reprior.batch.mapls import adaptive_lambda
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.passes import e_step
@@ -61,14 +64,6 @@ def test_adaptive_lambda_has_its_limit_at_a_uniform_source() -> None:
     assert adaptive_lambda(target, near, uniform) == pytest.approx(0.9, abs=1e-6)
 
 
-def log_posterior(proba: np.ndarray, source: np.ndarray, prior: np.ndarray, alpha: np.ndarray) -> float:
-    """Log-likelihood plus log Dir(π; α): what Section III says never falls."""
-    from scipy.special import gammaln
-
-    density = gammaln(alpha.sum()) - gammaln(alpha).sum() + ((alpha - 1) * np.log(prior)).sum()
-    return float(np.log((proba / source) @ prior).sum() + density)
-
-
 def printed_path(problem: Problem, c: float, n_iter: int) -> list[np.ndarray]:
     return [
         rp.fmapls(problem.source_prior, problem.proba, variant="paper", c=c, n_iter=t).prior
@@ -86,15 +81,48 @@ def test_the_printed_fixed_point_does_not_depend_on_c() -> None:
     np.testing.assert_allclose(prior * (n - 5), counts - 1, atol=1e-3)
 
 
-def test_the_printed_claim_of_monotone_likelihood_is_false_but_holds_for_dirichlet_zero() -> None:
-    problem = make_problem(k=10, n=400, seed=2)
-    path = printed_path(problem, c=100.0, n_iter=149)
-    assert min(p.min() for p in path) > 1e-9  # no floor has interfered
-    alphas = [100.0 * p / p.max() for p in path]
-    joint = [log_posterior(problem.proba, problem.source_prior, p, a) for p, a in zip(path, alphas, strict=True)]
-    assert (np.diff(joint) < -1e-9).sum() > 20
-    zero = [np.log((problem.proba / problem.source_prior) @ p).sum() - np.log(p).sum() for p in path]
-    assert (np.diff(zero) >= -1e-7).all()
+def falls(problem: Problem, c_of_n: float, n_iter: int = 100) -> tuple[int, int, int]:
+    """How often log-likelihood, log posterior under the α of the step, and log posterior under Dirichlet(0) fall."""
+    c = c_of_n * len(problem.proba)
+    values = []
+    for prior in printed_path(problem, c, n_iter):
+        likelihood = np.log((problem.proba / problem.source_prior) @ prior).sum()
+        alpha = bounds.surrogate(prior, c)
+        posterior = likelihood + bounds.alpha_objective(alpha, prior)
+        values.append((likelihood, posterior, likelihood - np.log(prior).sum()))
+    return tuple(int(x) for x in (np.diff(values, axis=0) < -1e-7).sum(axis=0))
+
+
+def test_the_printed_likelihood_is_monotone_over_100_steps_from_twice_n_on_and_not_below_n() -> None:
+    problem = make_problem(k=5, n=600, seed=2)
+    table = {c: falls(problem, c) for c in (0.125, 0.5, 1.0, 2.0, 8.0)}
+    assert table[0.125][0] > 50  # the likelihood falls once the path has passed its maximum …
+    assert table[0.125][1] > 50  # … and the posterior, whose α moves, soon after
+    assert table[1.0][0] > table[2.0][0] == 0
+    assert table[1.0][1] > table[2.0][1] == 0
+    assert table[8.0] == (0, 0, 0)
+    assert [row[2] for row in table.values()] == [0] * 5  # what the path does climb, whatever c: Dirichlet(0)
+    assert falls(problem, 4.0, 300)[0] > 0  # "from 2N on" is a matter of how long it runs
+
+
+def test_newtons_step_solves_the_full_hessian_and_needs_no_constant() -> None:
+    rng = np.random.default_rng(0)
+    alpha, prior = rng.gamma(5.0, size=7) + 1, rng.dirichlet(np.ones(7))
+    hessian = polygamma(1, alpha.sum()) - np.diag(polygamma(1, alpha))
+    whole = alpha - np.linalg.solve(hessian, bounds.alpha_gradient(alpha, prior))
+    np.testing.assert_allclose(newton(alpha, prior), np.maximum(whole, 0.1 * alpha), rtol=1e-9)
+    strength = [newton(c * prior, prior).sum() / c for c in (1e3, 1e6)]
+    np.testing.assert_allclose(strength, 2, atol=0.05)  # no maximum to find: Σα doubles, so the estimate comes to rest
+    problem = make_problem(k=40, n=1200, seed=3)
+    est = rp.fmapls(problem.source_prior, problem.proba, update="newton")
+    assert est.status is rp.Status.CONVERGED
+    assert est.n_iter < 30
+    further = rp.fmapls(problem.source_prior, problem.proba, update="newton", n_iter=400)
+    np.testing.assert_array_equal(further.prior, est.prior)
+    stable = rp.fmapls(problem.source_prior, problem.proba)
+    assert rp.metrics.kl(problem.target_prior, est.prior) < 1.2 * rp.metrics.kl(problem.target_prior, stable.prior)
+    short = rp.fmapls(problem.source_prior, problem.proba, update="newton", n_iter=3)
+    assert short.status is rp.Status.NOT_CONVERGED
 
 
 def test_no_class_goes_negative_where_the_printed_numerator_does() -> None:

@@ -1,7 +1,11 @@
-"""The Cramér–Rao bounds of hu2025, as printed.
+"""What hu2025 names, as printed: its objective and surrogate (eq. 7, 15–18), its Cramér–Rao bounds (eq. 11–14, 34–35),
+and how far one sample moves its online estimate (eq. 36–38), with what each of them leaves out.
 
-They use the information of *labelled* rows and so promise too much: a classifier's outputs say less than labels would.
-`assess.intervals` uses what the rows really said.
+The bounds use the information of *labelled* rows and so promise too much: a classifier's outputs say less than labels
+would. The paper gives no intervals; `assess.intervals` has ours, which use what the rows really said.
+The paper reads eq. 37 as a trade-off: a larger ĉ gives smaller, more accurate steps. That holds for the posterior mean
+(variant "stable"). The printed recursion also takes one count from every class at each sample, and that motion is away
+from uniform: the same small step then sets how fast it runs away, not how well it settles.
 """
 
 from __future__ import annotations
@@ -10,9 +14,98 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import digamma, gammaln
 
-from reprior._check import as_array, check_labels, check_number, check_prior, fail
+from reprior._check import as_array, check_choice, check_int, check_labels, check_number, check_prior, fail
 from reprior._types import Matrix, Vector
+
+# -- the objective, and the surrogate for its part in α ---------------------------------------------------------------
+
+
+def alpha_objective(alpha: Any, prior: Any) -> float:
+    """Return L_α = log Dir(π; α) of eq. 16: the part of the objective that α has a say in.
+
+    It has no maximum in α: along α = ĉπ it grows without end, about (K−1)/2 · log ĉ.
+
+    Parameters
+    ----------
+    alpha : Dirichlet parameters (K,), positive
+    prior : the estimate π (K,)
+
+    Examples
+    --------
+    >>> [round(alpha_objective([c * 0.7, c * 0.3], [0.7, 0.3]), 2) for c in (10, 1000, 100000)]
+    [0.98, 3.31, 5.62]
+    """
+    pi, a = _with_alpha(prior, alpha, "alpha_objective")
+    return float(gammaln(a.sum()) - gammaln(a).sum() + ((a - 1) * np.log(pi)).sum())
+
+
+def alpha_gradient(alpha: Any, prior: Any) -> Vector:
+    """Return ∂L_α/∂α (K,): the bracket of eq. 10, and eq. 17 at α = ĉπ."""
+    pi, a = _with_alpha(prior, alpha, "alpha_gradient")
+    return np.asarray(digamma(a.sum()) - digamma(a) + np.log(pi))
+
+
+def objective(prior: Any, alpha: Any, counts: Any) -> float:
+    """Return the expected log posterior of eq. 7 without its constant: L_α plus Σ n_j log π_j.
+
+    Parameters
+    ----------
+    prior : the estimate π (K,)
+    alpha : Dirichlet parameters (K,)
+    counts : sums of the posteriors (K,) over the rows at the *previous* estimate (eq. 8)
+
+    Examples
+    --------
+    >>> round(objective([0.5, 0.5], [1, 1], [6, 4]), 3)
+    -6.931
+    """
+    pi, _ = _with_alpha(prior, alpha, "objective")
+    seen = as_array(counts, "objective", "counts").astype(np.float64)
+    if seen.shape != pi.shape or not np.isfinite(seen).all() or (seen < 0).any():
+        fail("objective", "counts", f"be ({len(pi)},) finite numbers, none negative", f"shape {seen.shape}")
+    return alpha_objective(alpha, prior) + float((seen * np.log(pi)).sum())
+
+
+def surrogate(prior: Any, c: float) -> Vector:
+    """Return α = c·π / max π (K,): the linear surrogate of eq. 15 and 33. Its sum is ĉ = c / max π."""
+    pi = check_prior(prior, "surrogate", "prior", allow_zero=True)
+    return np.asarray(check_number(c, "surrogate", "c", low=0, open_low=True) * pi / pi.max())
+
+
+def surrogate_error(prior: Any, c_hat: float) -> Vector:
+    """Return ∂L_α/∂α (K,) at α = ĉπ (eq. 17): how far the surrogate is from a stationary point."""
+    pi = check_prior(prior, "surrogate_error", "prior")
+    return alpha_gradient(check_number(c_hat, "surrogate_error", "c_hat", low=0, open_low=True) * pi, pi)
+
+
+def surrogate_error_bounds(prior: Any, c_hat: float) -> tuple[Vector, Vector]:
+    """Return lower and upper bounds (K,), (K,) on `surrogate_error`: eq. 18 with its constants.
+
+    From 1/2x < log x − ψ(x) < 1/x. Both are O(1/ĉπ_j), as printed, so the rarest class sets the error.
+
+    Examples
+    --------
+    >>> low, high = surrogate_error_bounds([0.9, 0.1], 100.0)
+    >>> bool((low < surrogate_error([0.9, 0.1], 100.0)).all() and (surrogate_error([0.9, 0.1], 100.0) < high).all())
+    True
+    """
+    pi = check_prior(prior, "surrogate_error_bounds", "prior")
+    total = check_number(c_hat, "surrogate_error_bounds", "c_hat", low=0, open_low=True)
+    each = 1 / (total * pi)
+    return each / 2 - 1 / total, each - 1 / (2 * total)
+
+
+def _with_alpha(prior: Any, alpha: Any, caller: str) -> tuple[Vector, Vector]:
+    pi = check_prior(prior, caller, "prior")
+    a = as_array(alpha, caller, "alpha").astype(np.float64)
+    if a.shape != pi.shape or not np.isfinite(a).all() or (a <= 0).any():
+        fail(caller, "alpha", f"be ({len(pi)},) finite positive numbers", f"shape {a.shape}")
+    return pi, a
+
+
+# -- Cramér–Rao bounds ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +135,9 @@ class DiagonalMinusRankOne:
 def cramer_rao(prior: Any, counts: Any, *, alpha: Any = 1.0) -> DiagonalMinusRankOne:
     """Return the Cramér–Rao bound of hu2025 on the covariance of a batch estimate, as printed (eq. 11–14).
 
-    `prior` (K,) is the estimate, `counts` (K,) the sums of posteriors over the N rows, `alpha` the Dirichlet
-    parameters. The bound counts each row as if its label were known, so real errors are larger.
+    `prior` (K,) is the estimate, `counts` (K,) the sums over the N rows of the posterior f, which is read as the
+    corrected one (eq. 8), `alpha` the Dirichlet parameters. The bound counts each row as if its label were known, so
+    real errors are larger.
 
     >>> cramer_rao([0.5, 0.3, 0.2], [50, 30, 20]).diagonal().round(4)
     array([0.0025, 0.0021, 0.0016])
@@ -58,8 +152,8 @@ def cramer_rao_online(
 ) -> DiagonalMinusRankOne:
     """Return the Cramér–Rao bound of hu2025 on the covariance of its online estimate, as printed (eq. 34–35).
 
-    `mean_posterior` (K,) is the mean posterior of the rows so far, `label` the class y^τ; without one, its
-    expectation under `prior` (K,) stands in.
+    `mean_posterior` (K,) is the mean posterior of the rows so far: of τ + 1 rows in eq. 34, of τ in appendix D, which
+    leaves the last one out. `label` is the class y^τ; without one, its expectation under `prior` (K,) stands in.
     """
     shares = check_prior(prior, "cramer_rao_online", "prior")
     weight = check_number(gamma, "cramer_rao_online", "gamma", low=0, high=1)
@@ -85,3 +179,69 @@ def _bound(prior: Any, counts: Any, alpha: Any, caller: str, name: str) -> Diago
         fail(caller, name, "leave every class a positive α − 1 + count, or there is no bound", float(mass.min()),
              place=f"class {int(mass.argmin())}", count=int((mass <= 0).sum()))  # fmt: skip
     return DiagonalMinusRankOne(shares**2 / mass)  # eq. 14, 35
+
+
+# -- one sample's motion ----------------------------------------------------------------------------------------------
+
+
+def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
+    check_choice(variant, caller, "variant", ("paper", "stable"))
+    counts = check_number(c_hat, caller, "c_hat", low=0, open_low=True)
+    bottom = counts + 1 if variant == "stable" else counts - k + 1  # eq. 36, with Σ B π = 1
+    if bottom <= 0:
+        fail(caller, "c_hat", f"be above K − 1 = {k - 1} for the printed recursion to be defined", c_hat)
+    return bottom
+
+
+def _motion(
+    prior: Any, posterior: Any, c_hat: float, gamma: float, label: Any, variant: str, caller: str
+) -> tuple[Vector, Vector]:
+    """Return π (K,), and π′ − π (K,); the label's vector (K,) is taken to be the posterior where there is none."""
+    pi = check_prior(prior, caller, "prior", allow_zero=True)
+    weight = check_number(gamma, caller, "gamma", low=0, high=1)
+    r = check_prior(posterior, caller, "posterior", allow_zero=True)
+    d = r if label is None else check_prior(label, caller, "label", allow_zero=True)
+    if r.shape != pi.shape or d.shape != pi.shape:
+        fail(caller, "posterior, label", f"have {len(pi)} classes like `prior`", f"{len(r)}, {len(d)}")
+    bottom = _denominator(c_hat, len(pi), variant, caller)
+    s = (1 - weight) * d + weight * r  # eq. 24
+    # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1
+    return pi, (s - pi if variant == "stable" else s + (len(pi) - 1) * pi - 1) / bottom
+
+
+def next_prior(
+    prior: Any, posterior: Any, *, c_hat: float, gamma: float = 1.0, label: Any = None, variant: str = "paper"
+) -> Vector:
+    """Return the prior (K,) after one sample with this posterior (K,): eq. 36, or its mean form if "stable".
+
+    Nothing is cut off: as printed a share may become negative, which is what the streams guard against.
+    """
+    pi, moved = _motion(prior, posterior, c_hat, gamma, label, variant, "next_prior")
+    return pi + moved
+
+
+def increment(
+    prior: Any, posterior: Any, *, c_hat: float, gamma: float = 1.0, label: Any = None, variant: str = "paper"
+) -> Vector:
+    """Return |π′ − π| (K,) for one sample: eq. 37.
+
+    >>> increment([0.5, 0.5], [1.0, 0.0], c_hat=100.0, variant="stable").round(4)
+    array([0.005, 0.005])
+    """
+    return np.abs(_motion(prior, posterior, c_hat, gamma, label, variant, "increment")[1])
+
+
+def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
+    """Return the factor of O(1/ĉ) by which one sample's pull moves the prior: eq. 38."""
+    k = check_int(n_classes, "step_size", "n_classes", low=2)
+    return 1.0 / _denominator(c_hat, k, variant, "step_size")
+
+
+def runaway_rate(c: float, n_classes: int) -> float:
+    """Return by what fraction of itself a small deviation from uniform grows at each sample that says nothing.
+
+    Of the printed recursion, with ĉ = c / max π ≈ cK; about 1/c. The posterior mean has none: it stays where it is.
+    """
+    k = check_int(n_classes, "runaway_rate", "n_classes", low=2)
+    c_hat = check_number(c, "runaway_rate", "c", low=0, open_low=True) * k
+    return k / _denominator(c_hat, k, "paper", "runaway_rate")

@@ -1,11 +1,14 @@
-"""Section IV-C: the increment of one sample, the trade-off it implies, and the instability it does not mention."""
+"""What hu2025 names: its objective, its surrogate and that one's error, and how far one sample moves its estimate."""
 
 import numpy as np
 import pytest
+from conftest import make_problem
+from scipy.stats import dirichlet
 
-from reprior import InputError
+import reprior as rp
+from reprior import InputError, bounds
 from reprior._types import Source
-from reprior.assess.convergence import increment, next_prior, runaway_rate, step_size
+from reprior.assess.bounds import increment, next_prior, runaway_rate, step_size
 from reprior.assess.metrics import kl
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import init, step
@@ -108,3 +111,57 @@ def test_variants_are_those_of_the_streams():
             call([0.5, 0.5], [0.5, 0.5], c_hat=9.0, variant="Stable")
     with pytest.raises(InputError, match="step_size: `variant`"):
         step_size(9.0, 2, variant="mean")
+
+
+def test_the_part_in_alpha_is_the_log_density_of_scipy_and_its_gradient_that_of_differences():
+    rng = np.random.default_rng(3)
+    pi, alpha = rng.dirichlet(np.ones(6)), rng.gamma(3.0, size=6) + 0.1
+    assert bounds.alpha_objective(alpha, pi) == pytest.approx(dirichlet.logpdf(pi, alpha), rel=1e-12)
+    counts = rng.random(6) * 40
+    assert bounds.objective(pi, alpha, counts) == pytest.approx(dirichlet.logpdf(pi, alpha) + counts @ np.log(pi))
+    for j in range(6):
+        step = 1e-5 * np.eye(6)[j]
+        difference = (bounds.alpha_objective(alpha + step, pi) - bounds.alpha_objective(alpha - step, pi)) / 2e-5
+        assert bounds.alpha_gradient(alpha, pi)[j] == pytest.approx(difference, abs=1e-6)
+
+
+def test_an_m_step_maximises_the_printed_objective_in_the_prior():
+    rng = np.random.default_rng(4)
+    alpha, counts = rng.gamma(3.0, size=5) + 1, rng.random(5) * 40
+    best = alpha - 1 + counts  # eq. 9
+    best /= best.sum()
+    top = bounds.objective(best, alpha, counts)
+    for other in rng.dirichlet(200 * best, 50):
+        assert bounds.objective(other, alpha, counts) < top
+
+
+@pytest.mark.parametrize("c_hat", [3.0, 100.0, 1e6])
+def test_the_surrogates_error_lies_within_its_bounds(c_hat):
+    pi = rp.simulate.long_tail(30, 0.01)
+    low, high = bounds.surrogate_error_bounds(pi, c_hat)
+    error = bounds.surrogate_error(pi, c_hat)
+    assert (low < error).all()
+    assert (error < high).all()
+    np.testing.assert_allclose(error, bounds.alpha_gradient(bounds.surrogate(pi, c_hat * pi.max()), pi), atol=1e-12)
+    assert (high <= 1 / (c_hat * pi)).all()  # O(1/ĉπ), as printed
+
+
+def test_the_final_alpha_is_that_of_the_update():
+    problem = make_problem(k=6, n=500)
+    given = problem.source_prior, problem.proba
+    printed = rp.fmapls(*given, variant="paper", c=900.0)
+    np.testing.assert_allclose(printed.alpha, bounds.surrogate(printed.prior, 900.0))
+    assert rp.fmapls(*given, c=70.0).alpha.sum() == pytest.approx(70)
+    climbed = [rp.fmapls(*given, update="ga", mu=10.0, n_iter=t).alpha.sum() for t in (20, 40, 80)]
+    assert climbed[0] < climbed[1] < climbed[2]
+    assert rp.mlls(*given).alpha is None
+
+
+def test_bad_alpha_is_refused():
+    for alpha in ([1.0], [1.0, 0.0], [np.nan, 1.0]):
+        with pytest.raises(InputError, match="`alpha` must be"):
+            bounds.alpha_objective(alpha, [0.5, 0.5])
+    with pytest.raises(InputError, match="objective: `counts` must be"):
+        bounds.objective([0.5, 0.5], [1, 1], [3.0, -1.0])
+    with pytest.raises(InputError, match="surrogate: `c` must be"):
+        bounds.surrogate([0.5, 0.5], 0.0)
