@@ -19,6 +19,7 @@ from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
 from reprior.cli import COMMANDS
+from reprior.state import hidden
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 DOCUMENTED = re.findall(
@@ -356,7 +357,7 @@ def test_two_interruptions_leave_no_rows_of_zeros(call, tmp_path, monkeypatch):
 
     interrupted(3000)
     # the second is killed before it has saved: a short part file, and whatever note there is
-    partial = correct.hidden(tmp_path / "out.npy", "partial")
+    partial = hidden(tmp_path / "out.npy", "partial")
     interrupted(50)
     partial.write_bytes((tmp_path / "whole.npy").read_bytes()[:400])
     assert call(*out)[0] == 0

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Outputs that harm nothing: apart from all inputs, and one run at a time."""
 
 from __future__ import annotations
 
@@ -6,55 +6,54 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
-
-
-def hidden(path: Path, suffix: str) -> Path:
-    """Return the name of a helper file beside `path`."""
-    return path.with_name(f".{path.name}.{suffix}")
 
 
 def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
-    """Refuse an output that would overwrite an input, or lie inside an input folder."""
+    """Refuse an output that would overwrite an input, under whatever name, or lie inside an input folder."""
     from reprior._check import fail
 
     for path in inputs:
         if output is None or path is None or "-" in (str(output), str(path)):
             continue
-        if output.resolve() == path.resolve() or (path.is_dir() and path.resolve() in output.resolve().parents):
+        inside = path.is_dir() and path.resolve() in output.resolve().parents
+        if output.resolve() == path.resolve() or inside or same_file(output, path):
             fail(caller, "--output", f"be apart from the input {path}", output, remedy="Name another file or folder")
 
 
-@contextmanager
-def whole_file(path: Path, keep: int = 0) -> Iterator[IO[bytes]]:
-    """Yield a file that takes the place of `path` when the block ends well, and vanishes when it does not.
+def same_file(one: Path, other: Path) -> bool:
+    """Return whether two names lead to one regular file, as hard links do, or to one folder."""
+    try:
+        return (one.is_file() or one.is_dir()) and one.samefile(other)
+    except OSError:
+        return False
 
-    `keep` bytes that an earlier run left in it, when it was killed, stay, and writing goes on behind them.
-    Errors that say nothing of where they happened, as pyarrow's on a full disk, get the name of the file.
-    """
-    partial = hidden(path, "partial")
+
+@contextmanager
+def alone(caller: str, path: Path, option: str) -> Iterator[None]:
+    """Let one run at a time have `path`; the second is refused. A run that was killed holds nothing."""
+    from reprior._check import fail
+    from reprior.state import hidden, lock, naming
+
+    name = hidden(path, "lock")
+    made = [folder for folder in name.parents if not folder.exists()]
     with naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("r+b" if keep else "wb") as file:
-                file.truncate(keep)
-                file.seek(keep)
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink()
-            raise
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name `path` in system errors that name no file, or only the hidden one."""
+        name.parent.mkdir(parents=True, exist_ok=True)
+        handle = -1
+        while handle < 0:
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+            if not lock(handle):
+                os.close(handle)
+                fail(caller, option, "belong to one run at a time", f"{path}, which another run has",
+                     remedy="Wait for its end, or name another file")  # fmt: skip
+            if not os.fstat(handle).st_nlink:  # its holder has just ended and removed it: this lock is no one's
+                os.close(handle)
+                handle = -1
     try:
         yield
-    except OSError as error:
-        if error.errno and (error.filename is None or str(hidden(path, "partial")) == str(error.filename)):
-            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-        raise
+    finally:
+        with suppress(OSError):
+            name.unlink()
+        os.close(handle)
+        for folder in made:
+            with suppress(OSError):  # unless something was written there
+                folder.rmdir()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._atomic import hidden, keep_apart, naming, whole_file
+from reprior.cli._atomic import alone, keep_apart
 from reprior.cli._inputs import Inputs, inputs, method_options, parse_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
@@ -44,14 +45,28 @@ def command(
     Example:  reprior correct scores.parquet --source counts.json -o corrected.parquet
     """
     from reprior.cli._correction import correction
+    from reprior.state import is_special, whole_file
 
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     given, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
-    if str(output) == "-":
+    if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weights, ok = find_weights(given, prior, method, parse_options(options))
-        given.table.parts[0].rewrite(sys.stdout.buffer, correction(weights, given.calibrator))
+        with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
+            given.table.parts[0].rewrite(out, correction(weights, given.calibrator))
         return DONE if ok else NOT_CONVERGED
+    with alone("correct", output, "--output"):
+        return corrected(given, target, output, prior, method, options, as_json, files)
+
+
+def corrected(
+    given: Inputs, target: Path, output: Path, prior: Path | None, method: str, options: tuple[str, ...], as_json: bool,
+    files: dict[str, Any],
+) -> int:  # fmt: skip
+    """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
+    from reprior.cli._correction import correction
+    from reprior.state import hidden, whole_file
+
     settings = [method, *options, *(str(files[name]) for name in ("calibrate", "values", "label", "source_columns"))]
     mark = fingerprint(given, [files["source"], files["counts"], prior], settings)
     journal = read_journal(output, mark)
@@ -122,6 +137,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
     from concurrent.futures import ThreadPoolExecutor
 
     from reprior.io.files import npy_header
+    from reprior.state import hidden, whole_file
 
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
@@ -137,7 +153,8 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
         os.fsync(handle)
         write_journal(output, journal | {"rows": rows})
 
-    with whole_file(path, keep=len(header) + done * width if done else 0) as file, ThreadPoolExecutor(1) as pool:
+    keep = len(header) + done * width if done else 0
+    with whole_file(path, partial=partial, keep=keep) as file, ThreadPoolExecutor(1) as pool:
         saved = None
         if not done:
             file.write(header)
@@ -156,7 +173,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
 def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
     """Return how far an earlier run of this very job got, if there was one."""
     from reprior import InputError
-    from reprior.state import decode
+    from reprior.state import decode, hidden
 
     try:
         found = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
@@ -167,7 +184,7 @@ def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
 
 def write_journal(output: Path, journal: dict[str, Any]) -> None:
     """Note, whole or not at all, the weights in use and how far the job got."""
-    from reprior.state import encode, write_atomically
+    from reprior.state import encode, hidden, naming, write_atomically
 
     with naming(output):
         output.parent.mkdir(parents=True, exist_ok=True)

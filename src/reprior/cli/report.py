@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reprior.cli._atomic import keep_apart, whole_file
+from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import inputs, method_options, parse_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
@@ -33,6 +33,7 @@ def command(
     """
     from reprior.report.collect import collect
     from reprior.report.page import page
+    from reprior.state import whole_file
 
     if output is None and not as_json:
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from reprior.cli._atomic import keep_apart, whole_file
+from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import values_options
 from reprior.cli._shell import as_json, emit
 
@@ -42,6 +42,7 @@ def command(
     from reprior._check import fail
     from reprior.io.files import Choice, label_index, open_table
     from reprior.io.prepare import prepared
+    from reprior.state import whole_file
 
     if output.suffix not in (".npz", ".parquet"):
         fail("simulate", "--output", "end in .npz or .parquet", output)

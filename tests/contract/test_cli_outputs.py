@@ -1,0 +1,96 @@
+"""Where `-o` leads: pipes, terminals, links, names of inputs, and files that another run is writing."""
+
+import io
+import os
+import select
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from reprior.cli._atomic import alone
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs FIFOs and terminals")
+
+
+def read_all(path, found):
+    with open(path, "rb") as file:
+        found.append(file.read())
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "list", "csv", "ndjson"])
+def test_correct_writes_into_a_fifo(call, files, tmp_path, name):
+    os.mkfifo(tmp_path / "out")
+    found = []
+    reader = threading.Thread(target=read_all, args=(tmp_path / "out", found))
+    reader.start()
+    given = ["correct", files[name], "-s", files["counts"], "-o"]
+    assert call(*given, tmp_path / "out")[0] == 0
+    reader.join()
+    assert (tmp_path / "out").is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert call(*given, tmp_path / f"whole{files[name].suffix}")[0] == 0
+    whole = (tmp_path / f"whole{files[name].suffix}").read_bytes()
+    if name == "npz":  # sizes stand behind the data where one cannot go back
+        np.testing.assert_array_equal(np.load(io.BytesIO(found[0]))["proba"], np.load(io.BytesIO(whole))["proba"])
+    else:
+        assert found[0] == whole
+
+
+@pytest.mark.parametrize("command", ["correct", "report", "stream"])
+def test_a_terminal_stays_a_terminal(call, files, command):
+    main, terminal = os.openpty()
+    place, done, got = os.ttyname(terminal), threading.Event(), []
+    before = os.stat(place).st_ino
+
+    def drain():
+        while not done.is_set() or select.select([main], [], [], 0)[0]:
+            if select.select([main], [], [], 0.02)[0]:
+                got.append(os.read(main, 1 << 16))
+
+    reader = threading.Thread(target=drain)
+    reader.start()
+    code, _, err = call(command, files["ndjson"], "-s", files["counts"], "-o", place)
+    done.set()
+    reader.join()
+    assert (code, "Error" in err) == (0, False), err
+    assert len(b"".join(got)) > 1000
+    assert os.stat(place).st_ino == before
+    os.close(main)
+    os.close(terminal)
+
+
+def test_a_link_is_followed(call, files, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out.npy").symlink_to(tmp_path / "real" / "out.npy")
+    for _ in range(2):  # to a file that is not there yet, and to one that is
+        assert call("correct", files["npy"], "-s", files["counts"], "-o", tmp_path / "out.npy")[0] == 0
+        assert (tmp_path / "out.npy").is_symlink()
+        assert [p.name for p in (tmp_path / "real").iterdir()] == ["out.npy"]
+
+
+@pytest.mark.parametrize("command", ["correct", "stream"])
+def test_an_input_under_another_name_is_refused(refused, files, tmp_path, command):
+    shutil.copy(files["ndjson"], tmp_path / "in.ndjson")
+    os.link(tmp_path / "in.ndjson", tmp_path / "out.ndjson")
+    given = [command, tmp_path / "in.ndjson", "-s", files["counts"], "-o", tmp_path / "out.ndjson"]
+    assert "be apart from the input" in refused(*given)
+    assert (tmp_path / "in.ndjson").read_bytes() == files["ndjson"].read_bytes()
+
+
+def test_the_second_of_two_corrects_is_refused(call, refused, files, tmp_path):
+    given = ["correct", files["npy"], "-s", files["counts"], "-o"]
+    with alone("correct", tmp_path / "out.npy", "--output"):
+        said = "must belong to one run at a time; got"
+        assert said in refused(*given, tmp_path / "out.npy")
+        (tmp_path / "link").symlink_to(tmp_path / "out.npy")
+        assert said in refused(*given, tmp_path / "link")
+        assert call(*given, tmp_path / "other.npy")[0] == 0
+    assert call(*given, tmp_path / "out.npy")[0] == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "other.npy", "out.npy"]
+
+
+def test_a_refused_run_makes_no_folder(refused, files, tmp_path):
+    np.save(tmp_path / "bad.npy", np.full((9, 4), 0.3))
+    refused("correct", tmp_path / "bad.npy", "-s", files["counts"], "-o", tmp_path / "new" / "folder" / "out.npy")
