@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reprior.batch.mlls import mlls
     from reprior.batch.moments import bbse, rlls
     from reprior.batch.registry import ALIASES, METHODS, estimate
-    from reprior.online.alarm import Alarm
+    from reprior.online.alarm import Alarm, AlarmTable
     from reprior.online.stream import ONLINE, Stream
     from reprior.online.table import StreamTable
     from reprior.pipelines import calibrate
@@ -43,7 +43,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "batch.mlls": ("mlls",),
     "batch.moments": ("bbse", "rlls"),
     "batch.registry": ("ALIASES", "METHODS", "estimate"),
-    "online.alarm": ("Alarm",),
+    "online.alarm": ("Alarm", "AlarmTable"),
     "online.stream": ("ONLINE", "Stream"),
     "online.table": ("StreamTable",),
     "pipelines.pipeline": ("Pipeline", "pipeline"),
@@ -73,6 +73,7 @@ __all__ = [
     "METHODS",
     "ONLINE",
     "Alarm",
+    "AlarmTable",
     "ArrayBlocks",
     "Blocks",
     "Diagnosis",

@@ -54,7 +54,7 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
         fail(caller, name, "be a rectangular array of numbers", "ragged or mixed values")
     if array.dtype == object or array.dtype.kind not in "fiub":
         fail(caller, name, "be an array of numbers", f"dtype {array.dtype}")
-    return array
+    return array if array.flags.aligned else array.copy()  # as one at an odd offset in a packet is not
 
 
 def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -> Matrix:
@@ -224,10 +224,9 @@ def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labe
     return array.astype(np.intp, copy=False)
 
 
-def check_pair(p: Any, y: Any, caller: str, n_classes: int) -> tuple[Vector, int]:
-    """Return one sample's probabilities (K,) and its label."""
-    row = check_row(p, caller, "p", n_classes)
-    return row, int(check_labels([y], caller, "y", 1, n_classes)[0])
+def check_label(y: Any, caller: str, n_classes: int) -> int:
+    """Return one sample's label."""
+    return int(check_labels([y], caller, "y", 1, n_classes)[0])
 
 
 def check_number(
@@ -247,6 +246,14 @@ def check_number(
     if not inside or (whole and not number.is_integer()):
         fail(caller, name, rule, value)
     return number
+
+
+def check_level(level: Any, caller: str) -> float:
+    """Return the level of an interval, a number above 0 and below 1."""
+    bad = isinstance(level, bool) or not isinstance(level, (int, float, np.integer, np.floating))
+    if bad or not 0 < level < 1:
+        fail(caller, "level", "be a number above 0 and below 1", repr(level))
+    return float(level)
 
 
 def check_int(value: Any, caller: str, name: str, *, low: float = 1) -> int:

@@ -40,7 +40,8 @@ class Source:
 
     `prior` (K,) is the class prior that the classifier's outputs carry. `confusion` and `hard_confusion` (K, K)
     hold P(prediction = i, y = j) from the held-out rows, soft and by arg max; `counts` (K,) are the held-out
-    labels of each class, `heldout` the rows themselves (no copy), `made` says how `prior` was obtained.
+    labels of each class, `heldout` the rows themselves (no copy), `made` says how `prior` was obtained. `misled` (3, K)
+    is what intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
     """
 
     prior: Vector
@@ -50,6 +51,7 @@ class Source:
     hard_confusion: Matrix | None = None
     heldout: tuple[Matrix, Labels] | None = field(default=None, repr=False)
     made: str = "given by the user"
+    misled: Matrix | None = field(default=None, repr=False)
 
 
 class Interval(tuple[Vector, Vector]):

@@ -1,7 +1,10 @@
 """Values as bytes that say what they are: kind, protocol number, fields, arrays, checksum.
 
 Layout, little-endian: ``b"reprior\\0"``, protocol (u16), header length (u32), header (JSON), arrays one after the
-other, BLAKE2b-128 of all that. Readers of a later release keep reading every earlier protocol.
+other, BLAKE2b-128 of all that. Readers of a later release keep reading every earlier protocol. The checksum finds
+damage. It stops nobody who writes bytes on purpose, so nothing in them is believed: `decode` holds the header to
+plain numbers, text and lists and the arrays to the bytes that are there, and every reader checks what it takes. With
+a `key` the checksum is keyed BLAKE2b: then only who has the key can write bytes that are accepted.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
+from hmac import compare_digest
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -27,9 +31,21 @@ PROTOCOL = 1
 MAGIC = b"reprior\0"
 HEAD = struct.Struct("<8sHI")
 DIGEST = 16
+MOST_HEADER = 1 << 20  # bytes of a header that no array stands behind: keys and names come with a state each
+DTYPES = frozenset(np.dtype(kind).newbyteorder("<").str for kind in "bBhHiIlLqQefd?")
+SPOILT = "Read it again from where it was stored; it cannot be repaired"
+Key = bytes | None
 
 
-def encode(kind: str, fields: Mapping[str, Any]) -> bytes:
+def checksum(body: Any, key: Key) -> bytes:
+    """Return the checksum of `body`, keyed if there is a key of 1 to 64 bytes."""
+    if key is not None and not (isinstance(key, bytes) and 0 < len(key) <= 64):
+        got = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        fail("reprior", "key", "be 1 to 64 bytes, best 32 random ones", got)
+    return blake2b(body, digest_size=DIGEST, key=key or b"").digest()
+
+
+def encode(kind: str, fields: Mapping[str, Any], key: Key = None) -> bytes:
     """Return `fields` (JSON values and arrays) as bytes of the given kind.
 
     >>> decode(encode("note", {"n": 3, "x": np.ones(2)}), "note", "example")
@@ -44,33 +60,97 @@ def encode(kind: str, fields: Mapping[str, Any]) -> bytes:
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False, default=np.generic.item).encode()
     body = HEAD.pack(MAGIC, PROTOCOL, len(text)) + text + b"".join(x.tobytes() for x in arrays.values())
-    return body + blake2b(body, digest_size=DIGEST).digest()
+    return body + checksum(body, key)
 
 
-def decode(data: Any, kind: str, caller: str, *, name: str = "data") -> dict[str, Any]:
-    """Return the fields of bytes made by `encode` with the same kind; arrays are fresh and writable."""
+def unknown(constant: str) -> NoReturn:
+    """Refuse NaN and infinities, which JSON has not."""
+    raise ValueError(constant)
+
+
+def opened(data: Any, caller: str, name: str, key: Key) -> tuple[dict[str, Any], memoryview]:
+    """Return the header and the bytes of the arrays behind it, after all that can be checked without reading those."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         fail(caller, name, "be bytes", type(data).__name__)
-    raw = bytes(data)
-    remedy = "Read it again from where it was stored; it cannot be repaired"
-    if not raw.startswith(MAGIC):
-        fail(caller, name, "be bytes written by reprior", f"{len(raw)} bytes that start with {raw[:8]!r}")
+    raw = memoryview(data).cast("B") if memoryview(data).contiguous else memoryview(bytes(data))
+    if raw[: len(MAGIC)] != MAGIC:
+        fail(caller, name, "be bytes written by reprior", f"{len(raw)} bytes that start with {bytes(raw[:8])!r}")
     body, digest = raw[:-DIGEST], raw[-DIGEST:]
-    if len(body) < HEAD.size or blake2b(body, digest_size=DIGEST).digest() != digest:
-        fail(caller, name, "be whole and unchanged", "bytes whose checksum does not match", remedy=remedy)
+    if len(body) < HEAD.size or not compare_digest(checksum(body, key), bytes(digest)):
+        others = " under this key" if key is not None else ", or that were written with a key"
+        fail(caller, name, "be whole and unchanged", f"bytes whose checksum does not match{others}", remedy=SPOILT)
     _, protocol, length = HEAD.unpack_from(body)
     if protocol > PROTOCOL:
         fail(caller, name, f"have a protocol number of at most {PROTOCOL}", protocol,
              remedy="A newer release of reprior wrote it; upgrade to read it")  # fmt: skip
-    header = json.loads(body[HEAD.size : HEAD.size + length])
+    behind = len(body) - HEAD.size - length
+    if behind < 0 or length > MOST_HEADER + behind:
+        refuse(caller, name, f"a header of {length} bytes in {len(raw)}")
+    try:
+        header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=unknown)
+    except (ValueError, RecursionError):
+        refuse(caller, name, "a header that is no JSON")
+    shape = {"kind": str, "fields": dict, "arrays": list}
+    if not isinstance(header, dict) or any(not isinstance(header.get(part), kind) for part, kind in shape.items()):
+        refuse(caller, name, "a header without kind, fields and arrays")
+    return header, body[HEAD.size + length :]
+
+
+def refuse(caller: str, name: str, got: object) -> NoReturn:
+    """Refuse bytes whose checksum is right and whose content `encode` cannot have written."""
+    fail(caller, name, "hold what reprior writes", got, remedy=SPOILT)
+
+
+def kind_of(data: Any, caller: str = "load", *, name: str = "data", key: Key = None) -> str:
+    """Return the kind of value that bytes hold, as `encode` was told it."""
+    return str(opened(data, caller, name, key)[0]["kind"])
+
+
+def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = None) -> dict[str, Any]:
+    """Return the fields of bytes made by `encode` with the same kind; arrays are fresh and writable.
+
+    Nothing is allocated for an array before its type is known to be a number's and its bytes are known to be there.
+    """
+    header, behind = opened(data, caller, name, key)
     if header["kind"] != kind:
         fail(caller, name, f"hold a {kind!r}", f"a {header['kind']!r}")
-    fields, at = dict(header["fields"]), HEAD.size + length
-    for key, dtype, shape in header["arrays"]:
-        stored = np.frombuffer(body, dtype, math.prod(shape), at).reshape(shape)
-        fields[key] = stored.astype(stored.dtype.newbyteorder("="))
-        at += stored.nbytes
+    fields, at = dict(header["fields"]), 0
+    for entry in header["arrays"]:
+        if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str) and entry[0] not in fields):
+            refuse(caller, name, f"the array {str(entry)[:60]}")
+        field, dtype, shape = entry
+        whole = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
+        if not isinstance(dtype, str) or dtype not in DTYPES or not whole:
+            refuse(caller, name, f"an array of type {str(dtype)[:20]!r} and shape {str(shape)[:60]}")
+        count, size = math.prod(shape), np.dtype(dtype).itemsize
+        if count * size > len(behind) - at:
+            refuse(caller, name, f"an array of {count * size} bytes where {len(behind) - at} are left")
+        try:
+            stored = np.frombuffer(behind, dtype, count, at).reshape(shape)
+        except ValueError:  # sides too long for an array, though one of them is 0
+            refuse(caller, name, f"an array of shape {str(shape)[:60]}")
+        fields[field] = stored.astype(stored.dtype.newbyteorder("="))
+        at += count * size
+    if at != len(behind):
+        refuse(caller, name, f"{len(behind) - at} bytes that belong to nothing")
     return fields
+
+
+def take(fields: Mapping[str, Any], name: str, kinds: Any, caller: str, shape: tuple[int | None, ...] = ()) -> Any:
+    """Return a field of decoded bytes if it is of one of `kinds`; an array has this `shape` and finite numbers.
+
+    None in a shape stands for any length. A field that is missing counts as None.
+    """
+    value = fields.get(name)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and not issubclass(bool, kinds)):
+        refuse(caller, "data", f"{name!r} as {type(value).__name__}")
+    if isinstance(value, np.ndarray):
+        fits = value.ndim == len(shape) and all(m is None or m == n for m, n in zip(shape, value.shape, strict=True))
+        if not fits or not np.isfinite(value).all():
+            refuse(caller, "data", f"{name!r} of shape {value.shape}" + ", not all of it finite" * fits)
+    if isinstance(value, float) and not math.isfinite(value):
+        refuse(caller, "data", f"{name!r} = {value}")
+    return value
 
 
 def write_atomically(path: str | Path, data: bytes) -> None:

@@ -1,13 +1,16 @@
 """The alarm: silent while nothing moves, quick when something does, and honest about what it cannot see."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import reprior as rp
 from reprior import InputError
-from reprior.online.alarm import RENEW, Alarm, log_bets, mean_bounds
+from reprior.online.alarm import RENEW, Alarm, AlarmTable, log_bets, mean_bounds
 from reprior.online.ebls import OnlineEbls
 from reprior.online.stream import Stream
+from reprior.online.table import StreamTable
 
 K = 8
 PRIOR = np.array([0.35, 0.2, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])
@@ -198,3 +201,79 @@ def test_a_reference_of_one_class_alone_is_one(mode):
         assert np.isfinite(alarm.verdict.evidence)
         assert alarm.look(certain[:, ::-1], [0.5, 0.5])
         assert np.isfinite(alarm.verdict.evidence)
+
+
+@pytest.mark.parametrize("n", [200, 3000])
+def test_the_smallest_shift_is_where_the_delay_becomes_finite(n):
+    alarm = Alarm(source(np.random.default_rng(5), n))
+    mean = alarm.plan.mean
+
+    def delay(k, factor):
+        prior = mean * (1 - factor * mean[k]) / (1 - mean[k])
+        prior[k] = factor * mean[k]
+        return alarm.delay(prior)
+
+    fall, rise = alarm.smallest()
+    for k in range(K):
+        if fall[k] > 0:
+            assert delay(k, 0.98 * fall[k]) < np.inf
+        assert delay(k, min(1.02 * fall[k], 1.0)) == np.inf  # with 0: not even its absence is seen
+        if rise[k] < np.inf:
+            assert delay(k, 1.02 * rise[k]) < np.inf
+        assert delay(k, min(0.98 * rise[k], 0.999 / mean[k])) == np.inf
+    assert (fall > 0).any()
+    assert (rise < np.inf).any()
+
+
+def test_times_and_names_are_told_where_they_are_known():
+    rng = np.random.default_rng(1)
+    src = replace(source(rng, 3000), classes=tuple("abcdefgh"))
+    rows = np.concatenate([outputs(500, PRIOR, rng)[0], outputs(1000, np.roll(PRIOR, 3), rng)[0]])
+    times = 1.7e9 + np.cumsum(rng.random(len(rows)))
+    whole, pieces, silent = Alarm(src), Alarm(src), Alarm(src)
+    verdict = whole.watch(Stream("online-ebls", src), rows, times)
+    assert verdict.names == tuple("abcdefgh"[k] for k in verdict.classes)
+    assert verdict.names
+    assert verdict.since_time == times[verdict.since - 1]
+    assert verdict.raised_time == times[verdict.raised_at - 1]
+    stream = Stream("online-ebls", src)
+    for first in range(0, len(rows), 37):
+        pieces.watch(stream, rows[first : first + 37], times[first : first + 37])
+        pieces = Alarm.from_bytes(pieces.to_bytes())
+    assert replace(pieces.verdict, evidence=0.0) == replace(verdict, evidence=0.0)
+    said = silent.watch(Stream("online-ebls", src), rows)
+    assert (said.since, said.since_time, said.raised_time) == (verdict.since, None, None)
+    for bad, sentence in (
+        (times[:-1], r"have shape \(1500,\)"), (times[::-1], "not go back"), (times * np.nan, "be finite"),
+        (times.astype("datetime64[s]"), "be numbers.*Pass seconds"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=f"Alarm.watch: `times` must {sentence}"):
+            silent.watch(Stream("online-ebls", src), rows, bad)
+
+
+def test_each_key_has_its_own_alarm(tmp_path):
+    rng = np.random.default_rng(3)
+    src = source(rng, 3000)
+    rows = {"well": outputs(600, PRIOR, rng)[0], 7: outputs(600, HALVED, rng)[0]}
+    keys = ["well", 7] * 600
+    mixed = np.stack([rows["well"], rows[7]], axis=1).reshape(-1, K)
+    alarms, table = AlarmTable(src), StreamTable("online-ebls", src)
+    for first in range(0, 1200, 111):
+        found = alarms.watch(table, keys[first : first + 111], mixed[first : first + 111])
+        alarms.save(tmp_path / "alarms", b"key")
+        alarms = AlarmTable.load(tmp_path / "alarms", b"key")
+    for key, own in rows.items():
+        one, stream = Alarm(src), Stream("online-ebls", src)
+        for first in range(0, 600, 50):
+            one.watch(stream, own[first : first + 50])
+        assert alarms[key].raised_at == one.verdict.raised_at
+        assert alarms[key].evidence == pytest.approx(one.verdict.evidence, rel=1e-9)
+        np.testing.assert_array_equal(table[key].prior, stream.prior)
+    assert found[7]
+    assert not found["well"]
+    assert (len(alarms), "well" in alarms, set(alarms)) == (2, True, set(rows))
+    alarms.reset(7)
+    with pytest.raises(KeyError):
+        alarms[7]
+    with pytest.raises(InputError, match=r"AlarmTable.watch: `keys` must name the stream of each of 5 rows; got 4"):
+        alarms.watch(table, ["a"] * 4, mixed[:5])

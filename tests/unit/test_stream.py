@@ -8,6 +8,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets
+from reprior.batch.misfit import Fit, inflation, misfit
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import init, step
@@ -242,3 +243,32 @@ def test_whole_numbers_may_be_written_as_floats(problem) -> None:
     floats.learn_many(problem.proba[:9])
     whole.learn_many(problem.proba[:9])
     assert floats.to_bytes() == whole.to_bytes()
+
+
+def test_an_interval_does_not_narrow_on_its_way_through_bytes() -> None:
+    problem = make_problem(n=3000)
+    stream = rp.Stream("online-ebls", problem.source)
+    stream.learn_many(problem.proba)
+    back = rp.Stream.from_bytes(stream.to_bytes())
+    assert back.source.heldout is None
+    here, there, bare = (s.interval() for s in (stream, back, rp.Stream("online-ebls", problem.source.prior)))
+    np.testing.assert_array_equal(there, here)
+    assert there.note == here.note != bare.note
+    bare = rp.Stream("online-ebls", problem.source.prior)
+    bare.learn_many(problem.proba)
+    assert np.subtract(*bare.interval()).sum() > np.subtract(*here).sum()  # minus the widths: the misfit widens them
+
+
+def test_a_summary_of_held_out_rows_stands_in_for_them() -> None:
+    outputs = datasets.load("banking77")
+    source = rp.summarize(outputs.heldout_proba, outputs.heldout_y)
+    for seed in range(3):
+        prior = rp.simulate.dirichlet(77, 1.0, rng=seed)
+        sample = rp.simulate.resample(outputs.pool_proba, outputs.pool_y, prior, n=1000, rng=seed)
+        method = OnlineEbls(source)
+        state = init(method)
+        state = step(state, np.asarray(sample.proba, float))
+        mean, (variance, _) = state.prior, OnlineEbls(rp.Source(source.prior)).variance(state.values)
+        fit = Fit(mean, variance, np.zeros(77), np.ones(77))
+        exact, summed = misfit(fit, *source.heldout, source.prior), inflation(method.misled, mean, variance)
+        assert summed == pytest.approx(exact, rel=0.6)

@@ -96,9 +96,8 @@ def test_top_k_rows_late_labels_and_leaving() -> None:
     assert "a" in table
     assert table.pop("a").n == 4
     assert "a" not in table
-    assert table["a"].n == 0
-    np.testing.assert_array_equal(table.prior("a"), [1 / 3] * 3)
-    with pytest.raises(rp.InputError, match=r"be of OnlineFmapls.*another source"):
+    np.testing.assert_allclose(table.correct(["a"], ROWS[:1]), ROWS[:1])  # a new stream's prior
+    with pytest.raises(rp.InputError, match=r"be of OnlineFmapls.*another source or calibrator"):
         table["b"] = rp.Stream("online-fmapls", [1, 2, 1])
 
 
@@ -195,3 +194,51 @@ def test_a_copy_goes_its_own_way(again) -> None:
     twin = again(stream)
     twin.learn_many(ROWS)
     assert (stream.n, twin.n) == (1, 101)
+
+
+def test_a_key_without_a_stream_is_a_key_error() -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1])
+    for ask in (table.__getitem__, table.prior, table.interval, table.pop):
+        with pytest.raises(KeyError, match="nobody"):
+            ask("nobody")
+    assert "nobody" not in table
+    assert len(table) == 0
+
+
+def test_what_a_table_shows_of_a_stream_cannot_lose_what_is_learned() -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1])
+    table.learn(["a"], ROWS[:1])
+    shown = table["a"]
+    for learn in (shown.learn_one, shown.learn_many, shown.learn_calibrated, lambda p: shown.observe(p, 1)):
+        with pytest.raises(rp.InputError, match=r"^Stream.\w+: `stream` must be one that can learn.*`learn`"):
+            learn(ROWS[0])
+    np.testing.assert_array_equal(shown.prior, table.prior("a"))
+    for ends, same in zip(shown.interval(0.8), table.interval("a", 0.8), strict=True):
+        np.testing.assert_array_equal(ends, same)
+    taken = table.pop("a")
+    taken.learn_one(ROWS[1])
+    table["a"] = taken
+    assert table["a"].n == 2
+
+
+@pytest.mark.parametrize("method", ["online-fmapls", "online-ebls", "fth"])
+def test_top_k_rows_are_corrected_under_the_prior_of_their_key(method: str) -> None:
+    source = rp.summarize(ROWS, ROWS.argmax(axis=1))
+    table = rp.StreamTable(method, source)
+    table.learn(["a", "b"] * 50, ROWS)
+    index = np.argsort(-ROWS, axis=1)[:, :2]
+    value = np.take_along_axis(ROWS, index, axis=1)
+    keys = ["a", "new", "b"] * 10
+    found = table.correct(keys, (index[:30], value[:30]))
+    for row, key in enumerate(keys):
+        stream = table[key] if key in table else rp.Stream(method, source)
+        np.testing.assert_allclose(found[row], stream.correct_many((index[[row]], value[[row]]))[0], rtol=1e-12)
+
+
+def test_a_table_goes_to_a_file_and_back(tmp_path) -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1])
+    table.learn(["a", 7], ROWS[:2])
+    table.save(tmp_path / "table", key=b"secret")
+    assert rp.StreamTable.load(tmp_path / "table", b"secret").to_bytes() == table.to_bytes()
+    with pytest.raises(rp.InputError, match="written with a key"):
+        rp.StreamTable.load(tmp_path / "table")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_number, fail
+from reprior._check import check_level, fail
 from reprior._types import Interval, Labels, Matrix, PriorEstimate, Vector
 from reprior.batch.misfit import Fit, misfit
 from reprior.batch.solve import nonnegative_quadratic
@@ -30,7 +30,7 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     """
     from scipy.special import ndtri  # costs more to import than the whole of reprior
 
-    check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
+    level = check_level(level, "interval")
     source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reprior._types import Labels, Matrix, Vector
+from reprior._types import Labels, Matrix, Source, Vector
 from reprior.rows.blocks import ArrayBlocks
 
 FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
@@ -62,6 +62,47 @@ def misfit(
     expected = float(np.mean(unsaid[fit.shares > 1e-6]))
     blend = (observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN)
     return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
+
+
+MIXES = 3  # priors that held-out rows are reweighted to, beside the even one, to see how far EM is led astray
+
+
+def misled_of(source: Source) -> Matrix | None:
+    """Return what the held-out rows say of the classifier's error under any prior, as (3, K), or None without them.
+
+    For each class: the squared error of its share in units of the share's square, over an even and a few random
+    priors; how many times less an output says of it than a label; and its held-out rows. Once it is known the rows are
+    no longer needed for `inflation`, so it is what bytes carry.
+    """
+    if source.misled is not None or source.heldout is None:
+        return source.misled
+    proba, y = np.asarray(source.heldout[0], np.float64), source.heldout[1]
+    counts = np.bincount(y, minlength=len(source.prior))
+    mixes = np.random.default_rng(0).dirichlet(np.ones(len(counts)), MIXES)
+    sums = np.zeros((4, len(counts)))
+    for mix in (np.ones(len(counts)), *mixes):
+        wanted = np.where(counts > 0, mix, 0.0) / mix[counts > 0].sum()
+        corrected = proba * (wanted / source.prior)
+        corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        by_output = (wanted / np.maximum(counts, 1))[y] @ (corrected - wanted) ** 2
+        error = refit(proba, y, wanted, source.prior) - wanted
+        sums += error**2, wanted**2, wanted * (1 - wanted), by_output
+    astray = np.where(counts > 0, sums[0] / np.maximum(sums[1], 1e-300), 0.0)
+    return np.stack([astray, np.maximum(sums[2] / np.maximum(sums[3], 1e-12), 1.0), counts])
+
+
+def inflation(misled: Matrix, shares: Vector, variances: Vector) -> float:
+    """Return φ, as `misfit` does, of estimated shares (K,) with these variances, from what `misled_of` returned."""
+    astray, vague, counts = misled
+    wanted = np.where(counts > 0, shares, 0.0)
+    if wanted.sum() < 1e-6:
+        return 0.0
+    wanted = wanted / wanted.sum()
+    told, worth = wanted > 0, 1 / float((wanted**2 / np.maximum(counts, 1)).sum())
+    observed = (astray * wanted**2)[told] / np.maximum(variances[told], counts.sum() ** -2.0)
+    unsaid = shares * (1 - shares) * (vague - 1) / (worth * variances)
+    blend = (observed.sum() + FORESEEN * float(np.mean(unsaid[shares > 1e-6]))) / (len(observed) + FORESEEN)
+    return float(max(blend, observed.mean()))
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

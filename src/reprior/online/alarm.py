@@ -10,16 +10,28 @@ against all directions at once, up to √K standard errors; the latter need abou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from copy import copy
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, check_prior, check_proba, check_source, fail
+from reprior._check import (
+    as_array,
+    check_choice,
+    check_number,
+    check_prior,
+    check_proba,
+    check_source,
+    fail,
+    refuse_where,
+)
 from reprior._types import Labels, Matrix, Source, Vector
+from reprior.online.table import StreamTable, plain
 from reprior.rows.correction import correct
-from reprior.state import decode, encode
+from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
 FACTORS = np.array([0.5, 0.75, 1.5, 4.0])  # by which a bet on one class multiplies its share
@@ -28,12 +40,32 @@ MODES = ("monitor", "ever")
 
 
 class Learner(Protocol):
-    """What an alarm needs of a stream: its prior before some rows, and that it learns them."""
+    """What an alarm needs of a stream: its prior before some rows, those rows as it sees them, and to learn them."""
 
     @property
     def prior(self) -> Vector: ...
 
-    def learn_many(self, proba: Any) -> Any: ...
+    def calibrated(self, proba: Any) -> Matrix: ...
+
+    def learn_calibrated(self, rows: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """One stream of a table, as a `Learner`."""
+
+    table: StreamTable
+    key: Hashable
+
+    @property
+    def prior(self) -> Vector:
+        return self.table.prior(self.key) if self.key in self.table else self.table.method.prior(self.table._fresh)
+
+    def calibrated(self, proba: Any) -> Matrix:
+        return self.table.calibrated(proba)
+
+    def learn_calibrated(self, rows: Any) -> None:
+        self.table.learn_calibrated([self.key] * len(rows), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +74,8 @@ class Verdict:
 
     `evidence` is the logarithm of the stake now; the alarm is raised at `threshold`. `raised_at` is the sample at which
     that first happened, `since` the sample from which on the evidence had gathered, and `classes` those whose own bets
-    had gained most by then.
+    had gained most by then, `names` what they are called if the source has names. `raised_time` and `since_time` are
+    the times of those two samples, where times were given.
     """
 
     n: int
@@ -51,6 +84,9 @@ class Verdict:
     raised_at: int | None = None
     since: int | None = None
     classes: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    raised_time: float | None = None
+    since_time: float | None = None
 
     def __bool__(self) -> bool:
         return self.raised_at is not None
@@ -75,11 +111,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, and after how many samples."""
+    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, after how many samples that was, and
+    the time of the sample that came next (NaN if it was not told)."""
 
     gain: Vector
     lowest: Vector
     lowest_at: Labels
+    lowest_time: Vector
     verdict: Verdict
 
 
@@ -142,7 +180,7 @@ def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
 def start(plan: Plan) -> Purse:
     """Return the stakes before the first sample."""
     none = np.zeros(len(plan.log_share))
-    return Purse(none, none, none.astype(np.intp), Verdict(0, 0.0, plan.log_threshold))
+    return Purse(none, none, none.astype(np.intp), none + math.nan, Verdict(0, 0.0, plan.log_threshold))
 
 
 def log_bets(plan: Plan, rows: Matrix, prior: Vector) -> Matrix:
@@ -154,17 +192,19 @@ def log_bets(plan: Plan, rows: Matrix, prior: Vector) -> Matrix:
     return np.asarray(np.log(np.concatenate([np.maximum(believed, 1e-300), single.reshape(len(rows), -1)], axis=1)))
 
 
-def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector) -> Purse:
-    """Return the stakes after `rows` (n, K), all of them bet on with the `prior` (K,) of before."""
+def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector, times: Vector) -> Purse:
+    """Return the stakes after `rows` (n, K) of `times` (n,), all of them bet on with the `prior` (K,) of before."""
     gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
     before = np.concatenate([purse.gain[None], gain[:-1]])
     lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
     n, fell = purse.verdict.n, before <= lowest
 
-    def lowest_at(rows: int) -> Labels:
-        """Return after how many samples each bet was lowest, the latest of equal ones, as seen after so many rows."""
-        last = fell[:rows][::-1].argmax(axis=0)
-        return np.where(fell[:rows].any(axis=0), n + rows - 1 - last, purse.lowest_at)
+    def lowest_at(rows: int) -> tuple[Labels, Vector]:
+        """Return after how many samples each bet was lowest, the latest of equal ones, as seen after so many rows, and
+        the time of the sample that came next."""
+        last = rows - 1 - fell[:rows][::-1].argmax(axis=0)
+        here = fell[:rows].any(axis=0)
+        return np.where(here, n + last, purse.lowest_at), np.where(here, times[last], purse.lowest_time)
 
     stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
     top = stakes.max(axis=1)
@@ -173,12 +213,71 @@ def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector) -> Purse:
     raised = evidence >= plan.log_threshold
     if raised.any() and not verdict:
         at = int(np.argmax(raised))
-        since = int(lowest_at(at + 1)[stakes[at].argmax()])
+        since, since_time = (float(x[stakes[at].argmax()]) for x in lowest_at(at + 1))
         by_class = stakes[at, len(BOLDNESS) :].reshape(plan.slope.shape).max(axis=0)
         order = np.argsort(-by_class, kind="stable")[:3]
         gained = tuple(int(k) for k in order if by_class[k] > by_class[order[0]] - 3)
-        verdict = replace(verdict, raised_at=n + at + 1, since=since + 1, classes=gained)
-    return Purse(gain[-1], lowest[-1], lowest_at(len(rows)), verdict)
+        then = [None if math.isnan(time) else float(time) for time in (times[at], since_time)]
+        verdict = replace(verdict, raised_at=n + at + 1, since=int(since) + 1, classes=gained,
+                          raised_time=then[0], since_time=then[1])  # fmt: skip
+    return Purse(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict)
+
+
+def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
+    """Return for each class (K,) whether a bet on a stream's prior gains once that class has shifted by σ (K,)."""
+    odds = np.sqrt(sigma**2 * (plan.spread / plan.mean**2 - 2 * plan.spread / plan.mean + plan.spread.sum()))
+    growth = np.zeros((len(BOLDNESS), len(sigma)))
+    for (block,) in in_blocks(plan, rows):
+        moved = sigma * (block / plan.mean - block.sum(axis=1)[:, None])
+        for i, bold in enumerate(BOLDNESS):
+            won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * odds))
+            growth[i] += ((block.sum(axis=1)[:, None] + moved) * won).sum(axis=0)
+    return (growth > 0).any(axis=0)
+
+
+def check_times(times: Any, n: int, caller: str) -> Vector:
+    """Return the time of each of n rows (n,), NaN where none were given; they are finite and never go back."""
+    if times is None:
+        return np.full(n, math.nan)
+    if getattr(times, "dtype", None) is not None and times.dtype.kind == "M":
+        fail(caller, "times", "be numbers", f"dtype {times.dtype}",
+             remedy="Pass seconds: `times.astype('datetime64[us]').astype(float) / 1e6`")  # fmt: skip
+    array = as_array(times, caller, "times").astype(np.float64)
+    if array.shape != (n,):
+        fail(caller, "times", f"have shape ({n},), one time a row", f"shape {array.shape}")
+    refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
+    refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "not go back", array)
+    return array
+
+
+def seen_to_fields(purse: Purse, believed: Vector | None) -> dict[str, Any]:
+    """Return what bytes must say of what an alarm has seen."""
+    parts = asdict(purse)
+    return {"verdict": parts.pop("verdict"), "believed": believed, **{f"purse_{name}": x for name, x in parts.items()}}
+
+
+def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[Purse, Vector | None]:
+    """Return what `seen_to_fields` described, once it is known to be such."""
+    bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
+    gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
+    lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
+    time = stored.get("purse_lowest_time", np.full(bets, math.nan))
+    told = take(stored, "verdict", dict, caller)
+    names = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
+             "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
+    said = {name: take(told, name, kinds, caller) for name, kinds in names.items()}
+    n, raised, since, classes = said["n"], said["raised_at"], said["since"], said["classes"]
+    ordered = n >= 0 and (raised is None) == (since is None) == (not classes)
+    ordered &= raised is None or since is None or 1 <= since <= raised <= n
+    counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and (lowest <= 0).all()
+    timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
+    if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
+        refuse(caller, "data", "a verdict that no alarm gives")
+    believed = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
+    if believed is not None:
+        check_prior(believed, caller, "believed", allow_zero=True)
+    verdict = Verdict(**{**said, "classes": tuple(classes), "threshold": plan.log_threshold})
+    return Purse(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), believed
 
 
 class Alarm:
@@ -230,63 +329,101 @@ class Alarm:
     @property
     def verdict(self) -> Verdict:
         """What the samples seen so far say."""
-        return self.purse.verdict
+        verdict, names = self.purse.verdict, self.source.classes
+        return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
 
     def reset(self) -> None:
         """Start anew, as after an alarm that was dealt with."""
         self.purse, self._believed = start(self.plan), None
 
-    def look(self, proba: Any, prior: Any) -> Verdict:
-        """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict."""
+    def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
+        """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict.
+
+        The rows are as the source's are: if those were calibrated, calibrate these before.
+        """
         k = len(self.plan.mean)
         rows = check_proba(proba, "Alarm.look", "proba", k)
-        self._bet(rows, check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k))
+        believed = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k)
+        self._bet(rows, believed, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
-    def watch(self, stream: Learner, proba: Any) -> Verdict:
+    def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
         """Bet on rows (n, K) with the stream's prior and let it learn them, a few at a time; return the verdict.
 
-        Bets are renewed at every 16th sample, wherever the calls begin and end.
+        Rows are what the stream takes: raw outputs, if it has a calibrator. Bets are renewed at every 16th sample,
+        wherever the calls begin and end. `times` (n,) are numbers, such as seconds, that never go back.
         """
         k, first = len(self.plan.mean), 0
-        rows = check_proba(proba, "Alarm.watch", "proba", k)
         check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
+        rows = check_proba(proba, "Alarm.watch", "proba", k)
+        when = check_times(times, len(rows), "Alarm.watch")
+        rows = stream.calibrated(rows)
         while first < len(rows):
-            block = rows[first : first + RENEW - self.verdict.n % RENEW]
-            if self.verdict.n % RENEW == 0 or self._believed is None:
+            block = slice(first, first + RENEW - self.purse.verdict.n % RENEW)
+            if self.purse.verdict.n % RENEW == 0 or self._believed is None:
                 self._believed = stream.prior
-            self._bet(block, self._believed)
-            stream.learn_many(block)
-            first += len(block)
+            self._bet(rows[block], self._believed, when[block])
+            stream.learn_calibrated(rows[block])
+            first = block.stop
         return self.verdict
 
-    def _bet(self, rows: Matrix, prior: Vector) -> None:
-        for (block,) in in_blocks(self.plan, rows):
-            block = block if self._weights is None else correct(block, self._weights)
-            self.purse = look(self.plan, self.purse, np.asarray(block, np.float64), prior)
+    def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
+        for block, when in in_blocks(self.plan, rows, times):
+            seen = block if self._weights is None else correct(block, self._weights)
+            self.purse = look(self.plan, self.purse, np.asarray(seen, np.float64), prior, when)
 
-    def to_bytes(self) -> bytes:
+    def _fixed(self) -> dict[str, Any]:
+        """Return what bytes must say of the alarm beside what it has seen."""
+        classes = None if self.source.classes is None else list(self.source.classes)
+        about = {"weights": self._weights, "prior": self.source.prior, "classes": classes}
+        return about | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
+
+    def to_bytes(self, key: Key = None) -> bytes:
         """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
-        plan, purse = asdict(self.plan), asdict(self.purse)
-        verdict = purse.pop("verdict")
-        kept = {"weights": self._weights, "believed": self._believed, "prior": self.source.prior}
-        parts = {f"plan_{name}": x for name, x in plan.items()} | {f"purse_{name}": x for name, x in purse.items()}
-        return encode("alarm", {"verdict": verdict, **parts, **kept})
+        return encode("alarm", {**self._fixed(), **seen_to_fields(self.purse, self._believed)}, key)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Alarm:
-        """Return the alarm that `to_bytes` wrote; it goes on where that one was."""
-        stored = decode(data, "alarm", "Alarm.from_bytes")
-        alarm = cls.__new__(cls)
-        alarm.source, alarm.rows = Source(stored["prior"], made="read from bytes"), None
-        alarm._weights, alarm._believed = stored["weights"], stored["believed"]
-        plan, purse = (
-            {name.removeprefix(kind): x for name, x in stored.items() if name.startswith(kind)}
-            for kind in ("plan_", "purse_")
-        )
-        verdict = Verdict(**{**stored["verdict"], "classes": tuple(stored["verdict"]["classes"])})
-        alarm.plan, alarm.purse = Plan(**plan), Purse(**purse, verdict=verdict)
+    def from_bytes(cls, data: Any, key: Key = None) -> Alarm:
+        """Return the alarm that `to_bytes` wrote; it goes on where that one was. What is no alarm is refused."""
+        stored = decode(data, "alarm", "Alarm.from_bytes", key=key)
+        alarm = cls._from_fields(stored, "Alarm.from_bytes")
+        alarm.purse, alarm._believed = seen_from_fields(stored, alarm.plan, "Alarm.from_bytes")
         return alarm
+
+    @classmethod
+    def _from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
+        """Return the alarm that `_fixed` described, with nothing seen yet."""
+        nothing, alarm = type(None), cls.__new__(cls)
+        prior = check_prior(take(stored, "prior", np.ndarray, caller, (None,)), caller, "prior")
+        k, factors, bets = len(prior), len(FACTORS), len(BOLDNESS) + len(FACTORS) * len(prior)
+        shapes = {"mean": (k,), "spread": (k,), "slope": (factors, k), "price": (factors, k), "log_share": (bets,)}
+        arrays = {name: take(stored, f"plan_{name}", np.ndarray, caller, shape) for name, shape in shapes.items()}
+        arrays = {name: x.astype(np.float64) for name, x in arrays.items()}
+        threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
+        alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
+        classes = take(stored, "classes", (list, nothing), caller)
+        named = classes is None or (len(classes) == k and all(isinstance(name, str) for name in classes))
+        inside = ((plan.mean > 0) & (plan.mean < 1)).all() and (plan.spread >= 0).all() and (plan.price > 0).all()
+        with np.errstate(over="ignore"):
+            fair = (np.minimum(1 - plan.slope, 1 + plan.slope * (1 / plan.mean - 1)) > 0).all()
+            fair &= abs(np.exp(plan.log_share).sum() - 1) < 0.01
+        if not (named and inside and fair and 0 < threshold < 1e3):
+            refuse(caller, "data", "numbers that no alarm has")
+        alarm.source = Source(prior, classes=classes and tuple(classes), made="read from bytes")
+        alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)
+        alarm._weights = take(stored, "weights", (np.ndarray, nothing), caller, (k,))
+        if alarm._weights is not None:
+            check_prior(alarm._weights, caller, "weights")
+        return alarm
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the alarm to a file so that a crash at any moment leaves the old or the new one, whole."""
+        write_atomically(path, self.to_bytes(key))
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Alarm:
+        """Return the alarm that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes(), key)
 
     def delay(self, prior: Any) -> float:
         """Return about how many samples a lasting shift to `prior` (K,) takes to be found; infinite: it is not seen.
@@ -305,21 +442,133 @@ class Alarm:
         return float(needed.min(initial=math.inf))
 
     def smallest(self) -> tuple[Vector, Vector]:
-        """Return the factors (K,), (K,) by which a class's share must fall, or rise, for its own bet to see it at all.
+        """Return the factors (K,), (K,) by which a class's share must fall, or rise, for `delay` to be finite.
 
-        0 and infinity where nothing would be seen: not even its absence, or any growth.
+        The other classes keep their proportions. 0 and infinity where nothing would be seen: not even the absence of
+        the class, or any growth.
         """
-        plan = self.plan
-        spread = np.maximum(self._reference("Alarm.smallest").var(axis=0) / plan.mean**2, 1e-300)
-        # a bet of size s on a shift of size d grows by about s·d·variance − (price − 1) − s²·variance/2
-        size = np.abs(plan.slope)
-        moved = ((plan.price - 1) / (size * spread) + size / 2) * (1 - plan.mean) / plan.mean
-        fall = 1 - np.where(plan.slope < 0, moved, np.inf).min(axis=0)
-        rise = 1 + np.where(plan.slope > 0, moved, np.inf).min(axis=0)
-        return np.maximum(fall, 0.0), np.where(rise * plan.mean < 1, rise, np.inf)
+        plan, rows = self.plan, self._reference("Alarm.smallest")
+        k, bold = len(plan.mean), len(BOLDNESS)
+        # Under a shift of class k by σ, from a share m to m + σ(1−m), a row with outputs p has the weight 1 + σ·x_k,
+        # x_k = p_k/m_k − 1. So a bet on a class, which stays the same, gains G₀ + σ·G_k: solve for σ.
+        flat, tilted = np.zeros(len(plan.log_share) - bold), np.zeros((len(plan.log_share) - bold, k))
+        for (block,) in in_blocks(plan, rows):
+            gains, excess = log_bets(plan, block, plan.mean)[:, bold:], block / plan.mean - block.sum(axis=1)[:, None]
+            flat, tilted = flat + block.sum(axis=1) @ gains, tilted + gains.T @ excess
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.maximum(-flat[:, None], 0.0) / tilted
+        ends = -plan.mean / (1 - plan.mean), np.ones(k)  # σ where the class is absent, and where it is alone
+        found = []
+        for end, sign in zip(ends, (-1.0, 1.0), strict=True):
+            fixed = np.where(sign * tilted > 0, np.abs(needed), math.inf).min(axis=0)
+            # the bets on the stream's prior follow the shift; what they gain has no such form, and grows with σ
+            low, high = np.zeros(k), np.abs(end)
+            for _ in range(16):
+                middle = (low + high) / 2
+                sees = followers_gain(plan, rows, sign * middle)
+                low, high = np.where(sees, low, middle), np.where(sees, middle, high)
+            sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
+            found.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))
+        return np.where(np.isinf(found[0]), 0.0, np.maximum(found[0], 0.0)), found[1]
 
     def _reference(self, caller: str) -> Matrix:
         if self.rows is None:
             fail(caller, "alarm", "have reference rows, on which this is worked out", "none",
                  remedy="Make it without `exact=True`, from a source that has held-out rows")  # fmt: skip
         return self.rows
+
+
+class AlarmTable:
+    """An `Alarm` for each key of a `StreamTable`, all against the same reference; options are those of `Alarm`.
+
+    `alpha` and `run_length` hold for each key by itself: among G keys that are well, some one is raised falsely G times
+    as often. `alarms[key]` is the verdict of a key; a key that was never watched is a KeyError.
+
+    >>> from reprior.online.table import StreamTable
+    >>> table, alarms = StreamTable("online-ebls", [1, 1]), AlarmTable([1, 1], exact=True)
+    >>> verdicts = alarms.watch(table, ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)
+    >>> bool(verdicts["a"]), bool(verdicts["b"])
+    (True, False)
+    """
+
+    def __init__(self, source: Any, **options: Any) -> None:
+        self.model = Alarm(source, **options)
+        self._seen: dict[Hashable, tuple[Purse, Vector | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return plain(key) in self._seen
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(tuple(self._seen))
+
+    def __getitem__(self, key: Hashable) -> Verdict:
+        self._seen[plain(key)]  # or a KeyError
+        return self._of(key).verdict
+
+    def _of(self, key: Hashable) -> Alarm:
+        alarm = copy(self.model)
+        alarm.purse, alarm._believed = self._seen.get(plain(key), (start(alarm.plan), None))
+        return alarm
+
+    def reset(self, key: Hashable) -> None:
+        """Start anew for a key, as after an alarm that was dealt with."""
+        self._seen.pop(plain(key), None)
+
+    def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
+        """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them.
+
+        Return the verdict of each key named. What a full table evicts keeps its alarm, until `reset`.
+        """
+        caller = "AlarmTable.watch"
+        rows = check_proba(proba, caller, "proba", len(self.model.plan.mean))
+        when = check_times(times, len(rows), caller)
+        names, _ = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
+        if len(names) != len(rows):
+            fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
+        found: dict[Hashable, list[int]] = {}
+        for row, name in enumerate(map(plain, names)):
+            found.setdefault(name, []).append(row)
+        verdicts = {}
+        for name, where in found.items():
+            alarm = self._of(name)
+            verdicts[name] = alarm.watch(Keyed(table, name), rows[where], None if times is None else when[where])
+            self._seen[name] = alarm.purse, alarm._believed
+        return verdicts
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return all alarms as bytes; keys must be strings or whole numbers."""
+        if odd := [name for name in self._seen if type(name) not in (str, int)]:
+            fail("AlarmTable.to_bytes", "keys", "be strings or whole numbers", repr(odd[0]))
+        seen = [seen_to_fields(*pair) for pair in self._seen.values()]
+        arrays = {f"{i}_{name}": x for i, one in enumerate(seen) for name, x in one.items()}
+        return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> AlarmTable:
+        """Return the alarms that `to_bytes` wrote; what holds none is refused."""
+        caller, table = "AlarmTable.from_bytes", cls.__new__(cls)
+        stored = decode(data, "alarm-table", caller, key=key)
+        table.model = Alarm._from_fields(stored, caller)
+        keys = take(stored, "keys", list, caller)
+        if not all(type(name) in (str, int) for name in keys) or len(set(keys)) != len(keys):
+            refuse(caller, "data", "keys that are not strings or whole numbers, each once")
+        parts: list[dict[str, Any]] = [{} for _ in keys]
+        for name, value in stored.items():
+            number, _, field = name.partition("_")
+            if number.isdecimal() and int(number) < len(keys):
+                parts[int(number)][field] = value
+        plan = table.model.plan
+        table._seen = {name: seen_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
+        return table
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the alarms to a file so that a crash at any moment leaves the old or the new ones, whole."""
+        write_atomically(path, self.to_bytes(key))
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> AlarmTable:
+        """Return the alarms that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes(), key)

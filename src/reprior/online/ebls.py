@@ -11,7 +11,8 @@ import numpy as np
 from reprior._check import check_flag
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
-from reprior.online.method import Kernel, Layout, learned, refuse, state_size, unpack, views
+from reprior.batch.misfit import inflation, misled_of
+from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class OnlineEbls:
 
     name: ClassVar[str] = "online-ebls"
     predicts_first: ClassVar[bool] = True
-    needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
+    needs: ClassVar[tuple[str, ...]] = ("prior", "classes", "misled")
     STRENGTHS: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0)
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
     SHARE: ClassVar[float] = 0.001
@@ -40,6 +41,10 @@ class OnlineEbls:
     @cached_property
     def known(self) -> Matrix:
         return reference.padded(1.0 / self.source.prior)
+
+    @cached_property
+    def misled(self) -> Matrix | None:
+        return misled_of(self.source)
 
     @cached_property
     def options(self) -> Vector:
@@ -96,6 +101,13 @@ class OnlineEbls:
         means = state[first:].reshape(2 * f, -1)[:f, :k]
         return np.asarray(state[1 : f + 1] @ means + state[f + 1] * self.source.prior)
 
+    def valid(self, states: Vector) -> bool:
+        k, part = len(self.source.prior), unpack(self.layout, states)
+        mean, precision = part["mean"], part["precision"]
+        sound = simplex(part["weights"]) and simplex(mean[..., :k]) and (precision[..., :k] > 0).all()
+        unused = not (part["spare"].any() or mean[..., k:].any() or precision[..., k:].any())
+        return bool(sound and unused and (part["behind"] >= 0).all())
+
     def variance(self, state: Vector) -> tuple[Vector, str]:
         part = self.parts(state)
         weights, m, mean = part["weights"], part["mean"], self.prior(state)
@@ -106,10 +118,7 @@ class OnlineEbls:
         note = (
             "From the mixture of filters. Optimistic: without held-out rows the classifier's own misfit is not in it."
         )
-        if self.source.heldout is not None:
-            from reprior.batch.misfit import Fit, misfit
-
-            fit = Fit(mean, found, np.zeros_like(mean), np.ones_like(mean))
-            found = found * (1.0 + self.MISFIT * (misfit(fit, *self.source.heldout, self.source.prior) or 0.0))
+        if self.misled is not None:
+            found = found * (1.0 + self.MISFIT * inflation(self.misled, mean, found))
             note = "From the mixture of filters, widened by the classifier's misfit on held-out rows."
         return np.asarray(found), note

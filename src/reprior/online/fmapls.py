@@ -12,7 +12,7 @@ from reprior._check import check_choice, check_int, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.fmapls import ascend
-from reprior.online.method import Kernel, Layout, learned, refuse, state_size, unpack, views
+from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,17 @@ class OnlineFmapls:
     def prior(self, state: Vector) -> Vector:
         head = reference.FMAPLS_HEAD  # `parts` would take longer than the rest
         return np.asarray(state[2] * state[head : head + len(self.source.prior)] + state[3])
+
+    def valid(self, states: Vector) -> bool:
+        k, part = len(self.source.prior), unpack(self.layout, states)
+        u, last, a, b = part["u"], part["last"], part["a"], part["b"]
+        pi = a[:, None] * u[:, :k] + b[:, None]
+        most = {"predicted": k - 1.0, "observed": np.inf, "running": 0.0}[self.delta]
+        least = -1.0 if self.delta == "predicted" else 0.0
+        sound = simplex(pi) and (pi > 0).all() and (a > 0).all() and (b >= 0).all() and (part["strength"] > 0).all()
+        whole = ((last >= least) & (last <= most) & (last == np.floor(last))).all()
+        behind = not any(part[name][:, k:].any() for name in ("u", "d", "alpha"))
+        return bool(sound and whole and behind and (part["d"] >= 0).all() and (part["alpha"][:, :k] > 0).all())
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)

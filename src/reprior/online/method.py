@@ -12,8 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from reprior._kernels import NATIVE, reference
 from reprior._types import Matrix, Source, Vector
+from reprior.rows.calibrated import Calibrator
 
 Layout = dict[str, tuple[int, ...]]
 Kernel = Callable[..., int]
@@ -24,8 +27,10 @@ class StreamMethod(Protocol):
 
     Its functions trust their input; `rows` (n, K) are float64 probability vectors. `layout` names the parts of the
     state in order and starts with ``"n": ()``. `learn` and `observe` change the state in place. `variance` is that of
-    each class's share (K,), with a sentence on how far to trust it. `bind` gives the native kernel as a function of
-    (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or `refuse`.
+    each class's share (K,), with a sentence on how far to trust it. `valid` tells of finite numbers (S, size) with a
+    whole `n` whether they are S states of this method, so that bytes can be refused. `bind` gives the native kernel as
+    a function of (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or
+    `refuse`.
     """
 
     name: ClassVar[str]
@@ -41,16 +46,18 @@ class StreamMethod(Protocol):
     def observe(self, state: Vector, row: Vector, y: int) -> None: ...
     def prior(self, state: Vector) -> Vector: ...
     def variance(self, state: Vector) -> tuple[Vector, str]: ...
+    def valid(self, states: Vector) -> bool: ...
     def bind(self, table: Matrix) -> Kernel: ...
     def bind_top(self, table: Matrix) -> Kernel: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A method, its options and source, and all it has learned: the whole of a stream as a value."""
+    """A method, its options and source, all it has learned, and a calibrator: the whole of a stream as a value."""
 
     method: StreamMethod
     values: Vector
+    calibrator: Calibrator | None = None
 
     @property
     def n(self) -> int:
@@ -67,10 +74,10 @@ def init(method: StreamMethod) -> StreamState:
 
 
 def step(state: StreamState, rows: Matrix) -> StreamState:
-    """Return the state after learning `rows` (n, K); the one passed in stays as it is."""
+    """Return the state after learning `rows` (n, K), raw if it has a calibrator; the one passed in stays as it is."""
     values = state.values.copy()
-    state.method.learn(values, rows)
-    return StreamState(state.method, values)
+    state.method.learn(values, rows if state.calibrator is None else state.calibrator.of_block(rows))
+    return StreamState(state.method, values, state.calibrator)
 
 
 def state_size(layout: Layout) -> int:
@@ -79,13 +86,18 @@ def state_size(layout: Layout) -> int:
 
 
 def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
-    """Return the named parts of a state as views: writing to them changes the state."""
+    """Return the named parts of a state, or of states (S, size), as views: writing to them changes the state."""
     parts, at = {}, 0
     for name, shape in layout.items():
         size = math.prod(shape)
-        parts[name] = state[at : at + size].reshape(shape)
+        parts[name] = state[..., at : at + size].reshape((*state.shape[:-1], *shape))
         at += size
     return parts
+
+
+def simplex(shares: Vector) -> bool:
+    """Return whether all shares (..., K) are non-negative and sum to one, but for what rounding may have cost."""
+    return bool((shares >= 0).all() and (np.abs(shares.sum(axis=-1) - 1) < 1e-6).all())
 
 
 def views(*arrays: Matrix) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from reprior._check import check_flag, check_int, check_number, fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.online.method import Kernel, Layout, StreamMethod, refuse, unpack
+from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, unpack
 
 MATRICES = ("prior", "classes", "counts", "confusion", "hard_confusion")
 ROWS = (*MATRICES, "heldout")
@@ -117,6 +117,15 @@ def variance(method: Any, state: Vector) -> NoReturn:
     fail("Stream.interval", "method", "know its own uncertainty", repr(method.name), remedy="Use 'online-ebls'")
 
 
+def valid(method: Any, states: Vector) -> bool:
+    part = unpack(method.layout, states)
+    if (np.abs(states) > 1e100).any() or any((part[name] < 0).any() for name in ("weight", "count") if name in part):
+        return False
+    with np.errstate(all="ignore"):
+        priors = np.stack([method.prior(state) for state in states]) if len(states) else method.source.prior
+    return simplex(priors) and bool((priors > 0).all())
+
+
 def no_kernel(method: Any, table: Matrix) -> Kernel:
     return refuse
 
@@ -134,7 +143,8 @@ def published(
     def method_of(update: Callable[[Any, Parts, Vector], None]) -> type[StreamMethod]:
         namespace = {
             "name": name, "predicts_first": True, "needs": needs, "parts": parts, "share": share, "update": update,
-            "init": init, "learn": learn, "observe": observe, "prior": prior, "variance": variance,
+            "init": init, "learn": learn, "observe": observe, "prior": prior, "valid": valid,
+            "variance": variance,
             "bind": no_kernel, "bind_top": no_kernel,
             "layout": cached_property(layout), "box": cached_property(black_box),
             "steps": cached_property(steps) if steps else None,
@@ -176,9 +186,14 @@ def Fth(method: Any, part: Parts, estimate: Vector) -> None:
     part["total"] += to_simplex(estimate) if method.clip else estimate
 
 
+def blank(*shape: int) -> Vector:
+    """Return zeros that take no memory, so that a layout can be known before a state of its size is made."""
+    return np.broadcast_to(0.0, shape)
+
+
 def window_parts(method: Any) -> Parts:
     k = len(method.source.prior)
-    return {"total": np.zeros(k), "ring": np.zeros((method.window // method.batch, k))}
+    return {"total": blank(k), "ring": blank(method.window // method.batch, k)}
 
 
 @published("ftfwh", parts=window_parts, share=mean_so_far, window=1000, batch=1, hard=True, clip=False)
@@ -198,7 +213,7 @@ def Ftfwh(method: Any, part: Parts, estimate: Vector) -> None:
 
 def expert_parts(method: Any) -> Parts:
     m = method.experts
-    return {"weight": np.zeros(m), "count": np.zeros(m), "mean": np.zeros((m, len(method.source.prior)))}
+    return {"weight": blank(m), "count": blank(m), "mean": blank(m, len(method.source.prior))}
 
 
 def mean_of_experts(method: Any, part: Parts) -> Vector:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeGuard
+from threading import RLock
+from typing import Any, NoReturn, Self, TypeGuard
 
 import numpy as np
 
-from reprior._check import as_array, check_choice, check_number, check_pair, check_proba, check_row, check_source, fail
+from reprior._check import (
+    as_array,
+    check_choice,
+    check_label,
+    check_labelled,
+    check_level,
+    check_proba,
+    check_row,
+    check_source,
+    fail,
+)
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Interval, Labels, Matrix, Source, Vector
@@ -18,8 +29,10 @@ from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k
+from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
-from reprior.state import decode, encode, write_atomically
+from reprior.state import Key, decode, encode, take, write_atomically
+from reprior.state import refuse as refuse_bytes
 
 ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (OnlineFmapls, OnlineEbls)} | PEERS
 
@@ -54,9 +67,17 @@ def one_top_k(pair: Any, source: Source, caller: str) -> TopKBlocks:
     return check_top_k(indices, values, caller, source.prior)
 
 
-def checked(proba: Any, source: Source, caller: str) -> ArrayBlocks | TopKBlocks:
-    """Return rows or top-k rows (indices, values) as blocks, all of them checked."""
+def refuse_listed(caller: str, name: str) -> NoReturn:
+    """Refuse top-k rows where there is a calibrator: it needs to know which of the unlisted classes were likely."""
+    fail(caller, name, "list every class, because this stream has a calibrator", "top-k rows",
+         remedy="Pass all K probabilities, or calibrate before the top k are taken")  # fmt: skip
+
+
+def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | None = None) -> ArrayBlocks | TopKBlocks:
+    """Return rows, or top-k rows (indices, values) unless they need calibrating, as blocks, all of them checked."""
     if is_top_k(proba):
+        if calibrator is not None:
+            refuse_listed(caller, "proba")
         return check_top_k(*proba, caller, source.prior)
     return ArrayBlocks(check_proba(proba, caller, "proba", len(source.prior)))
 
@@ -66,47 +87,85 @@ def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
     return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
 
 
-def correct_listed(method: StreamMethod, prior: Vector, blocks: TopKBlocks) -> Matrix:
-    """Return the corrected values (n, k) of top-k rows; what they leave is the corrected mass of all other classes."""
+def correct_listed(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
+    """Return the corrected values (n, k) of top-k rows under `prior`, (1, K) or one for each row (n, K).
+
+    What they leave is the corrected mass of all other classes.
+    """
     listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
-    source = method.source.prior
-    joint = p * (prior / source)[listed]
-    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(1.0 - source[listed].sum(axis=1), 1e-300)
-    rest = share * np.maximum(1.0 - prior[listed].sum(axis=1), 0.0)
+    priors = np.take_along_axis(np.broadcast_to(prior, (len(p), prior.shape[1])), listed.astype(np.intp), axis=1)
+    joint = p * priors / source.prior[listed]
+    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(1.0 - source.prior[listed].sum(axis=1), 1e-300)
+    rest = share * np.maximum(1.0 - priors.sum(axis=1), 0.0)
     return np.asarray(joint / (joint.sum(axis=1) + rest)[:, None])
 
 
-def described(method: StreamMethod) -> dict[str, Any]:
-    """Return what bytes must say of a method: its name, options, layout, and what it needs of the source."""
+def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
+    """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
     options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
     about: dict[str, Any] = {"method": method.name, "options": options, "made": method.source.made,
                              "layout": [[name, list(shape)] for name, shape in method.layout.items()]}  # fmt: skip
-    known = {need: getattr(method.source, need) for need in method.needs}
+    known = {need: getattr(method if need == "misled" else method.source, need) for need in method.needs}
     known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
+    known["calibrator"] = calibrator and np.frombuffer(calibrator.to_bytes(), np.uint8)
     return about | {f"source_{name}": value for name, value in known.items() if value is not None}
 
 
-def recovered(about: dict[str, Any], caller: str) -> StreamMethod:
-    """Return the method that `described` put into bytes."""
-    known = {name.removeprefix("source_"): value for name, value in about.items() if name.startswith("source_")}
-    if "proba" in known:
-        known["heldout"] = known.pop("proba"), known.pop("y")
-    if "classes" in known:
-        known["classes"] = tuple(known["classes"])
-    method = online_method(about["method"], Source(**known, made=about["made"]), about["options"], caller)
-    layout = {name: tuple(shape) for name, shape in about["layout"]}
-    if method.layout != layout:
-        fail(caller, "data", f"have the parts {method.layout}", layout, remedy="Another release of reprior wrote it")
-    return method
+def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
+    """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
+    made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
+    prior, nothing = take(about, "source_prior", np.ndarray, caller, (None,)), type(None)
+    shapes: dict[str, tuple[int | None, ...]] = {
+        "confusion": 2 * prior.shape, "hard_confusion": 2 * prior.shape, "counts": prior.shape,
+        "misled": (3, len(prior)), "proba": (None, len(prior)), "y": (None,), "calibrator": (None,),
+    }  # fmt: skip
+    arrays = np.ndarray, nothing
+    known = {name: take(about, f"source_{name}", arrays, caller, shape) for name, shape in shapes.items()}
+    for name in ("confusion", "hard_confusion", "counts", "misled"):
+        if known[name] is not None and (known[name] < 0).any():
+            refuse_bytes(caller, "data", f"a negative number in {name!r}")
+    proba, y, stored = known.pop("proba"), known.pop("y"), known.pop("calibrator")
+    heldout = None if proba is None else check_labelled(proba, y, caller)
+    classes = take(about, "source_classes", (list, nothing), caller)
+    if classes is not None and (len(classes) != len(prior) or not all(isinstance(name, str) for name in classes)):
+        refuse_bytes(caller, "data", f"{len(classes)} names for {len(prior)} classes")
+    source = Source(prior, **known, classes=classes and tuple(classes), heldout=heldout,
+                    made=take(about, "made", str, caller))  # fmt: skip
+    method = online_method(made.name, source, take(about, "options", dict, caller), caller)
+    if [[name, list(shape)] for name, shape in method.layout.items()] != take(about, "layout", list, caller):
+        fail(caller, "data", f"have the parts {method.layout}", str(about["layout"])[:200],
+             remedy="Another release of reprior wrote it")  # fmt: skip
+    size = state_size(method.layout)
+    states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)
+    n = states[:, 0]
+    whole = ((n >= 0) & (n <= 2**53) & (n == np.floor(n))).all()
+    if states.dtype != np.float64 or not whole or not method.valid(states):
+        refuse_bytes(caller, "data", f"numbers that are no state of {method.name!r}")
+    calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
+    return method, fitting(calibrator, source, caller)
+
+
+def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
+    """Return a calibrator for the classes of the source, or None; one that changes nothing is none."""
+    if calibrator is None:
+        return None
+    if not isinstance(calibrator, Calibrator):
+        fail(caller, "calibrator", "be a Calibrator or None", type(calibrator).__name__,
+             remedy="Fit one with `reprior.calibrate.fit`")  # fmt: skip
+    if calibrator.scale.shape != source.prior.shape:
+        fail(caller, "calibrator", f"have {len(source.prior)} classes like the source", len(calibrator.scale))
+    return None if calibrator.kind == "none" else calibrator
 
 
 class Stream:
     """One stream of a classifier's outputs: learn each sample, know the prior, correct the next one.
 
-    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`; options are the method's. Samples are
-    learned one by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is refused
-    and changes nothing. Wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too; what a
-    row does not list goes to its other classes in proportion to the source prior. One thread at a time per stream.
+    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`; options are the method's. With a
+    `calibrator` every method of the stream takes raw outputs and calibrates them itself, once. Samples are learned one
+    by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is refused and changes
+    nothing. Without a calibrator, wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too;
+    what a row does not list goes to its other classes in proportion to the source prior. Threads may share a stream:
+    each call is done as a whole before the next.
 
     >>> stream = Stream("online-ebls", [0.5, 0.5])
     >>> stream.learn_many([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1]])
@@ -114,33 +173,41 @@ class Stream:
     (3, True)
     """
 
-    __slots__ = ("_kernel", "_top", "_values", "_weights", "method")
+    __slots__ = ("_kernel", "_lock", "_top", "_values", "_weights", "calibrator", "method")
 
-    def __init__(self, method: str, source: Any, /, **options: Any) -> None:
-        self._own(online_method(method, source, options, "Stream"), None)
+    def __init__(self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, **options: Any) -> None:
+        made = online_method(method, source, options, "Stream")
+        self._own(made, made.init(), fitting(calibrator, made.source, "Stream"))
 
-    def _own(self, method: StreamMethod, values: Vector | None) -> None:
-        self.method = method
-        self._values = aligned((state_size(method.layout),))
-        self._values[:] = method.init() if values is None else values
+    def _own(self, method: StreamMethod, values: Vector, calibrator: Calibrator | None) -> None:
+        self.method, self.calibrator = method, calibrator
+        self._lock = RLock()
+        self._values = aligned(values.shape)
+        self._values[:] = values
         self._weights = padded(method.source.prior)  # room for the weights of a correction
         self._kernel, self._top = method.bind(self._values), method.bind_top(self._values)
 
     @classmethod
-    def of(cls, state: StreamState) -> Stream:
+    def of(cls, state: StreamState) -> Self:
         """Return a stream that goes on from a state, which stays as it is."""
         stream = cls.__new__(cls)
-        stream._own(state.method, state.values)
+        stream._own(state.method, state.values, state.calibrator)
         return stream
 
     @property
     def state(self) -> StreamState:
         """All there is to know of the stream, as a value."""
-        return StreamState(self.method, self._values.copy())
+        with self._lock:
+            return StreamState(self.method, self._values.copy(), self.calibrator)
 
     @property
     def source(self) -> Source:
         return self.method.source
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes (K,), if the source has them."""
+        return self.source.classes
 
     @property
     def n(self) -> int:
@@ -150,48 +217,70 @@ class Stream:
     @property
     def prior(self) -> Vector:
         """The estimated target prior (K,)."""
-        return self.method.prior(self._values)
+        with self._lock:
+            return self.method.prior(self._values)
 
     @property
     def weights(self) -> Vector:
         """Estimated prior over source prior (K,)."""
         return np.asarray(self.prior / self.source.prior)
 
+    def calibrated(self, proba: Any) -> Matrix:
+        """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
+        rows = check_proba(proba, "Stream.calibrated", "proba", len(self.source.prior))
+        return rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+
+    def _row(self, p: Any, caller: str) -> Vector:
+        if self.calibrator is not None and is_top_k(p):
+            refuse_listed(caller, "p")
+        row = check_row(p, caller, "p", len(self.source.prior))
+        return row if self.calibrator is None else np.asarray(self.calibrator.of_block(row[None])[0])
+
     def learn_one(self, p: Any) -> None:
         """Learn one sample's probabilities (K,), or its top-k pair (indices (k,), values (k,))."""
-        if self._kernel(None, p, 1) != DONE:
-            if is_top_k(p):
-                if not NATIVE or self._top(None, *p, 1) != DONE:
-                    self._learn(one_top_k(p, self.source, "Stream.learn_one"))
-            else:
-                self.method.learn(self._values, check_row(p, "Stream.learn_one", "p", len(self.source.prior))[None])
+        with self._lock:
+            if self.calibrator is not None or self._kernel(None, p, 1) != DONE:
+                if is_top_k(p) and self.calibrator is None:
+                    if not NATIVE or self._top(None, *p, 1) != DONE:
+                        self._learn(one_top_k(p, self.source, "Stream.learn_one"), None)
+                else:
+                    self.method.learn(self._values, self._row(p, "Stream.learn_one")[None])
 
     def learn_many(self, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), in order."""
-        if is_top_k(proba):
-            if NATIVE and self._top(None, *proba, 2) == DONE:
-                return
-        elif self._kernel(None, proba, 2) == DONE:
-            return
-        self._learn(checked(proba, self.source, "Stream.learn_many"))
+        self._learn_rows(proba, self.calibrator, "Stream.learn_many")
 
-    def _learn(self, blocks: ArrayBlocks | TopKBlocks) -> None:
+    def learn_calibrated(self, rows: Any) -> None:
+        """Learn rows (n, K) that `calibrated` returned, as `learn_many` would have learned what it was given."""
+        self._learn_rows(rows, None, "Stream.learn_calibrated")
+
+    def _learn_rows(self, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
+        with self._lock:
+            if calibrator is None and is_top_k(proba):
+                if NATIVE and self._top(None, *proba, 2) == DONE:
+                    return
+            elif calibrator is None and self._kernel(None, proba, 2) == DONE:
+                return
+            self._learn(checked(proba, self.source, caller, calibrator), calibrator)
+
+    def _learn(self, blocks: ArrayBlocks | TopKBlocks, calibrator: Calibrator | None) -> None:
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(None, *contiguous(blocks), 2))
         else:
             for block in blocks:
-                self.method.learn(self._values, block)
+                self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
 
     def correct_one(self, p: Any) -> Vector:
         """Return one sample's probabilities (K,) under the estimated prior; nothing is learned."""
-        if is_top_k(p):
-            row = one_top_k(p, self.source, "Stream.correct_one")
-            return np.asarray(correct_listed(self.method, self.prior, row)[0])
-        k = len(self.source.prior)
-        out, known = np.empty(k), self._padded_weights()
-        if not NATIVE or loops.correct(known, k, p, out, 1) != DONE:
-            learned(loops.correct(known, k, check_row(p, "Stream.correct_one", "p", k), out, 1))
-        return out
+        with self._lock:
+            if is_top_k(p) and self.calibrator is None:
+                row = one_top_k(p, self.source, "Stream.correct_one")
+                return np.asarray(correct_listed(self.source, self.prior[None], row)[0])
+            k = len(self.source.prior)
+            out, known = np.empty(k), self._padded_weights()
+            if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
+                learned(loops.correct(known, k, self._row(p, "Stream.correct_one"), out, 1))
+            return out
 
     def _padded_weights(self) -> Vector:
         source = self.source.prior
@@ -201,60 +290,76 @@ class Stream:
     def correct_many(self, proba: Any) -> Matrix:
         """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values."""
         k = len(self.source.prior)
-        if NATIVE and isinstance(proba, np.ndarray):
+        if NATIVE and isinstance(proba, np.ndarray) and self.calibrator is None:
             out = np.empty(proba.shape, proba.dtype)
-            if loops.correct(self._padded_weights(), k, proba, out, 2) == DONE:
-                return out
-        blocks = checked(proba, self.source, "Stream.correct_many")
+            with self._lock:
+                if loops.correct(self._padded_weights(), k, proba, out, 2) == DONE:
+                    return out
+        blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
-            return correct_listed(self.method, self.prior, blocks)
-        return correct(blocks.array, self.weights)
+            return correct_listed(self.source, self.prior[None], blocks)
+        if self.calibrator is None:
+            return correct(blocks.array, self.weights)
+        rows = self.calibrator(np.asarray(blocks.array, np.float64))
+        return correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
-        self.method.observe(self._values, *check_pair(p, y, "Stream.observe", len(self.source.prior)))
+        row, label = self._row(p, "Stream.observe"), check_label(y, "Stream.observe", len(self.source.prior))
+        with self._lock:
+            self.method.observe(self._values, row, label)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
-        from scipy.special import betaincinv, ndtri
+        with self._lock:
+            return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
 
-        inside = check_number(level, "Stream.interval", "level", low=0, high=1, open_low=True)
-        mean = np.clip(self.prior, 1e-12, 1.0 - 1e-12)
-        variance, note = self.method.variance(self._values)
-        count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
-        tails = (1.0 - inside) / 2, (1.0 + inside) / 2
-        lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
-        # a Beta never reaches 0, but a class of so few counts may well be absent
-        lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
-        return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=inside, note=note)
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return the whole stream, with its method, options, source and calibrator, as bytes for `from_bytes`.
 
-    def to_bytes(self) -> bytes:
-        """Return the whole stream, with its method, options and source, as bytes for `from_bytes`."""
-        return encode("stream", {**described(self.method), "n": self.n, "values": self._values})
+        With a `key` (1 to 64 bytes) they can be read by the same key only, and be written by nobody without it.
+        """
+        state = self.state
+        return encode("stream", {**described(self.method, self.calibrator), "n": state.n, "values": state.values}, key)
 
     @classmethod
-    def from_bytes(cls, data: Any) -> Stream:
-        """Return the stream that `to_bytes` wrote; damaged bytes, of another kind or too new, are refused."""
-        about = decode(data, "stream", "Stream.from_bytes")
-        return cls.of(StreamState(recovered(about, "Stream.from_bytes"), about["values"]))
+    def from_bytes(cls, data: Any, key: Key = None) -> Stream:
+        """Return the stream that `to_bytes` wrote; bytes that hold no valid stream are refused."""
+        about = decode(data, "stream", "Stream.from_bytes", key=key)
+        method, calibrator = recovered(about, "Stream.from_bytes")
+        return Stream.of(StreamState(method, about["values"], calibrator))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, key: Key = None) -> None:
         """Write the stream to a file so that a crash at any moment leaves the old or the new state, whole."""
-        write_atomically(path, self.to_bytes())
+        write_atomically(path, self.to_bytes(key))
 
     @classmethod
-    def load(cls, path: str | Path) -> Stream:
+    def load(cls, path: str | Path, key: Key = None) -> Stream:
         """Return the stream that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes())
+        return cls.from_bytes(Path(path).read_bytes(), key)
 
     def __copy__(self) -> Stream:
-        return self.of(self.state)
+        return Stream.of(self.state)
 
     def __deepcopy__(self, memo: Any) -> Stream:
-        return self.of(self.state)
+        return Stream.of(self.state)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return Stream.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         return f"Stream({self.method!r}, n={self.n})"
+
+
+def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:
+    """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
+    from scipy.special import betaincinv, ndtri
+
+    mean = np.clip(method.prior(state), 1e-12, 1.0 - 1e-12)
+    variance, note = method.variance(state)
+    count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
+    tails = (1.0 - level) / 2, (1.0 + level) / 2
+    lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
+    # a Beta never reaches 0, but a class of so few counts may well be absent
+    lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
+    return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=level, note=note)

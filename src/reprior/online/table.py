@@ -5,18 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Any
+from pathlib import Path
+from threading import RLock
+from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_int, check_pair, check_proba, fail
+from reprior._check import check_int, check_label, check_level, check_proba, check_row, fail
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
-from reprior._types import Labels, Matrix, Source, Vector
+from reprior._types import Interval, Labels, Matrix, Source, Vector
 from reprior.online.method import StreamState, learned, refuse
-from reprior.online.stream import Stream, aligned, checked, contiguous, described, is_top_k, online_method, recovered
+from reprior.online.stream import (
+    Stream,
+    aligned,
+    beta_interval,
+    checked,
+    contiguous,
+    correct_listed,
+    described,
+    fitting,
+    is_top_k,
+    online_method,
+    recovered,
+)
 from reprior.rows.blocks import TopKBlocks
-from reprior.state import decode, encode
+from reprior.rows.calibrated import Calibrator
+from reprior.state import Key, decode, encode, take, write_atomically
+from reprior.state import refuse as refuse_bytes
+
+Evict = Callable[[Hashable, Stream], object]
 
 
 def plain(key: Any) -> Hashable:
@@ -24,11 +42,35 @@ def plain(key: Any) -> Hashable:
     return key.item() if isinstance(key, np.generic) else key  # type: ignore[no-any-return]
 
 
+class Snapshot(Stream):
+    """A stream of a table as it was when asked for: it answers everything, and learns nothing."""
+
+    __slots__ = ()
+
+    def _refuse(self, caller: str) -> NoReturn:
+        fail(f"Stream.{caller}", "stream", "be one that can learn", "a table's stream as it was when asked for",
+             remedy="Call `learn` or `observe` of the table with its key, or `pop` the stream from it")  # fmt: skip
+
+    def learn_one(self, p: Any) -> None:
+        self._refuse("learn_one")
+
+    def learn_many(self, proba: Any) -> None:
+        self._refuse("learn_many")
+
+    def observe(self, p: Any, y: int) -> None:
+        self._refuse("observe")
+
+    def learn_calibrated(self, rows: Any) -> None:
+        self._refuse("learn_calibrated")
+
+
 class StreamTable:
     """Many streams of one method and source, found by key, in one array of at most `max_streams` states.
 
     When a new key finds the table full, the streams that were used longest ago make room: each is handed to
     `on_evict(key, stream)` first. Without `on_evict` a new key is then refused: nothing is ever dropped in silence.
+    With a `calibrator` every method takes raw outputs and calibrates them itself, once. `table[key]` is the stream as
+    it is now, to look at: it does not learn. Threads may share a table: each call is done as a whole before the next.
 
     >>> table = StreamTable("online-ebls", [0.5, 0.5])
     >>> table.learn(["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
@@ -37,12 +79,14 @@ class StreamTable:
     """
 
     def __init__(
-        self, method: str, source: Any, /, *, max_streams: int = 100_000,
-        on_evict: Callable[[Hashable, Stream], object] | None = None, **options: Any,
+        self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, max_streams: int = 100_000,
+        on_evict: Evict | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.method = online_method(method, source, options, "StreamTable")
+        self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
+        self._lock = RLock()
         self._fresh = self.method.init()
         self._table, self._used = np.empty((0, len(self._fresh))), np.zeros(0, np.int64)  # states, and when last used
         self._slots: dict[Hashable, int] = {}
@@ -62,6 +106,11 @@ class StreamTable:
     def source(self) -> Source:
         return self.method.source
 
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes (K,), if the source has them."""
+        return self.source.classes
+
     def __len__(self) -> int:
         return len(self._slots)
 
@@ -69,34 +118,37 @@ class StreamTable:
         return plain(key) in self._slots
 
     def __iter__(self) -> Iterator[Hashable]:
-        return iter(tuple(self._slots))
+        with self._lock:
+            return iter(tuple(self._slots))
 
     def __getitem__(self, key: Hashable) -> Stream:
-        """Return a copy of the stream of that key; a new one if the key is new."""
-        return Stream.of(StreamState(self.method, self._state(key, "StreamTable")))
+        """Return the stream of that key as it is now, to look at; a key that has none is a KeyError."""
+        with self._lock:
+            return Snapshot.of(self._state(key, "StreamTable"))
 
-    def _state(self, key: Hashable, caller: str) -> Vector:
-        """Return the state of that key, not to be changed; a fresh one if the key is new."""
+    def _state(self, key: Hashable, caller: str) -> StreamState:
+        """Return the state of that key, not to be changed."""
         try:
-            slot = self._slots.get(plain(key))
+            return StreamState(self.method, self._table[self._slots[plain(key)]], self.calibrator)
         except TypeError:
             fail(caller, "key", "be hashable", repr(key)[:60])
-        return self._fresh if slot is None else self._table[slot]
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
-        if encode("method", described(stream.method)) != encode("method", described(self.method)):
-            other = f"{stream.method!r}, or another source"
-            fail("StreamTable", "stream", f"be of {self.method!r} and this source", other)
-        (slot,) = self._claim(*self._find([key], "StreamTable"), "StreamTable")
-        self._table[slot] = stream._values
+        theirs, ours = (encode("method", described(x.method, x.calibrator)) for x in (stream, self))
+        if theirs != ours:
+            other = f"{stream.method!r}, or another source or calibrator"
+            fail("StreamTable", "stream", f"be of {self.method!r}, this source and this calibrator", other)
+        with self._lock:
+            (slot,) = self._claim(*self._find([key], "StreamTable"), "StreamTable")
+            self._table[slot] = stream._values
 
     def pop(self, key: Hashable) -> Stream:
-        """Return the stream of that key and forget it here."""
-        stream = self[key]
-        if key in self:
+        """Return the stream of that key, which can learn, and forget it here; a key that has none is a KeyError."""
+        with self._lock:
+            stream = Stream.of(self._state(key, "StreamTable.pop"))
             self._remove(plain(key))
-        return stream
+            return stream
 
     def _remove(self, key: Hashable) -> None:
         slot, number = self._slots.pop(key), hash(key)
@@ -145,7 +197,7 @@ class StreamTable:
                  if self.on_evict is None else "Pass fewer keys at once")  # fmt: skip
         leaving = set(evictable[np.argsort(self._used[evictable])[:over]].tolist())
         for key in [key for key, slot in self._slots.items() if slot in leaving]:
-            self.on_evict(key, self[key])  # if it raises, this stream and those behind it are still here
+            self.on_evict(key, Stream.of(self._state(key, caller)))  # if it raises, this one and those behind it stay
             self._remove(key)
 
     def _claim(self, names: list[Hashable], slots: Labels, caller: str) -> Labels:
@@ -165,14 +217,23 @@ class StreamTable:
 
     def learn(self, keys: Any, proba: Any) -> None:
         """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order."""
-        caller, top = "StreamTable.learn", is_top_k(proba)
+        with self._lock:
+            self._learn(keys, proba, self.calibrator, "StreamTable.learn")
+
+    def learn_calibrated(self, keys: Any, rows: Any) -> None:
+        """Learn rows (n, K) that `calibrated` returned, as `learn` would have learned what it was given."""
+        with self._lock:
+            self._learn(keys, rows, None, "StreamTable.learn_calibrated")
+
+    def _learn(self, keys: Any, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
         names, slots = self._find(keys, caller)
-        if len(slots) and slots.min() >= 0:  # nothing to make room for: the kernel checks the rows itself
+        if len(slots) and slots.min() >= 0 and calibrator is None:  # the kernel checks the rows itself
+            top = is_top_k(proba)
             code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
                 self._use(slots)
                 return
-        blocks = checked(proba, self.source, caller)
+        blocks = checked(proba, self.source, caller, calibrator)
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
         if len(slots) != n:
             fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
@@ -182,55 +243,100 @@ class StreamTable:
             return
         first = 0
         for block in blocks:
+            rows = block if calibrator is None else calibrator.of_block(block)
             part = slots[first : first + len(block)]
             first += len(block)
             if self._kernel is not refuse:
-                learned(self._kernel(part, np.ascontiguousarray(block), 2))
+                learned(self._kernel(part, np.ascontiguousarray(rows), 2))
             else:
-                for row, slot in zip(block, part, strict=True):
+                for row, slot in zip(rows, part, strict=True):
                     self.method.learn(self._table[slot], row[None])
 
+    def calibrated(self, proba: Any) -> Matrix:
+        """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
+        rows = check_proba(proba, "StreamTable.calibrated", "proba", len(self.source.prior))
+        return rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+
     def correct(self, keys: Any, proba: Any) -> Matrix:
-        """Return rows (n, K), each under the prior of its key's stream (a new stream's, if the key is new)."""
-        _, slots = self._find(keys, "StreamTable.correct")
-        rows = check_proba(proba, "StreamTable.correct", "proba", len(self.source.prior))
-        if len(slots) != len(rows):
-            fail("StreamTable.correct", "keys", f"name the stream of each of {len(rows)} rows", len(slots))
-        used, which = np.unique(slots, return_inverse=True)
-        priors = [self.method.prior(self._fresh if slot < 0 else self._table[slot]) for slot in used]
-        joint = np.stack(priors)[which] / self.source.prior * rows
+        """Return rows (n, K), each under the prior of its key's stream, a new stream's if the key is new.
+
+        They come in the type they had; of top-k rows come the listed values.
+        """
+        caller = "StreamTable.correct"
+        with self._lock:
+            _, slots = self._find(keys, caller)
+            blocks = checked(proba, self.source, caller, self.calibrator)
+            rows = blocks.values if isinstance(blocks, TopKBlocks) else blocks.array
+            if len(slots) != len(rows):
+                fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(slots))
+            used, which = np.unique(slots, return_inverse=True)
+            priors = [self.method.prior(self._fresh if slot < 0 else self._table[slot]) for slot in used]
+        prior = np.stack(priors)[which]
+        if isinstance(blocks, TopKBlocks):
+            return correct_listed(self.source, prior, blocks)
+        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+        joint = prior / self.source.prior * seen
         return np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
 
     def prior(self, key: Hashable) -> Vector:
-        """Return the estimated prior (K,) of a key's stream."""
-        return self.method.prior(self._state(key, "StreamTable.prior"))
+        """Return `table[key].prior` (K,), without a copy of all else that the stream holds."""
+        with self._lock:
+            return self._state(key, "StreamTable.prior").prior
+
+    def interval(self, key: Hashable, level: float = 0.95) -> Interval:
+        """Return `table[key].interval(level)`."""
+        inside = check_level(level, "StreamTable.interval")
+        with self._lock:
+            return beta_interval(self.method, self._state(key, "StreamTable.interval").values, inside)
 
     def observe(self, key: Hashable, p: Any, y: int) -> None:
-        """Take in the late label `y` of a sample `p` (K,) of a key's stream."""
-        row, label = check_pair(p, y, "StreamTable.observe", len(self.source.prior))
-        (slot,) = self._claim(*self._find([key], "StreamTable.observe"), "StreamTable.observe")
-        self.method.observe(self._table[slot], row, label)
+        """Take in the late label `y` of a sample `p` (K,) of a key's stream; a new stream's, if the key is new."""
+        caller, k = "StreamTable.observe", len(self.source.prior)
+        row, label = check_row(p, caller, "p", k), check_label(y, caller, k)
+        row = row if self.calibrator is None else self.calibrator.of_block(row[None])[0]
+        with self._lock:
+            (slot,) = self._claim(*self._find([key], caller), caller)
+            self.method.observe(self._table[slot], row, label)
 
-    def to_bytes(self) -> bytes:
-        """Return all streams as bytes; keys must be strings or whole numbers."""
-        for key in self._slots:
-            if not isinstance(key, (str, int)):
-                fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(key))
-        order = sorted(self._slots, key=lambda key: self._used[self._slots[key]])
-        values = self._table[[self._slots[key] for key in order]]
-        about = {**described(self.method), "max_streams": self.max_streams, "keys": order}
-        return encode("stream-table", {**about, "values": values})
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
+        with self._lock:
+            for name in self._slots:
+                if not isinstance(name, (str, int)):
+                    fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name))
+            order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
+            values = self._table[[self._slots[name] for name in order]]
+        about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
+        return encode("stream-table", {**about, "values": values}, key)
 
     @classmethod
-    def from_bytes(cls, data: Any, *, on_evict: Callable[[Hashable, Stream], object] | None = None) -> StreamTable:
-        """Return the table that `to_bytes` wrote; the order of use is kept."""
+    def from_bytes(cls, data: Any, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
+        """Return the table that `to_bytes` wrote; the order of use is kept, and what is no valid table is refused."""
         caller = "StreamTable.from_bytes"
-        about = decode(data, "stream-table", caller)
-        method = recovered(about, caller)
-        table = cls(method.name, method.source, max_streams=about["max_streams"], on_evict=on_evict, **about["options"])
-        slots = table._claim(*table._find(about["keys"], caller), caller)  # this may replace the array by a larger one
-        table._table[slots] = about["values"]
+        about = decode(data, "stream-table", caller, key=key)
+        method, calibrator = recovered(about, caller, ndim=2)
+        keys, values, most = take(about, "keys", list, caller), about["values"], take(about, "max_streams", int, caller)
+        plainly = all(type(name) in (str, int) for name in keys) and len(set(keys)) == len(keys)
+        if not plainly or not len(keys) == len(values) <= most:
+            refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
+        table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
+                    **about["options"])  # fmt: skip
+        table._grow(max(len(table._table), len(keys)))
+        slots = table._claim(*table._find(keys, caller), caller)
+        table._table[slots] = values
         return table
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the table to a file so that a crash at any moment leaves the old or the new one, whole."""
+        write_atomically(path, self.to_bytes(key))
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
+        """Return the table that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes(), key, on_evict=on_evict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self).from_bytes, on_evict=self.on_evict), (self.to_bytes(),)
+
+    def __repr__(self) -> str:
+        return f"StreamTable({self.method!r}, {len(self)} streams)"

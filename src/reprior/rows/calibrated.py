@@ -11,7 +11,7 @@ import numpy as np
 from reprior._check import check_logits, check_proba, fail
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
-from reprior.state import decode, encode
+from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
 TINY = float(np.finfo(np.float64).tiny)
@@ -39,21 +39,33 @@ class Calibrator:
             return array
         out = np.empty(array.shape, array.dtype)
         for first, block in numbered(ArrayBlocks(array)):
-            rows = centred(block, None if logits is not None else self.floor)
-            rows *= self.scale
-            rows += self.bias
-            softmax(rows)
-            out[first : first + len(block)] = rows
+            out[first : first + len(block)] = self.of_block(block, logits=logits is not None)
         return out
 
-    def to_bytes(self) -> bytes:
+    def of_block(self, block: Matrix, *, logits: bool = False) -> Matrix:
+        """Return rows (n, K), which the caller has checked, calibrated, as float64: each row by itself, bit for bit."""
+        rows = centred(block, None if logits else self.floor)
+        rows *= self.scale
+        rows += self.bias
+        softmax(rows)
+        return rows
+
+    def to_bytes(self, key: Key = None) -> bytes:
         """Return the calibrator as a few bytes that later versions can still read."""
-        return encode("calibrator", {name: getattr(self, name) for name in self.__slots__})
+        return encode("calibrator", {name: getattr(self, name) for name in self.__slots__}, key)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Calibrator:
-        """Return the calibrator that `to_bytes` wrote."""
-        return cls(**decode(data, "calibrator", "Calibrator.from_bytes"))
+    def from_bytes(cls, data: Any, key: Key = None) -> Calibrator:
+        """Return the calibrator that `to_bytes` wrote; bytes that hold none are refused."""
+        caller = "Calibrator.from_bytes"
+        found = decode(data, "calibrator", caller, key=key)
+        scale = take(found, "scale", np.ndarray, caller, (None,)).astype(np.float64)
+        bias = take(found, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
+        kind, n = take(found, "kind", str, caller), take(found, "n", int, caller)
+        floor = float(take(found, "floor", (int, float), caller))
+        if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
+            refuse(caller, "data", "numbers that no calibrator has")
+        return cls(kind, scale, bias, floor, n, take(found, "log_likelihood", (int, float, type(None)), caller))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ def read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> 
 
 def centred(block: Matrix, floor: float | None) -> Matrix:
     """Return log-probabilities, or logits if there is no `floor`, less their row mean: float64, a new array."""
-    x = np.array(block, np.float64)
+    x = np.array(block, np.float64, order="C")  # a row is added up along memory, whatever other rows there are
     if floor is not None:  # one fitted to logits has none of its own
         np.log(np.maximum(x, max(floor, TINY), out=x), out=x)
     x -= x.mean(axis=1, keepdims=True)
@@ -93,6 +105,6 @@ def softmax(rows: Matrix) -> Vector:
     top = rows.max(axis=1)
     rows -= top[:, None]
     np.exp(rows, out=rows)
-    total = rows @ np.ones(rows.shape[1])
+    total = rows.sum(axis=1)  # not by BLAS, whose rounding depends on the number of rows
     rows /= total[:, None]
     return np.asarray(top + np.log(total))

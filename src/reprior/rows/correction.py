@@ -25,9 +25,10 @@ def correct(proba: Any, weights: Any) -> Matrix:
     array = check_proba(proba, "correct", "proba", len(factors))
     out = np.empty(array.shape, array.dtype)
     for first, block in numbered(ArrayBlocks(array)):
-        scale = block @ factors
+        joint = np.multiply(block, factors, order="C")
+        scale = joint.sum(axis=1)  # not by BLAS, whose rounding depends on the number of rows
         if not scale.all():
             place, rule = f"row {first + int(np.argmin(scale))}", "leave every row at least one possible class"
             fail("correct", "weights", rule, "a row of zeros", place=place)
-        out[first : first + len(block)] = block * factors / scale[:, None]
+        out[first : first + len(block)] = joint / scale[:, None]
     return out
