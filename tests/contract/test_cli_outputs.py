@@ -1,6 +1,7 @@
 """Where `-o` leads: pipes, terminals, links, names of inputs, and files that another run is writing."""
 
 import io
+import json
 import os
 import select
 import shutil
@@ -94,3 +95,21 @@ def test_the_second_of_two_corrects_is_refused(call, refused, files, tmp_path):
 def test_a_refused_run_makes_no_folder(refused, files, tmp_path):
     np.save(tmp_path / "bad.npy", np.full((9, 4), 0.3))
     refused("correct", tmp_path / "bad.npy", "-s", files["counts"], "-o", tmp_path / "new" / "folder" / "out.npy")
+
+
+@pytest.mark.parametrize("name", ["npy", "npz", "list", "csv", "ndjson"])
+def test_target_and_source_may_come_through_fifos(call, files, tmp_path, name):
+    writers = []
+    for place, source in (("target", files[name]), ("source", files["heldout"])):
+        os.mkfifo(tmp_path / place)
+        write = threading.Thread(target=(tmp_path / place).write_bytes, args=(source.read_bytes(),))
+        write.start()
+        writers.append(write)
+    found, plain = (
+        call("estimate", target, "-s", source, "--json")
+        for target, source in ((tmp_path / "target", tmp_path / "source"), (files[name], files["heldout"]))
+    )
+    for write in writers:
+        write.join()
+    assert found[0] == 0, found[2]
+    assert json.loads(found[1])["prior"] == json.loads(plain[1])["prior"]

@@ -1,6 +1,8 @@
 """Readers: every format gives the same rows, passes agree, and errors name the file, the part and the row."""
 
+import io
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -267,3 +269,90 @@ def test_correct_starts_over_where_it_was_killed_after_the_last_rename(tmp_path)
         journal = {"mark": "", "weights": np.ones(3), "ok": True, "parts": 0, "rows": done}
         correct.write_mapped(part, tmp_path / "out.npy", lambda block: block[:, ::-1].copy(), tmp_path, journal)
         np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), rows[:, ::-1])
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_refused(tmp_path):
+    rows = np.random.default_rng(0).dirichlet(np.ones(8), 60_000)
+    for name, array in (("rows", rows), ("columns", np.asfortranarray(rows))):
+        np.save(tmp_path / f"{name}.npy", array)
+        blocks = FileBlocks(open_table(tmp_path / f"{name}.npy", Choice(caller="test")))
+        np.testing.assert_allclose(e_step(blocks, np.ones(8)).counts, rows.sum(axis=0))
+        size = (tmp_path / f"{name}.npy").stat().st_size
+        os.truncate(tmp_path / f"{name}.npy", size - 8)
+        with pytest.raises(InputError, match=r"must be a readable, whole file; got .* of the 3840000 bytes"):
+            e_step(blocks, np.ones(8))
+        with pytest.raises(InputError, match="must be a readable, whole file"):
+            open_table(tmp_path / f"{name}.npy", Choice(caller="test"))
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f8", ">i2", "u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_files_of_every_type_and_order(tmp_path, dtype, order):
+    rows = np.eye(4)[np.arange(1000) % 4]
+    rows[:, :2] += [[0.25, -0.25]] if np.dtype(dtype).kind == "f" else 0
+    np.save(tmp_path / "t.npy", np.asarray(rows, dtype, order=order))
+    found = open_table(tmp_path / "t.npy", Choice()).load().proba
+    np.testing.assert_array_equal(found, rows)
+    assert found.dtype.kind == "f"
+
+
+def test_a_header_that_promises_more_than_there_is_allocates_nothing(tmp_path):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50, 4)})
+    (tmp_path / "t.npy").write_bytes(head.getvalue() + b"\0" * 64)
+    with pytest.raises(InputError, match="must be a readable, whole file; got 64 of the"):
+        open_table(tmp_path / "t.npy", Choice())
+
+
+def test_a_mistake_of_ours_is_no_damaged_file(files, monkeypatch):
+    from reprior.io import files as module
+
+    for kind in (KeyError, TypeError, IndexError):
+        space = {"__name__": "reprior.io.files"}
+        exec(f"def broken(*_): raise {kind.__name__}('ours')", space)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "numpy_part", space["broken"])
+            with pytest.raises(kind, match="ours"):
+                open_table(files["npy"], Choice())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("0.7,0.3\n0.5,0.5\n", "begin with a line of column names; got '0.7,0.3'"),
+     ("17,.7,3e-1,cat\n18,.5,.5,dog\n", "begin with a line of column names"),
+     ('{"a": 0.5, "b": 0.5, "a": 0.9}\n', "the key 'a' twice in one object"),
+     ('{"proba": [0.5, 0.5], "about": {"x": 1, "x": 2}}\n', "the key 'x' twice in one object"),
+     ("[0.5,0.5]\n[0.5\n0.5]\n[0.5,0.5],[0.5,0.5]\n", "one JSON value on each line; got .*, first at row 1"),
+     ('{"\\ud83d": 0.5, "b": 0.5}\n', r"have class names that are text; got '.ud83d'")],
+)  # fmt: skip
+def test_text_that_says_something_else_than_it_seems_is_refused(tmp_path, text, said):
+    (tmp_path / "t").write_text(text)
+    with pytest.raises(InputError, match=said):
+        e_step(FileBlocks(open_table(tmp_path / "t", Choice(caller="test"))), np.ones(2))
+
+
+def test_names_may_look_like_numbers_if_the_source_has_them(tmp_path):
+    (tmp_path / "t").write_text("0.1,0.9\n0.5,0.5\n")
+    assert open_table(tmp_path / "t", Choice(classes=("0.9", "0.1"))).classes == ("0.9", "0.1")
+    (tmp_path / "t").write_text("0,1\n0.5,0.5\n")
+    assert open_table(tmp_path / "t", Choice()).classes == ("0", "1")
+
+
+def test_counts_that_name_a_class_twice_or_by_half_a_letter_are_refused(tmp_path):
+    (tmp_path / "c.json").write_text('{"ant": 1, "bee": 2, "ant": 3}')
+    with pytest.raises(InputError, match="the key 'ant' twice"):
+        read_source(tmp_path / "c.json", Choice())
+    (tmp_path / "c.json").write_text('{"\\ud83d": 1, "bee": 2}')
+    with pytest.raises(InputError, match="have class names that are text"):
+        read_source(tmp_path / "c.json", Choice())
+
+
+@pytest.mark.parametrize("start", [b"[0.5, 0.5]\n[", b"a,b\n0.5,0.5\n"])
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch, start):
+    monkeypatch.setattr("reprior.io.files.RECORD_BYTES", 1 << 20)
+    (tmp_path / "t").write_bytes(start + b"0.5," * (5 << 20))
+    with pytest.raises(InputError):
+        e_step(FileBlocks(open_table(tmp_path / "t", Choice(caller="test"))), np.ones(2))
+    (tmp_path / "t").write_bytes(start.rpartition(b"\n")[2] + b"0.5," * (5 << 18))
+    with pytest.raises(InputError, match="have lines or records of at most 1 MiB"):
+        open_table(tmp_path / "t", Choice(caller="test"))

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing, pick
+from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, lines_of, missing, pick
 from reprior.io.prepare import check_header
 
 try:
@@ -86,8 +86,10 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     from pyarrow import csv
 
     with opener() as file:
-        check_header(file.readline(1 << 20), choice.caller, name)
-    reading = csv.ReadOptions(block_size=4 << 20, use_threads=False)
+        header = next(lines_of(file, choice.caller, name), b"")
+        check_header(header, choice.caller, name, choice.classes)
+    # a row must fit in a block, and numbers are longer than names
+    reading = csv.ReadOptions(block_size=max(4 << 20, min(16 * len(header), 1 << 30)), use_threads=False)
     with opener() as file, csv.open_csv(file, read_options=reading) as reader:
         schema = reader.schema
         aside = {column.name for column in schema if column.name in ID_NAMES and pa.types.is_string(column.type)}

@@ -7,13 +7,17 @@ target of it: rows are checked in the first pass and kept decoded in a scratch f
 from __future__ import annotations
 
 import io
+import math
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -36,13 +40,14 @@ MAGIC = {
 
 
 LABEL_NAMES = ("label", "y")
+RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
 ID_NAMES = ("id", "row_id")
 
 
 class Chunk(NamedTuple):
     """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
 
-    proba: Matrix
+    proba: Matrix  # or NpyRows, which are sliced alike
     labels: Any = None
 
 
@@ -114,8 +119,8 @@ class Table:
                     first += len(chunk.proba)
 
     def load(self) -> Chunk:
-        """Return all rows at once (a mapped file stays mapped); for held-out data, which fits in memory."""
-        chunks = [chunk for _, _, chunk in self.chunks()]
+        """Return all rows at once; for held-out data, which fits in memory."""
+        chunks = [Chunk(chunk.proba[:], chunk.labels) for _, _, chunk in self.chunks()]
         if not chunks:
             fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
         if len(chunks) == 1:
@@ -133,9 +138,11 @@ class readable:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        ours = (InputError, ImportError, AssertionError, AttributeError, NameError)
+        ours = (InputError, ImportError, AssertionError, AttributeError, NameError, MemoryError)
         if not isinstance(error, Exception) or isinstance(error, ours) or getattr(error, "filename", None):
-            return  # no libraries agree on what a damaged file raises, so all else is taken for one
+            return  # no libraries agree on what a damaged file raises, so all else that they raise is taken for one
+        if isinstance(error, (LookupError, TypeError)) and raised_here(error):
+            return  # a mistake of this library, and not of the file
         reason = " ".join(str(error).split())[:200]
         try:
             fail(self.caller, self.name, "be a readable, whole file", repr(reason))
@@ -143,14 +150,20 @@ class readable:
             raise told from error
 
 
+def raised_here(error: BaseException) -> bool:
+    """Return whether an error comes from a line of this library, and not from one of another that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("reprior.")
+
+
 def open_table(path: str | Path, choice: Choice) -> Table:
     """Return the rows of a file, of a folder's parts in the order of their names, or of standard input (`-`)."""
     place = Path(path)
-    if str(path) == "-":
-        spooled = spool(sys.stdin.buffer)
-        return Table((open_part("standard input", lambda: again(spooled), choice),), choice)
     if not place.is_dir():
-        return Table((open_part(str(place), lambda: place.open("rb"), choice),), choice)
+        name = "standard input" if str(path) == "-" else str(place)
+        return Table((open_part(name, opener_of(place), choice),), choice)
     files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
     if not files:
         fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
@@ -179,11 +192,21 @@ def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str,
     return f"{n_classes} classes, " + (" and ".join(phrases) or "in another order, or one of them twice")
 
 
-def spool(stream: IO[bytes]) -> IO[bytes]:
-    """Return what comes through a pipe as a file that can be read again, and that no crash can leave behind."""
-    file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-    shutil.copyfileobj(stream, file, 1 << 20)
-    return file
+SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
+
+
+def opener_of(path: Path) -> Opener:
+    """Return what opens a file, as often as needed; what comes through a pipe (`-`, a FIFO) is copied once."""
+    if str(path) != "-" and (path.is_file() or not path.exists()):
+        return lambda: path.open("rb")
+    about = None if str(path) == "-" else path.stat()
+    key = (str(path), about.st_dev, about.st_ino) if about else ("-", 0, 0)
+    if about is None or key not in SPOOLED:
+        file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # no crash can leave it behind
+        with path.open("rb") if about else nullcontext(sys.stdin.buffer) as stream:
+            shutil.copyfileobj(stream, file, 1 << 20)
+        SPOOLED[key] = file
+    return lambda: again(SPOOLED[key])
 
 
 class again(io.BufferedReader):
@@ -215,18 +238,101 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
 
             makers = {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "csv": arrow.csv_part}
             part = makers[kind](name, opener, choice)
+        check_names(part.classes, choice.caller, name)
         return replace(part, kind=kind)
 
 
-def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
-    """Return the reader of an NPY file (mapped) or of an NPZ file with `proba` and perhaps `y` and `classes`."""
-    classes, labels = None, None
-    if kind == "npy":
-        if Path(name).is_file():
-            array = np.load(name, mmap_mode="r")
+def check_names(classes: tuple[str, ...] | None, caller: str, name: str) -> None:
+    """Refuse class names that are no text, as half a surrogate pair in JSON: nothing could print or store them."""
+    for label in classes or ():
+        try:
+            label.encode()
+        except UnicodeEncodeError:
+            fail(caller, name, "have class names that are text", ascii(label), remedy="Rename that class")
+
+
+class NpyRows:
+    """The rows of an NPY file (n, K), read when they are sliced.
+
+    They are not mapped: the system ends a process whose mapped file another one cuts.
+    """
+
+    def __init__(self, file: IO[bytes], caller: str, name: str) -> None:
+        self.handle = os.dup(file.fileno())
+        self.caller, self.name, self.turn = caller, name, Lock()
+        shape, self.by_column, self.stored = npy_head(file)
+        if len(shape) != 2 or shape[1] < 2 or self.stored.kind not in "fiu":
+            fail(caller, name, "hold an array (n, K) of numbers, K at least 2", f"{self.stored} {shape}")
+        self.shape: tuple[int, int] = (shape[0], shape[1])
+        self.dtype = self.stored if self.stored.kind == "f" else np.dtype(np.float64)
+        self.start, self.size = file.tell(), math.prod(shape) * self.stored.itemsize
+        self.check_size(self.size)
+
+    def __del__(self) -> None:
+        os.close(self.handle)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Matrix:
+        first, stop, _ = rows.indices(len(self))
+        n, k = max(0, stop - first), self.shape[1]
+        out = np.empty((k, n) if self.by_column else (n, k), self.stored)
+        if self.by_column:
+            for j in range(k):
+                self.read(out[j], first + j * len(self))
         else:
-            with opener() as file:
-                array = np.load(file)
+            self.read(out.reshape(-1), first * k)
+        return (out.T if self.by_column else out).astype(self.dtype, copy=False)
+
+    def read(self, out: np.ndarray[Any, Any], first: int) -> None:
+        """Fill `out` with the numbers from number `first` on."""
+        view, at = out.view(np.uint8).data, first * self.stored.itemsize
+        while view:
+            if hasattr(os, "preadv"):
+                done = os.preadv(self.handle, [view], self.start + at)
+            else:
+                with self.turn:
+                    os.lseek(self.handle, self.start + at, os.SEEK_SET)
+                    data = os.read(self.handle, len(view))
+                done = len(data)
+                view[:done] = data
+            if not done:
+                self.check_size(at + len(view))
+                raise OSError(f"no more data at byte {self.start + at}")
+            view, at = view[done:], at + done
+
+    def check_size(self, needed: int) -> None:
+        """Refuse a file that is, or has become, too short for its rows."""
+        there = os.fstat(self.handle).st_size - self.start
+        if there < needed:
+            fail(self.caller, self.name, "be a readable, whole file",
+                 f"{max(0, there)} of the {self.size} bytes that its rows take")  # fmt: skip
+
+
+def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether it is stored column by column, and type of the array that begins here."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = read(file)
+    return shape, by_column, dtype
+
+
+def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
+    """Return the reader of an NPY file, or of an NPZ file with `proba` and perhaps `y` and `classes`."""
+    classes, labels = None, None
+    array: Any
+    if kind == "npy":
+        with opener() as file:
+            array = NpyRows(file, choice.caller, name)
     else:
         with opener() as file, np.load(file) as archive:
             wanted = choice.columns or "proba"
@@ -236,20 +342,21 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
             classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
             key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
             labels = archive[key] if choice.with_labels and key in archive else None
-    if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
-        fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
+        if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
+            fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
+        array = array if array.dtype.kind == "f" else array.astype(np.float64)
     if choice.with_labels and labels is None:
         fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
              remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
     if classes is not None and len(classes) != array.shape[1]:
         fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
-    array = array if array.dtype.kind == "f" else array.astype(np.float64)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
         if kind == "npy":
             file.write(npy_header(array))
-            for block in np.array_split(array, max(1, array.nbytes >> 20)):
-                file.write(np.ascontiguousarray(fn(block)).data)
+            step = max(1, (1 << 20) // (array.shape[1] * array.itemsize))
+            for start in range(0, len(array), step):
+                file.write(np.ascontiguousarray(fn(array[start : start + step])).data)
             return
         with opener() as source, np.load(source) as archive:
             np.savez(file, **{**archive, choice.columns or "proba": fn(array)})
@@ -257,12 +364,27 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
     return Part(name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy")
 
 
-def npy_header(array: Matrix) -> bytes:
+def npy_header(array: Any) -> bytes:
     """Return what an NPY file of the same shape and type, in C order, begins with."""
     file = io.BytesIO()
     header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
     np.lib.format.write_array_header_1_0(file, header)
     return file.getvalue()
+
+
+def lines_of(file: IO[bytes], caller: str, name: str) -> Iterator[bytes]:
+    """Yield the lines of a file that hold anything, none of them beyond measure."""
+    while line := file.readline(RECORD_BYTES + 1):
+        if len(line) > RECORD_BYTES:
+            too_long(caller, name)
+        if line.strip():
+            yield line
+
+
+def too_long(caller: str, name: str) -> None:
+    """Refuse what goes on for ever without an end of a line or record."""
+    fail(caller, name, f"have lines or records of at most {RECORD_BYTES >> 20} MiB", "a longer one",
+         remedy="Write one row on each line")  # fmt: skip
 
 
 def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:

@@ -11,26 +11,35 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, beside, missing
+from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, beside, lines_of, missing
 
 LINES = 4096  # parsed at once
 
 
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; one that has a key twice says two things at once."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!a} twice in one object")
+    return value
+
+
+JSON = json.JSONDecoder(object_pairs_hook=unique)
+
+
 def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[Any]:
-    """Return the values of whole lines, parsed together; only if that fails, one by one to name the bad one."""
-    lines = [lines[0].removeprefix(b"\xef\xbb\xbf"), *lines[1:]]  # a mark that some programs put before UTF-8
-    try:
-        values: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
-        if len(values) == len(lines):
-            return values
-    except (ValueError, RecursionError):
-        pass
-    for number, line in enumerate(lines):
+    """Return the values of lines, each of which must be one by itself."""
+    decode = JSON.decode
+    values: list[Any] = []
+    for line in lines:
         try:
-            json.loads(line)
+            text = line.decode() if values else line.removeprefix(b"\xef\xbb\xbf").decode()  # some put a mark first
+            values.append(decode(text))
         except (ValueError, RecursionError) as error:
-            fail(caller, name, "hold one JSON value on each line", repr(str(error)), place=f"row {first + number}")
-    fail(caller, name, "hold one JSON value on each line", "a value that spans lines", place=f"row {first} or after")
+            place = f"row {first + len(values)}"
+            fail(caller, name, "hold one JSON value on each line", repr(str(error)[:120]), place=place)
+    return values
 
 
 def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str, ...] | None, str | None]:
@@ -98,7 +107,7 @@ def rows_of(values: list[Any], key: str | None, classes: tuple[str, ...] | None,
 def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of an NDJSON file."""
     with opener() as file:
-        line = next((line for line in file if line.strip()), b"")
+        line = next(lines_of(file, choice.caller, name), b"")
     value = parse_lines([line], name, 0, choice.caller)[0]
     key, classes, label = layout(value, choice, name)
     n_classes = len(classes) if classes else len(value if key is None else value[key])
@@ -111,7 +120,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     def read() -> Iterator[Chunk]:
         first = 0
         with opener() as file:
-            filled = (line for line in file if line.strip())
+            filled = lines_of(file, choice.caller, name)
             while lines := list(islice(filled, LINES)):
                 values = parse_lines(lines, name, first, choice.caller)
                 rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
@@ -129,7 +138,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
         first = 0
         with opener() as source:
-            filled = (line for line in source if line.strip())
+            filled = lines_of(source, choice.caller, name)
             while lines := list(islice(filled, LINES)):
                 values = parse_lines(lines, name, first, choice.caller)
                 rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
@@ -149,8 +158,12 @@ def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: 
 
 
 def dump(value: Any) -> bytes:
-    """Return a value as one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    """Return a value as one line; half a surrogate pair, which is no text, leaves escaped as it came."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
 def by_name(shares: Vector, classes: tuple[str, ...] | None) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import IO, Any
@@ -14,6 +16,8 @@ from reprior._types import Matrix
 from reprior.io.files import Chunk, Part, Table
 
 VALUES = ("normalize", "logits")
+CHUNK_NUMBERS = 1 << 21  # prepared at once
+DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
 
 
 def prepare(rows: Matrix, values: str | None) -> Matrix:
@@ -41,8 +45,11 @@ def refuse_probabilities(rows: Matrix, values: str | None, caller: str, name: st
         fail(caller, name, "hold logits", "rows that sum to 1, as probabilities do", remedy="Leave out `--logits`")
 
 
-def check_header(line: bytes, caller: str, name: str) -> None:
-    """Refuse the first line of a CSV file that is in another encoding, or has other separators than commas."""
+def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ()) -> None:
+    """Refuse the first line of a CSV file that is in another encoding, has other separators than commas, or is a row.
+
+    Names that look like probabilities are a row, unless they are `known`.
+    """
     try:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -52,6 +59,10 @@ def check_header(line: bytes, caller: str, name: str) -> None:
     if "," not in text and (";" in text or "\t" in text):
         fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
              remedy="Save it with commas, and points in numbers")  # fmt: skip
+    names = [cell.strip() for cell in next(csv.reader([text.strip()]), [])]
+    if not (known and {*known} <= {*names}) and sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:
+        fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
+             remedy="Put the names of the classes before the first row")  # fmt: skip
 
 
 def prepared(table: Table, values: str | None) -> Table:
@@ -66,7 +77,10 @@ def _part(part: Part, values: str, caller: str) -> Part:
         for number, chunk in enumerate(part.read()):
             if number == 0:
                 refuse_probabilities(chunk.proba[:1000], values, caller, part.name)
-            yield Chunk(prepare(chunk.proba, values), chunk.labels)
+            step = max(1, CHUNK_NUMBERS // chunk.proba.shape[1])  # of an NPY file, which comes as one chunk
+            for at in range(0, len(chunk.proba), step):
+                labels = None if chunk.labels is None else chunk.labels[at : at + step]
+                yield Chunk(prepare(chunk.proba[at : at + step], values), labels)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
         part.rewrite(file, partial(_as_before, fn))

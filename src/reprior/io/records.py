@@ -102,7 +102,7 @@ class NdjsonForm:
     def write(self, records: list[Any], rows: Matrix) -> bytes:
         if self.key is None and self.classes is None:
             return json.dumps(rows.tolist(), separators=(",", ":"))[1:-1].replace("],", "]\n").encode() + b"\n"
-        values = json.loads(b"[" + b",".join(records) + b"]")
+        values = parse_lines(records, "input", 0, self.caller)
         return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
 
     def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
@@ -198,7 +198,7 @@ def recognise(
         value = {k: v for k, v in value.items() if k not in (label, name)} if isinstance(value, dict) else value
         key, classes, _ = layout(value, choice, "input")
         return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
-    check_header(line, caller, "input")
+    check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
     rest = [column for column in names if column not in (label, name)]
     known = choice.classes and set(choice.classes) <= set(names)

@@ -17,7 +17,7 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
 from reprior.io.files import Part, Table, left_aside, taken
-from reprior.rows.blocks import ArrayBlocks, add_up, block_rows
+from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -134,8 +134,13 @@ def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
     """Yield rows in memory a segment at a time, each with the number of its first."""
     size = SEGMENT * block_rows(rows.shape[1])
     for start in range(0, len(rows), size):
-        some = ArrayBlocks(rows[start : start + size])
-        yield start, Segment(len(some.array), some.stored)
+        yield start, Segment(min(size, len(rows) - start), partial(stored, rows, start, size))
+
+
+def stored(rows: Matrix, start: int, size: int) -> Iterator[Matrix]:
+    """Yield so many rows from `start` on in blocks; those of a file are read a block at a time, and stay in cache."""
+    step, stop = block_rows(rows.shape[1]), min(start + size, len(rows))
+    return (as_stored(rows[first : min(first + step, stop)]) for first in range(start, stop, step))
 
 
 def read_blocks(file: IO[bytes], first: int, rows: int, n_classes: int, dtype: Any) -> Iterator[Matrix]:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Table, difference, label_index, open_table, perhaps, readable, taken
+from reprior.io.files import (
+    LABEL_NAMES,
+    Choice,
+    Table,
+    check_names,
+    difference,
+    label_index,
+    npy_head,
+    open_table,
+    opener_of,
+    perhaps,
+    readable,
+    taken,
+)
+from reprior.io.ndjson import unique
 from reprior.io.prepare import prepared
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -31,6 +46,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
         vector = read_vector(path, choice)
     if vector is not None:
         numbers, classes = vector
+        check_names(classes, choice.caller, str(path))
         prior = check_counts(numbers, classes, choice.caller, str(path))
         return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
     try:
@@ -105,27 +121,32 @@ def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None
     """Return (values, class names) if the file holds one number a class, else None."""
     if path.is_dir():
         return None
-    with path.open("rb") as file:
+    opener = opener_of(path)
+    with opener() as file:
         head = file.read(4096)
-    if head.startswith(b"\x93NUMPY"):
-        array = np.load(path, mmap_mode="r")
-        return (array, None) if array.ndim == 1 else None
-    if head.startswith(b"PK"):
-        with np.load(path) as archive:
-            key = next((key for key in ("counts", "prior") if key in archive), None)
-            if key is None or "proba" in archive:
-                return None
-            return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
-    if head.lstrip()[:1] in (b"{", b"["):
-        return json_vector(path)
-    return csv_vector(path, choice) if head[:4] not in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff") else None
+        file.seek(0)
+        if head.startswith(b"\x93NUMPY"):
+            vector = len(npy_head(file)[0]) == 1
+            file.seek(0)
+            return (np.load(file), None) if vector else None
+        if head.startswith(b"PK"):
+            with np.load(file) as archive:
+                key = next((key for key in ("counts", "prior") if key in archive), None)
+                if key is None or "proba" in archive:
+                    return None
+                return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
+        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+            return json_vector(file.read())
+        if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
+            return None
+        return csv_vector(file, str(path), choice)
 
 
-def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
+def json_vector(data: bytes) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return the numbers of a JSON list or object; None for rows, one JSON value a line."""
     try:
-        value = json.loads(path.read_bytes())
-    except ValueError:
+        value = json.loads(data, object_pairs_hook=unique)
+    except json.JSONDecodeError:
         return None
     if isinstance(value, dict) and isinstance(value.get("prior"), list):
         return value["prior"], tuple(map(str, value["classes"])) if value.get("classes") else None
@@ -134,10 +155,10 @@ def json_vector(path: Path) -> tuple[Any, tuple[str, ...] | None] | None:
     return (value, None) if isinstance(value, list) and all(type(item) in (int, float) for item in value) else None
 
 
-def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return the numbers of a CSV file of two columns, classes and counts, in either order, with a header or without;
     None for rows with labels."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with io.TextIOWrapper(data, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader, [])]
         if len(header) > 2 and (choice.label or not {*header}.isdisjoint(LABEL_NAMES)):
@@ -152,7 +173,7 @@ def csv_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None]
         odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
-    fail(choice.caller, str(path), "be a counts file with the columns `class` and `count`, each class once, or"
+    fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", "the columns " + ", ".join(likely[:8]) + ", …" * (len(header) > 8),
          remedy=f"{perhaps('label', header)}Name the label column with `--label`")  # fmt: skip
 
