@@ -18,7 +18,7 @@ import pytest
 from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
-from reprior.cli import COMMANDS
+from reprior.cli import COMMANDS, ELSEWHERE
 from reprior.state import hidden
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
@@ -30,7 +30,7 @@ DOCUMENTED = re.findall(
 def test_every_command_is_documented_and_shows_an_example():
     assert {shlex.split(line)[1] for line in DOCUMENTED} == set(COMMANDS)
     for name in COMMANDS:
-        command = importlib.import_module(f"reprior.cli.{name}").command
+        command = importlib.import_module(ELSEWHERE.get(name, f"reprior.cli.{name}")).command
         assert f"Example:  reprior {name}" in command.help, name
         assert "--json" in [flag for parameter in command.params for flag in parameter.opts], name
 

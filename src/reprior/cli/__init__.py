@@ -8,7 +8,7 @@ import sys
 
 import click
 
-COMMANDS = {  # name: one line; the module of that name holds `command`
+COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, holds `command`
     "demo": "See it work on the outputs of a real classifier.",
     "estimate": "Estimate the class mix of new data.",
     "correct": "Rewrite predictions for the estimated class mix.",
@@ -17,9 +17,12 @@ COMMANDS = {  # name: one line; the module of that name holds `command`
     "compare": "Run every method on one file.",
     "diagnose": "Is it label shift, and can it be measured?",
     "simulate": "Draw a shifted data set from labelled rows.",
+    "serve": "Keep streams behind HTTP, with a live page.",
     "doctor": "Show versions, compiled kernels and extras.",
     "completion": "Print the lines that switch on shell completion.",
 }
+
+ELSEWHERE = {"serve": "reprior.service.command"}  # by name: neither of the two packages imports the other
 
 
 class LazyGroup(click.Group):
@@ -31,7 +34,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"reprior.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(ELSEWHERE.get(cmd_name, f"reprior.cli.{cmd_name}")).command
         return command
 
     def resolve_command(

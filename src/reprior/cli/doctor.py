@@ -16,6 +16,7 @@ EXTRAS = {  # extra: (module, what it is for)
     "progress": ("rich", "progress bars"),
     "files": ("pyarrow", "Parquet, Arrow and CSV files"),
     "stream": ("msgpack", "msgpack streams"),
+    "serve": ("starlette", "`reprior serve`"),
     "sklearn": ("sklearn", "scikit-learn estimators"),
     "river": ("river", "River pipelines"),
     "quapy": ("quapy", "QuaPy quantifiers"),

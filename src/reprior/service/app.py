@@ -1,0 +1,243 @@
+"""The service over HTTP: short bodies over the hub, one a route."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route, Router
+from starlette.staticfiles import StaticFiles
+
+from reprior._check import check_choice, fail
+from reprior.service import kinds, metrics, views
+from reprior.service.events import events
+from reprior.service.guard import Asgi, guarded
+from reprior.service.hub import Hub
+from reprior.service.live import check_seq
+from reprior.service.settings import Settings
+from reprior.service.store import Store
+from reprior.service.wire import (
+    Refused,
+    answer,
+    body_of,
+    error_body,
+    error_response,
+    kind_of,
+    known_keys,
+    parse,
+    wants_msgpack,
+)
+
+log = logging.getLogger("reprior.service")
+STATIC = Path(__file__).parent / "static"
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def hub_of(request: Request) -> Hub:
+    hub: Hub = request.scope["app"].hub
+    return hub
+
+
+async def read_body(request: Request) -> bytes:
+    limits = hub_of(request).settings.limits
+    return await body_of(request, limits.body, limits.body_seconds)
+
+
+async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    value = parse(await read_body(request), kind_of(request), caller)
+    known_keys(value, keys, caller)
+    return value
+
+
+async def put_stream(request: Request) -> Response:
+    hub, name = hub_of(request), kinds.check_name(request.path_params["name"])
+    made = kinds.described(parse(await read_body(request), kind_of(request), "PUT"), hub.settings.limits)
+    new = await hub.create(name, made.stream, made.source, classes=made.classes, alarm=made.alarm)
+    told = await views.detailed(hub, hub.get(name), diagnosis=False)
+    return answer({"new": new, **told}, 201 if new else 200)
+
+
+async def get_stream(request: Request) -> Response:
+    hub = hub_of(request)
+    wanted = check_choice(request.query_params.get("diagnosis", "1"), "GET", "diagnosis", ("0", "1"))
+    return answer(await views.detailed(hub, hub.get(request.path_params["name"]), diagnosis=wanted == "1"))
+
+
+async def delete_stream(request: Request) -> Response:
+    hub, name = hub_of(request), request.path_params["name"]
+    hub.get(name)
+    body = await read_object(request, "DELETE", ("confirm",))
+    if body.get("confirm") != name:
+        fail("DELETE", "confirm", f"be the stream's own name, {name!r}", repr(body.get("confirm"))[:80],
+             remedy="All that it has learned goes with it")  # fmt: skip
+    await hub.delete(name)
+    return answer({"deleted": name})
+
+
+async def post_samples(request: Request) -> Response:
+    body = await read_object(request, "samples", ("proba", "dtype", "client", "seq", "correct"))
+    if "proba" not in body:
+        fail("samples", "proba", "be a list of rows", "nothing")
+    client, seq = check_seq(body.get("client"), body.get("seq"))
+    correct = body.get("correct", True)
+    if not isinstance(correct, bool):
+        fail("samples", "correct", "be true or false", repr(correct)[:80])
+    told = await hub_of(request).samples(
+        request.path_params["name"], body["proba"], client, seq, dtype=body.get("dtype"), correct=correct
+    )
+    return answer(told.fields(), packed=wants_msgpack(request))
+
+
+async def post_labels(request: Request) -> Response:
+    body = await read_object(request, "labels", ("proba", "dtype", "y", "client", "seq"))
+    client, seq = check_seq(body.get("client"), body.get("seq"))
+    told = await hub_of(request).labels(
+        request.path_params["name"], body.get("proba"), body.get("y"), client, seq, body.get("dtype")
+    )
+    return answer(told.fields(), packed=wants_msgpack(request))
+
+
+async def get_streams(request: Request) -> Response:
+    return answer(await views.listed(hub_of(request), request.query_params))
+
+
+async def get_history(request: Request) -> Response:
+    hub = hub_of(request)
+    return answer(await views.history(hub, hub.get(request.path_params["name"]), request.query_params))
+
+
+async def get_alarms(request: Request) -> Response:
+    hub = hub_of(request)
+    return answer({"alarms": await hub.alarms(hub.get(request.path_params["name"]))})
+
+
+async def acknowledge(request: Request) -> Response:
+    hub = hub_of(request)
+    body = await read_object(request, "acknowledge", ("by", "note", "next"))
+    by, note = body.get("by"), body.get("note", "")
+    for name, text, most, least in (("by", by, 200, 1), ("note", note, 2000, 0)):
+        if not isinstance(text, str) or not least <= len(text) <= most:
+            fail("acknowledge", name, f"be a text of {least} to {most} characters", repr(text)[:80])
+    then = check_choice(body.get("next", "restart"), "acknowledge", "next", ("restart", "accept"))
+    told = await hub.acknowledge(request.path_params["name"], request.path_params["id"], str(by), str(note), then)
+    return answer(told)
+
+
+async def get_events(request: Request) -> Response:
+    hub, name = hub_of(request), request.query_params.get("stream")
+    if name is not None:
+        hub.get(name)
+    if hub.watchers >= hub.settings.limits.watchers:
+        raise Refused(503, f"At most {hub.settings.limits.watchers} event streams are served at once.")
+
+    async def counted() -> AsyncIterator[bytes]:
+        hub.watchers += 1
+        try:
+            async for part in events(hub, name):
+                yield part
+        finally:
+            hub.watchers -= 1
+
+    return StreamingResponse(counted(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def get_metrics(request: Request) -> Response:
+    return Response(metrics.exposition(hub_of(request)), media_type=metrics.CONTENT_TYPE)
+
+
+async def health(request: Request) -> Response:
+    hub = hub_of(request)
+    told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
+            "clock_ahead": round(hub.clock.ahead, 3)}  # fmt: skip
+    return answer(told, 200 if hub.trouble is None else 503)
+
+
+async def get_page(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+def routes() -> list[Any]:
+    """Return every route of the service."""
+    stream = "/streams/{name}"
+    return [
+        Route("/", get_page),
+        Route("/healthz", health),
+        Route("/metrics", get_metrics),
+        Route("/events", get_events),
+        Route("/streams", get_streams),
+        Route(stream, put_stream, methods=["PUT"]),
+        Route(stream, get_stream),
+        Route(stream, delete_stream, methods=["DELETE"]),
+        Route(f"{stream}/samples", post_samples, methods=["POST"]),
+        Route(f"{stream}/labels", post_labels, methods=["POST"]),
+        Route(f"{stream}/history", get_history),
+        Route(f"{stream}/alarms", get_alarms),
+        Route(f"{stream}/alarms/{{id:int}}/acknowledge", acknowledge, methods=["POST"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+
+
+def expected(error: Exception) -> Response:
+    """Return the answer for an error: the sentence of those that are known, nothing of those that are not."""
+    known = error_response(error)
+    if known is not None:
+        return known
+    if isinstance(error, HTTPException):
+        said = {404: "There is nothing at this address.", 405: "This address does not take this method."}
+        text = said.get(error.status_code, str(error.detail))
+        return Response(error_body(error.status_code, text), error.status_code, error.headers,
+                        media_type="application/json")  # fmt: skip
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    log.error("unexpected %s in %s, line %s", type(error).__name__, last.name, last.lineno)
+    return Response(error_body(500, "The server has a fault. Its log says where."), 500, media_type="application/json")
+
+
+class App:
+    """The ASGI application: it opens the database at its start and answers every failure itself.
+
+    Nothing else may answer a failure, or a stack trace would reach the log.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.hub: Hub | None = None
+        self._router = Router(routes(), lifespan=self._lifespan)
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Any) -> AsyncIterator[None]:
+        self.hub = Hub(self.settings, Store(self.settings.db) if self.settings.db else None)
+        self.hub.start()
+        try:
+            yield
+        finally:
+            await self.hub.stop()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        begun = False
+
+        async def sending(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        scope["app"] = self
+        try:
+            await self._router(scope, receive, sending)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            response = expected(error)
+            if not begun:
+                await response(scope, receive, send)
+
+
+def create_app(settings: Settings) -> Asgi:
+    """Return the service as an ASGI application."""
+    return guarded(App(settings), settings)

@@ -1,0 +1,113 @@
+"""What `PUT /streams/{name}` may hold: a source with class names and a method, or a saved value as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reprior._check import check_prior, fail
+from reprior._types import Source
+from reprior.online.stream import Stream
+from reprior.pipelines.source import summarize
+from reprior.service.settings import Limits
+from reprior.service.wire import known_keys
+
+KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
+ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a stream is made of."""
+
+    stream: Stream
+    source: Source
+    classes: list[str] | None
+    alarm: dict[str, Any] | None
+
+
+def check_name(name: Any) -> str:
+    """Return the name of a stream; any printable text that an address can hold is one."""
+    rule = f"be 1 to {LONGEST_NAME} printable characters without a slash"
+    fits = isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and name.isprintable() and "/" not in name
+    if not fits or name in (".", ".."):
+        fail("PUT", "name", rule, repr(name)[:80])
+    return str(name)
+
+
+def check_classes(value: Any, n_classes: int) -> list[str]:
+    """Return the names of the classes, all different."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        fail("PUT", "classes", "be a list of texts", type(value).__name__)
+    if len(value) != n_classes:
+        fail("PUT", "classes", f"name all {n_classes} classes", len(value))
+    for name in value:
+        if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+            fail("PUT", "classes", f"be 1 to {LONGEST_NAME} printable characters each", repr(name)[:80])
+    if len(set(value)) < len(value):
+        twice = next(name for name in value if value.count(name) > 1)
+        fail("PUT", "classes", "all be different", repr(twice)[:80])
+    return list(value)
+
+
+def described(body: dict[str, Any], limits: Limits) -> Definition:
+    """Return the stream that an object describes."""
+    known_keys(body, KEYS, "PUT")
+    given, classes = body.get("source"), body.get("classes")
+    if isinstance(given, dict):
+        names = list(given)
+        if classes is not None and sorted(map(str, classes) if isinstance(classes, list) else "") != sorted(names):
+            fail("PUT", "classes", "name the same classes as `source`", "others")
+        classes = names if classes is None else classes
+        given = [given[name] for name in classes]
+    heldout = body.get("heldout")
+    if given is None and heldout is None:
+        fail("PUT", "source", "be a list of counts or shares, or an object from class to count", "nothing")
+    if given is not None:
+        if not isinstance(given, list) or any(isinstance(x, bool) for x in given):
+            fail("PUT", "source", "be a list of counts or shares, or an object from class to count",
+                 type(given).__name__)  # fmt: skip
+        check_size(len(given), limits)
+    if heldout is None:
+        source = Source(check_prior(given, "PUT", "source"))
+    else:
+        if not isinstance(heldout, dict):
+            fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
+        known_keys(heldout, ("proba", "y"), "PUT")
+        proba, y = heldout.get("proba"), heldout.get("y")
+        if not isinstance(proba, list) or not isinstance(y, list):
+            fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
+        check_size(len(proba[0]) if proba and isinstance(proba[0], list) else 0, limits)
+        if isinstance(classes, list) and y and all(isinstance(label, str) for label in y):
+            columns = {name: k for k, name in enumerate(classes)}
+            y = [columns.get(label, -1) for label in y]
+        source = summarize(proba, y, prior="mean" if given is None else given)
+    named = None if classes is None else check_classes(classes, len(source.prior))
+    options = body.get("options", {})
+    if not isinstance(options, dict):
+        fail("PUT", "options", "be an object", type(options).__name__)
+    stream = Stream(body.get("method", "online-ebls"), source, **options)
+    return Definition(stream, source, named, alarm_options(body.get("alarm"), source))
+
+
+def check_size(n_classes: int, limits: Limits) -> None:
+    if n_classes > limits.classes:
+        fail("PUT", "source", f"have at most {limits.classes} classes", n_classes,
+             remedy="Start the server with a larger --max-classes")  # fmt: skip
+
+
+def alarm_options(value: Any, source: Source) -> dict[str, Any] | None:
+    """Return the options of an alarm; where nothing is said, a source with held-out rows has one, another has none."""
+    if value is None:
+        return {} if source.heldout is not None and len(source.heldout[1]) >= 2 else None
+    if value is False:
+        return None
+    if value is True:
+        return {}
+    if not isinstance(value, dict):
+        fail("PUT", "alarm", "be true, false or an object of options", type(value).__name__)
+    known_keys(value, ALARM_KEYS, "PUT")
+    if not isinstance(value.get("exact", False), bool):
+        fail("PUT", "exact", "be true or false", repr(value["exact"])[:80])
+    return value

@@ -1,0 +1,86 @@
+"""What the tests of the service share: a server to ask, rows to send, and what they give without a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import reprior as rp
+
+ALL = os.environ.get("REPRIOR_TEST_ALL") == "1"
+WHY = "needs more than pip packages, or longer: set REPRIOR_TEST_ALL=1"
+
+
+def rows_of(n: int, k: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(k, 0.3), n)
+
+
+def replay(source, blocks, method="online-ebls", **options) -> rp.Stream:
+    """Return a stream that has learned the blocks in order, here and not on a server."""
+    stream = rp.Stream(method, source, **options)
+    for block in blocks:
+        stream.learn_many(np.asarray(block))
+    return stream
+
+
+def free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+class Process:
+    """`reprior serve` in a process of its own, to be killed and started again at the same port."""
+
+    def __init__(self, db: Path, *more: str, env: dict[str, str] | None = None, limit: str = "") -> None:
+        self.db, self.port, self.more, self.env, self.limit = db, free_port(), more, env or {}, limit
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = db.with_suffix(".log")
+
+    def start(self) -> None:
+        line = [sys.executable, "-c", "from reprior.cli import main; main()", "serve", "--db", str(self.db),
+                "--port", str(self.port), *self.more]  # fmt: skip
+        if self.limit:
+            line = ["bash", "-c", f'{self.limit}; exec "$@"', "bash", *line]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.env})
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline().decode()
+        assert said.startswith("Listening at"), self.log.read_text()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self.process.stdout.close()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(20)
+        self.process.stdout.close()
+        return code
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.stop()
+
+
+def wait_for(condition, seconds: float = 10.0):
+    """Return what a condition gives once it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
