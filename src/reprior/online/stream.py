@@ -353,13 +353,18 @@ class Stream:
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:
     """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
+    variance, note = method.variance(state)
+    return Interval(*share_interval(method.prior(state), variance, level), level=level, note=note)
+
+
+def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
+    """Return the ends of an interval for shares of any shape from their means and variances."""
     from scipy.special import betaincinv, ndtri
 
-    mean = np.clip(method.prior(state), 1e-12, 1.0 - 1e-12)
-    variance, note = method.variance(state)
+    mean = np.clip(prior, 1e-12, 1.0 - 1e-12)
     count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
     tails = (1.0 - level) / 2, (1.0 + level) / 2
     lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
     # a Beta never reaches 0, but a class of so few counts may well be absent
     lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
-    return Interval(np.minimum(lower, mean), np.maximum(upper, mean), level=level, note=note)
+    return np.minimum(lower, mean), np.maximum(upper, mean)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,6 +24,7 @@ from reprior.service.hub import Hub
 from reprior.service.live import check_seq
 from reprior.service.settings import Settings
 from reprior.service.store import Store
+from reprior.service.webhook import deliver
 from reprior.service.wire import (
     Refused,
     answer,
@@ -152,10 +154,18 @@ async def get_metrics(request: Request) -> Response:
     return Response(metrics.exposition(hub_of(request)), media_type=metrics.CONTENT_TYPE)
 
 
+async def undelivered(hub: Hub) -> int:
+    """Return how many alarms no webhook has taken yet."""
+    if hub.store is None or hub.settings.webhook is None:
+        return 0
+    found = await hub.in_reader(hub.store.read, "SELECT count(*) FROM outbox")
+    return int(found[0][0])
+
+
 async def health(request: Request) -> Response:
     hub = hub_of(request)
     told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
-            "clock_ahead": round(hub.clock.ahead, 3)}  # fmt: skip
+            "clock_ahead": round(hub.clock.ahead, 3), "undelivered": await undelivered(hub)}  # fmt: skip
     return answer(told, 200 if hub.trouble is None else 503)
 
 
@@ -214,9 +224,13 @@ class App:
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
         self.hub = Hub(self.settings, Store(self.settings.db) if self.settings.db else None)
         self.hub.start()
+        others = [asyncio.create_task(work) for work in (deliver(self.hub),)]
         try:
             yield
         finally:
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
             await self.hub.stop()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

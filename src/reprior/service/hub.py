@@ -382,6 +382,8 @@ class Hub:
 
     def _raise(self, live: Live, now: float) -> None:
         assert live.open_alarm is not None
+        # rows from before the alarm would blur what is diagnosed, and what may be accepted as the new normal
+        self._recent_bytes -= sum(x.nbytes for x in self._recent.pop(live.id, ()))
         self._alarm_id += 1
         about = json.dumps(live.open_alarm)
         live.open_alarm["id"] = self._alarm_id
@@ -402,7 +404,8 @@ class Hub:
                     fail("acknowledge", "next", f"be 'restart' until {ENOUGH_TO_ACCEPT} samples of late are there",
                          f"'accept' with {len(rows)}", remedy="Try again when more have come")  # fmt: skip
                 options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
-                fresh = await self.in_reader(lambda: Alarm(live.source, reference=rows.astype(np.float64), **options))
+                seen = live.stream.calibrated(rows.astype(np.float64))
+                fresh = await self.in_reader(lambda: Alarm(live.source, reference=seen, **options))
             else:
                 fresh = Alarm.from_bytes(live.alarm.to_bytes())
                 fresh.reset()
@@ -453,7 +456,7 @@ class Hub:
         if len(rows) >= 2:
             found = {"rows": len(rows), "at": self.clock(), "applies": None, "shifted": None}
             try:
-                made = await self.in_reader(diagnose, live.source, rows)
+                made = await self.in_reader(lambda: diagnose(live.source, live.stream.calibrated(rows)))
                 found |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
             except (ValueError, ArithmeticError):  # such as rows that are all the same
                 found["sentences"] = [f"The last {len(rows)} rows are too alike to be diagnosed."]

@@ -19,7 +19,6 @@ from reprior.state import decode, encode
 
 RATE_SECONDS = 10.0  # over which the samples a second are averaged
 SPARK = 40  # points of the small curve in the list of streams
-TRAIL = 4096  # moments remembered, to say at what time a sample came
 RUN_LENGTH = 1e6  # samples between two false alarms: a server sees many more than a notebook does
 
 
@@ -61,7 +60,6 @@ class Live:
     rate_before: float = 0.0
     rate_at: float = 0.0
     spark: deque[float] | None = None
-    trail: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=TRAIL))
 
     @property
     def n_classes(self) -> int:
@@ -134,7 +132,7 @@ class Live:
         before = self.stream.n
         if self.alarm is not None and not self.alarm.verdict:
             base = before - self.alarm.verdict.n
-            raised = bool(self.alarm.watch(self.stream, rows))
+            raised = bool(self.alarm.watch(self.stream, rows, np.full(len(rows), now)))
             self.alarm_moved = True
             if raised:
                 self.open_alarm = self._describe(base, now)
@@ -165,11 +163,10 @@ class Live:
         assert self.alarm is not None
         verdict, names, prior = self.alarm.verdict, self.classes, self.stream.prior
         since = base + (verdict.since or 1)
-        began = next((t for t, n in self.trail if n >= since), now if self.trail else None)
         source = self.stream.source.prior
         return {
             "stream": self.name, "raised": now, "sample": base + (verdict.raised_at or 0), "since_sample": since,
-            "since": began, "evidence": verdict.evidence, "threshold": verdict.threshold,
+            "since": verdict.since_time, "evidence": verdict.evidence, "threshold": verdict.threshold,
             "sure": self.about["sure"], "shift": self.shift(prior),
             "classes": [{"class": names[k], "source": float(source[k]), "now": float(prior[k])}
                         for k in verdict.classes],
@@ -183,7 +180,6 @@ class Live:
         variance, _ = self.stream.method.variance(self.stream.state.values)
         self.fresh_points.append(Point(int(now * 1000), self.stream.n, floats(prior), floats(variance)))
         self.point_at = now
-        self.trail.append((now, self.stream.n))
         if self.spark is not None:
             self.spark.append(self.shift(prior))
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from reprior._check import check_number, fail
 from reprior._types import Matrix, Vector
+from reprior.online.stream import share_interval
 from reprior.service.hub import Hub
 from reprior.service.live import Live
 
@@ -162,18 +163,6 @@ async def history(hub: Hub, live: Live, query: Mapping[str, str]) -> dict[str, A
         cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
         told["heat"] = {"range": HEAT_RANGE, "classes": k, "cells": base64.b64encode(cells.tobytes()).decode()}
     return told
-
-
-def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
-    """Return the ends of an interval for shares: quantiles of a Beta with the mean `prior` and this variance."""
-    from scipy.special import betaincinv, ndtri
-
-    mean = np.clip(prior, 1e-12, 1.0 - 1e-12)
-    count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
-    tails = (1.0 - level) / 2, (1.0 + level) / 2
-    lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
-    lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
-    return np.minimum(lower, mean), np.maximum(upper, mean)
 
 
 def columns(text: str | None, live: Live) -> list[int] | None:
