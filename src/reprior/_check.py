@@ -95,8 +95,12 @@ def row_fault(block: Matrix) -> Fault | None:
     off = ~(np.abs(sums - 1) <= ROW_SUM_TOLERANCE + 1e-9)  # 0.999 in floats is a little less
     if not off.any() and block.min() >= 0:
         return None
-    softmax, total = "If these are logits, apply softmax first", "a sum of {:.10g}"  # digits enough to show the fault
-    normalise = f"Divide each row by its sum, if it is a probability vector; {softmax[0].lower() + softmax[1:]}"
+    total = "a sum of {:.10g}"  # digits enough to show the fault
+    softmax = "If these are logits, apply softmax first (on the command line: `--logits`)"
+    normalise = (
+        "If these are rounded probabilities or counts, divide each row by its sum first (on the command line:"
+        " `--normalize`); if these are logits, apply softmax (`--logits`)"
+    )
     for bad, values, shown, rule, remedy in (
         (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
         (block < 0, block, "{}", "contain no negative number", softmax),

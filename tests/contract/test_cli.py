@@ -93,9 +93,12 @@ def test_a_pipe_is_read_and_written(files):
     assert [json.loads(line)["id"] for line in out.splitlines()] == list(range(N))
 
 
-def test_a_terminal_shows_passes(files):
+@pytest.mark.parametrize("calibrate", ["none", "bcts"])
+def test_a_terminal_shows_passes(files, tmp_path, calibrate):
+    target = tmp_path / "t.npy"
+    np.save(target, np.tile(np.load(files["npy"]), (1000, 1)))  # long enough for a bar to be drawn more than once
     ours, theirs = pty.openpty()
-    command = [*PROGRAM, "estimate", str(files["list"]), "-s", str(files["heldout"]), "-m", "mlls"]
+    command = [*PROGRAM, "estimate", str(target), "-s", str(files["heldout"]), "-m", "mlls", "--calibrate", calibrate]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
     shown = b""
@@ -109,6 +112,7 @@ def test_a_terminal_shows_passes(files):
     assert process.returncode == 0
     assert b"pass 1" in shown
     assert b"rows/s" in shown
+    assert re.search(rb"gap \d\.\de[-+]\d+ \S+ about \d+ s left", shown)
     assert b"pass" not in out
 
 
@@ -238,7 +242,7 @@ def test_a_missing_extra_is_one_sentence(files, tmp_path, module, extra):
     command = [sys.executable, "-c", code, *map(str, line), "--source", str(files["counts csv"])]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert done.stderr.endswith(f"pip install 'reprior[{extra}]'\n")
+    assert done.stderr.endswith(f"pip install '.[{extra}]'\n")
 
 
 def test_no_command_overwrites_its_input(refused, files, tmp_path):
@@ -291,7 +295,7 @@ def test_failures_speak_of_the_command_line(refused, files):
     for line, said in (
         (["estimate", *given, "-m", "bbse"], "Give held-out rows with labels as --source"),
         (["estimate", *given, "-m", "rlls"], "Give held-out rows with labels as --source"),
-        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "Give held-out rows with labels as --source"),
+        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "held-out rows with labels, by `summarize"),
         (["estimate", *given, "-m", "mlsl"], "Perhaps you mean mlls"),
         (["estimate", *given, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
         (["stream", files["ndjson"], *given[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),

@@ -94,7 +94,7 @@ def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, t
     np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.3329999, 0.0]] * 3)
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"])
     assert "(±0.001); got a sum of 0.9989999" in err
-    assert "Say --normalize if each row is to be divided by its sum (rounded probabilities" in err
+    assert "(on the command line: `--normalize`)" in err
 
 
 @pytest.mark.parametrize("extra", [[], ["--normalize"]])
@@ -102,7 +102,7 @@ def test_negative_numbers_may_be_logits_only(refused, files, tmp_path, extra):
     np.save(tmp_path / "t.npy", [[1.0, -1, 2, 2]])
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"], *extra)
     assert "no negative number" in err
-    assert "Say --logits if rows are logits" in err
+    assert "apply softmax first (on the command line: `--logits`)" in err
     assert "--normalize" not in err
 
 

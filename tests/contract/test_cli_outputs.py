@@ -5,6 +5,8 @@ import json
 import os
 import select
 import shutil
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -113,3 +115,53 @@ def test_target_and_source_may_come_through_fifos(call, files, tmp_path, name):
         write.join()
     assert found[0] == 0, found[2]
     assert json.loads(found[1])["prior"] == json.loads(plain[1])["prior"]
+
+
+@pytest.mark.parametrize("command", ["stream", "correct"])
+def test_a_reader_that_has_had_enough_is_no_failure(files, tmp_path, command):
+    with open(tmp_path / "many.ndjson", "w") as file:
+        file.write(files["ndjson lists"].read_text() * 20)
+    line = [sys.executable, "-c", "from reprior.cli import main; main()", command, str(tmp_path / "many.ndjson"), "-s"]
+    process = subprocess.Popen([*line, str(files["counts"]), "-o", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline().startswith(b"[")
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def test_names_of_files_need_not_be_text(call, files, tmp_path):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.npy")
+    shutil.copy(files["npy"], odd)
+    for given in (["estimate", odd], ["correct", odd, "-o", odd + ".out"], ["report", odd, "-o", odd + ".html"]):
+        code, _, err = call(*given, "-s", files["counts"])
+        assert (code, err) == (0, "")
+    code, _, err = call("estimate", odd + ".not", "-s", files["counts"])
+    assert (code, err.endswith("No such file or directory.\n")) == (1, True)
+
+
+def test_out_of_memory_names_no_option(files):
+    code = """import reprior.cli._inputs as given
+def read_inputs(*_, **__): raise MemoryError
+given.read_inputs = read_inputs
+from reprior.cli import cli; from reprior.cli._shell import run
+raise SystemExit(run(cli, ["estimate", "x", "-s", "y"]))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: There is not enough memory for this.")
+    assert "--" not in done.stderr
+
+
+def test_a_report_on_a_method_that_rules_out_a_row(call, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    seen = np.where((y == 0) & (rng.random(300) < 0.3), 2, y)  # class 0 is often taken for class 2
+    held = np.where(np.eye(3)[seen] > 0, 0.98, 0.01)
+    np.savez(tmp_path / "held.npz", proba=held, y=y)
+    rows = np.vstack([held[seen < 2][:150], [[0.0, 0.0, 1.0]]])  # of class 2, which their moments leave no share
+    np.save(tmp_path / "t.npy", rows)
+    code, _, err = call(
+        "report", tmp_path / "t.npy", "-s", tmp_path / "held.npz", "-o", tmp_path / "o.html", "--calibrate", "none"
+    )
+    assert (code, err) == (0, "")
+    assert "−∞" in (tmp_path / "o.html").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from cli_files import CLASSES, TARGETS, N, write_all
@@ -119,7 +120,11 @@ def test_a_missing_column_lists_what_is_there(files, tmp_path):
         open_table(files["list"], Choice(columns="p"))
     with pytest.raises(InputError, match="have the column 'p'; got id"):
         open_table(files["ndjson"], Choice(columns="p"))
-    (tmp_path / "t.csv").write_text(files["csv with id"].read_text().replace('"id"', '"note"'))
+    lines = files["csv with id"].read_text().replace('"id"', '"note"').splitlines()
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    assert open_table(tmp_path / "t.csv", Choice()).classes == CLASSES  # text is no class
+    lines[5] = "0.25," + lines[5].partition(",")[2]
+    (tmp_path / "t.csv").write_text("\n".join(lines))  # but it may be a damaged one
     with pytest.raises(InputError, match="numbers in the columns of the classes; got 'note' of type string"):
         open_table(tmp_path / "t.csv", Choice())
     assert open_table(files["csv with id"], Choice()).classes == ("ant", "bee", "cat", "dog")
@@ -356,3 +361,22 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch, start):
     (tmp_path / "t").write_bytes(start.rpartition(b"\n")[2] + b"0.5," * (5 << 18))
     with pytest.raises(InputError, match="have lines or records of at most 1 MiB"):
         open_table(tmp_path / "t", Choice(caller="test"))
+
+
+def test_csv_goes_out_as_it_came_in_but_for_the_probabilities(tmp_path):
+    text = 'id,n,ant,bee,note,"a ""b"""\n007,5,0.5,0.5,"x, ""y""",\n8,,0.25,0.75,,2026-01-01\n'
+    (tmp_path / "t.csv").write_text(text)
+    (part,) = open_table(tmp_path / "t.csv", Choice(classes=("ant", "bee"))).parts
+    with open(tmp_path / "o.csv", "wb") as file:
+        part.rewrite(file, lambda rows: rows)
+    assert (tmp_path / "o.csv").read_text() == text
+
+
+def test_a_heldout_csv_may_have_text_beside_as_parquet_may(tmp_path):
+    columns = {"note": ["hello", "x", "y"], "when": ["2026-01-01"] * 3, "empty": [""] * 3, "sure": [True] * 3,
+               "ant": [0.5, 0.25, 0.125], "bee": [0.5, 0.75, 0.875], "label": ["ant", "bee", "bee"]}  # fmt: skip
+    pa.csv.write_csv(pa.table(columns), tmp_path / "h.csv")
+    pq.write_table(pa.table(columns), tmp_path / "h.parquet")
+    found = [read_source(tmp_path / name, Choice(with_labels=True)) for name in ("h.csv", "h.parquet")]
+    assert found[0].classes == found[1].classes == ("ant", "bee")
+    np.testing.assert_array_equal(found[0].heldout[0], found[1].heldout[0])

@@ -20,7 +20,8 @@ def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, B
         x is None for x in (source.confusion, source.hard_confusion, source.counts)
     ):
         fail(caller, "source", "hold a confusion matrix", type(source).__name__,
-             remedy="Make it with `summarize(heldout_proba, heldout_y)`")  # fmt: skip
+             remedy="Give held-out rows with labels, by `summarize(proba, y)` (on the command line:"
+             " `--source`)")  # fmt: skip
     source = check_source(source, caller)
     target = as_blocks(proba, source, caller)
     k = len(source.prior)

@@ -37,6 +37,16 @@ class LazyGroup(click.Group):
         command: click.Command = importlib.import_module(ELSEWHERE.get(cmd_name, f"reprior.cli.{cmd_name}")).command
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        from reprior.cli._shell import reader_gone
+
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click would exit with 1, and say nothing
+            if error.filename:
+                raise click.ClickException(f"{error.filename}: {error.strerror}.") from error
+            raise click.exceptions.Exit(reader_gone()) from error
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

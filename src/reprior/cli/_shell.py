@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,11 +12,6 @@ from typing import Any
 import click
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
-USE_LOGITS = "Say --logits if rows are logits"
-USE_FLAG = (
-    "Say --normalize if each row is to be divided by its sum (rounded probabilities, counts), --logits if rows are"
-    " logits"
-)
 
 
 def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +21,12 @@ def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def emit(value: dict[str, Any], text: str, as_json: bool) -> None:
     """Print a result, for people or for programs."""
-    click.echo(json.dumps(plain(value), allow_nan=False) if as_json else text)
+    click.echo(printable(json.dumps(plain(value), allow_nan=False) if as_json else text))
+
+
+def printable(text: str) -> str:
+    """Return a text that any terminal takes; names of files may hold bytes that are no text."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def plain(value: Any) -> Any:
@@ -46,6 +45,9 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if args is None else args)
     try:
         result = cli.main(argv, prog_name="reprior", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return reader_gone()
     except click.exceptions.Exit as end:
         return end.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -53,9 +55,6 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
         return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does: nothing to report
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except (ValueError, OSError, MemoryError, ImportError) as error:
         if not _expected(error):
             raise
@@ -63,10 +62,16 @@ def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else DONE
 
 
+def reader_gone() -> int:
+    """Return the exit code where whoever read our output has had enough, as `head` has: nothing is wrong."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    return DONE
+
+
 def _expected(error: Exception) -> bool:
     from reprior._check import InputError
 
-    lacks_extra = isinstance(error, ImportError) and "pip install 'reprior[" in str(error)
+    lacks_extra = isinstance(error, ImportError) and "pip install '.[" in str(error)
     return isinstance(error, (InputError, OSError, MemoryError)) or lacks_extra
 
 
@@ -74,12 +79,11 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
-        return "Out of memory: give a smaller `--memory`."
-    text = re.sub(r"Divide each row.*?softmax first", USE_FLAG, str(error))
-    text = text.replace("If these are logits, apply softmax first", USE_LOGITS)  # negative numbers have no shares
-    return re.sub(r"Make it (with|by) `summarize.*?`", "Give held-out rows with labels as --source", text)
+        return "There is not enough memory for this. Give fewer rows or classes at a time, or use a larger machine."
+    return str(error)
 
 
 def _say(message: str, argv: Sequence[str], code: int) -> int:
-    click.echo(json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}", err=True)
+    text = json.dumps({"error": message, "exit": code}) if "--json" in argv else f"Error: {message}"
+    click.echo(printable(text), err=True)
     return code

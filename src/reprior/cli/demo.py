@@ -76,7 +76,7 @@ def _text(value: dict[str, Any], n_classes: int) -> str:
         lines.append(f"{row['method']:<20} {row['kl']:>14.4f} {100 * row['accuracy']:>8.1f}% {gain:>7} {clock:>8}")
     if any(math.isinf(row["kl"]) for row in value["methods"]):
         lines.append("inf: the method ruled out a class that does occur.")
-    drawn = value["picture"] or "none without matplotlib; pip install 'reprior[plot]' brings it"
+    drawn = value["picture"] or "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
     return "\n".join([*lines, "", f"Picture: {drawn}", value["origin"]])
 
 

@@ -73,7 +73,9 @@ def _lines(value: dict[str, Any]) -> list[str]:
     lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
     for extra, (module, purpose) in EXTRAS.items():
         found = value["extras"][extra]
-        package = "torch" if extra == "torch" else f"'reprior[{extra}]'"  # torch has as many wheels as devices
+        package = "torch" if extra == "torch" else f"'.[{extra}]'"  # torch has as many wheels as devices
         state = f"{module} {found}" if found else f"missing: pip install {package} for {purpose}"
         lines.append(f"  {extra:<8} {state}")
+    if not all(value["extras"].values()):
+        lines.append("Run these pip commands in the folder of reprior's source: no package index has it yet.")
     return lines

@@ -56,7 +56,7 @@ def command(
         told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
-            file.write(page(told).encode())
+            file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
     about = f"{told['n']:.0f} rows, {len(told['prior'])} classes, {given.told(method)}"
     emit(told, f"{output}: {about}{given.note}", as_json)

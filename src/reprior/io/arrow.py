@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterator
+from csv import writer as csv_writer
 from dataclasses import replace
 from typing import IO, Any
 
@@ -12,12 +14,14 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, lines_of, missing, pick
-from reprior.io.prepare import check_header
+from reprior.io.prepare import DECIMAL, check_header
 
 try:
     import pyarrow as pa
 except ImportError as error:  # pragma: no cover
-    raise ImportError("Parquet, Arrow and CSV files need pyarrow: pip install 'reprior[files]'") from error
+    raise ImportError(
+        "Parquet, Arrow and CSV files need pyarrow. In the folder of reprior's source: pip install '.[files]'"
+    ) from error
 
 
 CLASSES_KEY = b"reprior.classes"  # schema metadata: the class names of a list column, as JSON
@@ -92,8 +96,9 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
     reading = csv.ReadOptions(block_size=max(4 << 20, min(16 * len(header), 1 << 30)), use_threads=False)
     with opener() as file, csv.open_csv(file, read_options=reading) as reader:
         schema = reader.schema
-        aside = {column.name for column in schema if column.name in ID_NAMES and pa.types.is_string(column.type)}
-        aside |= beside({c: x for c, x in first_values(reader).items() if c not in (choice.label, *LABEL_NAMES)})
+        batch = next(iter(reader), None)
+        aside = {column.name for column in schema if not is_number(column.type) and no_numbers(batch, column)}
+        aside |= beside({c: x for c, x in first_values(batch).items() if c not in (choice.label, *LABEL_NAMES)})
     chosen, label = choose(name, schema, choice, aside)
     whole = label is not None and pa.types.is_integer(schema.field(label).type)
     # all that is not a number to us stays the text it is, whatever the first block made it look like
@@ -107,16 +112,55 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return replace(table_part(name, schema, batches, choice, csv.CSVWriter, aside=aside), unused=unused)
+    return replace(table_part(name, schema, batches, choice, CsvOut, aside=aside), unused=unused)
 
 
-def first_values(reader: Any) -> dict[str, Any]:
+class CsvOut:
+    """A CSV file under its header; text has quotes only where it needs them, so that whole numbers have none."""
+
+    def __init__(self, file: IO[bytes], schema: Any) -> None:
+        self.file = file
+        text = io.StringIO()
+        csv_writer(text, lineterminator="\n").writerow(schema.names)
+        file.write(text.getvalue().encode())
+
+    def __enter__(self) -> CsvOut:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def write_batch(self, batch: Any) -> None:
+        import pyarrow.compute as pc
+
+        columns = []
+        for column in batch.columns:
+            cells = column.cast(pa.string())
+            if pa.types.is_string(column.type):
+                odd = pc.match_substring_regex(cells, '[",\\r\\n]')
+                doubled = pc.replace_substring(cells, '"', '""')
+                cells = pc.if_else(odd, pc.binary_join_element_wise('"', doubled, '"', ""), cells)
+            columns.append(cells)
+        lines = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="")
+        self.file.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+
+def is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def no_numbers(batch: Any, column: Any) -> bool:
+    """Return whether a column of a CSV file holds no numbers at all: one that has some may be a damaged class."""
+    if column.name in ID_NAMES or batch is None or not pa.types.is_string(column.type):
+        return True
+    return not any(DECIMAL.fullmatch(text) for text in batch.column(column.name).to_pylist() if text)
+
+
+def first_values(batch: Any) -> dict[str, Any]:
     """Return the columns of numbers in the first batch of a CSV file, those without a gap."""
-    batch = next(iter(reader), None)
     found = zip(batch.schema, batch.columns, strict=True) if batch is not None and batch.num_rows else ()
     return {
         field.name: column.to_numpy() for field, column in found
-        if (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)) and not column.null_count
+        if is_number(field.type) and not column.null_count
     }  # fmt: skip
 
 
@@ -214,6 +258,8 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         chosen = ["proba"] if "proba" in lists else lists or floats
         if not chosen or (len(lists) > 1 and chosen != ["proba"]):
             missing(choice, name, "proba", there)
+    if not chosen:
+        fail(choice.caller, name, "have columns of numbers, one for each class", ", ".join([*there][:30]))
     for column in chosen:
         kind = types[column]
         number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind

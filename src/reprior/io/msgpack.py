@@ -124,7 +124,9 @@ def msgpack_form(data: bytes, choice: Choice, n_classes: int, label: str | None)
     try:
         import msgpack
     except ImportError as error:
-        raise ImportError("msgpack streams need msgpack: pip install 'reprior[stream]'") from error
+        raise ImportError(
+            "msgpack streams need msgpack. In the folder of reprior's source: pip install '.[stream]'"
+        ) from error
     unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
     unpacker.feed(data)
     key, start = choice.columns or "proba", 0

@@ -152,8 +152,9 @@ def agreement(report: dict[str, Any]) -> str:
         far = sorted(range(len(row["prior"])), key=lambda j: -abs(row["prior"][j] - report["prior"][j]))[0]
         distance = percent(row["distance"]) if row["distance"] else "—"
         same = abs(row["prior"][far] - report["prior"][far]) < 1e-9
+        likelihood = "−∞" if row["log_likelihood"] is None else f"{row['log_likelihood']:.4f}"  # it rules out a row
         most = "—" if same else f"{escape(report['classes'][far])}: {percent(row['prior'][far])}"
-        rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{row['log_likelihood']:.4f}</td>"
+        rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{likelihood}</td>"
                     f'<td class="wide">{most}</td></tr>')  # fmt: skip
     heads = ("method", "differs from this report by", "log-likelihood a row", "furthest from this report on")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>"

@@ -79,6 +79,11 @@ class CalibratedBlocks:
     def n_classes(self) -> int:
         return self.raw.n_classes
 
+    @property
+    def note_gap(self) -> Any:
+        """What rows below want to be told of a solver's duality gap, if they do."""
+        return getattr(self.raw, "note_gap", None)
+
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
 
