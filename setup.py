@@ -9,7 +9,7 @@ setup(
     ext_modules=[
         Extension(
             "reprior._kernels.native",
-            [str(native)],
+            [str(native), str(native.with_name("small.c"))],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=off", "-g0"],
             py_limited_api=True,

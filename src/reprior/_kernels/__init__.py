@@ -12,7 +12,10 @@ from reprior._kernels import reference
 loops: Any = reference
 if os.environ.get("REPRIOR_NATIVE") != "0":
     with suppress(ImportError):  # there was no compiler when it was installed
-        from reprior._kernels import native as loops
+        from reprior._kernels import native
+
+        if all(hasattr(native, name) for name in reference.__all__):  # else it was built from older sources
+            loops = native
 
 NATIVE: bool = loops is not reference
 SENTENCE: str = (

@@ -580,7 +580,15 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
     return PyFloat_FromDouble(value);
 }
 
+/* in small.c */
+PyObject *em(PyObject *, PyObject *const *, Py_ssize_t), *group_counts(PyObject *, PyObject *const *, Py_ssize_t),
+    *group_fit(PyObject *, PyObject *const *, Py_ssize_t), *group_step(PyObject *, PyObject *const *, Py_ssize_t);
+
 static PyMethodDef functions[] = {
+    {"em", (PyCFunction)(void (*)(void))em, METH_FASTCALL, NULL},
+    {"group_counts", (PyCFunction)(void (*)(void))group_counts, METH_FASTCALL, NULL},
+    {"group_fit", (PyCFunction)(void (*)(void))group_fit, METH_FASTCALL, NULL},
+    {"group_step", (PyCFunction)(void (*)(void))group_step, METH_FASTCALL, NULL},
     {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
     {"e_step", (PyCFunction)(void (*)(void))e_step, METH_FASTCALL, NULL},
     {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},

@@ -7,6 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reprior._kernels.small import group_counts, group_fit, group_step
+
+__all__ = [
+    "correct",
+    "e_step",
+    "ebls",
+    "fmapls",
+    "fmapls_top",
+    "group_counts",
+    "group_fit",
+    "group_step",
+]  # what `native` offers, too
+
 Array = NDArray[Any]
 
 

@@ -1,0 +1,486 @@
+/* Whole iterations over rows that stay in cache: EM, and the groups' model. small.py says what each computes.
+ *
+ * As in native.c, K classes lie in a multiple of eight numbers, eight lanes at a time. */
+#include <Python.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDEST
+#endif
+#define INLINE static inline __attribute__((always_inline))
+#define WIDTH(k) (((k) + 7) / 8 * 8)
+
+typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
+typedef int64_t v8i __attribute__((vector_size(64), aligned(8), may_alias));
+typedef uint64_t v8u __attribute__((vector_size(64), aligned(8), may_alias));
+#define LOAD(p) (*(const v8 *)(p))
+#define STORE(p, x) (*(v8 *)(p) = (x))
+#define SPLAT(x) ((v8){0} + (x))
+#define SELECT(mask, x, y) ((v8)(((v8i)(x) & (mask)) | ((v8i)(y) & ~(mask))))
+
+enum { REFUSED = -2, GATHERED = 1 << 17 }; /* numbers of a group's rows that are copied side by side: 1 MB */
+static const double LEAST_BELIEF = 1e-200, NEGLIGIBLE = 1e-12;
+
+INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+
+/* log x for normal x > 0: x = 2^e m, log m = 2 artanh((m - 1)/(m + 1)) */
+INLINE v8 v_log(v8 x) {
+    /* m lies in [√½, √2); e + 1024 is not negative, so that shift and conversion need no more than AVX2 has */
+    const v8u bits = (v8u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
+    const v8 n = (v8)(e | 0x4330000000000000ULL) - 4503599627371520.0;
+    const v8 m = (v8)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
+    v8 s = 1.0 / 21 * z + 1.0 / 19;
+    s = s * z + 1.0 / 17, s = s * z + 1.0 / 15, s = s * z + 1.0 / 13, s = s * z + 1.0 / 11, s = s * z + 1.0 / 9;
+    s = s * z + 1.0 / 7, s = s * z + 1.0 / 5, s = s * z + 1.0 / 3;
+    return n * 6.93147180369123816490e-01 + (2.0 * f + (2.0 * f * z * s + n * 1.90821492927058770002e-10));
+}
+
+/* exp x, 0 where x < -690 */
+INLINE v8 v_exp(v8 x) {
+    const v8i none = x < SPLAT(-690.0);
+    x = SELECT(none, SPLAT(0.0), x);
+    const v8 shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
+    const v8i n = (v8i)shifted - 0x4338000000000000LL;
+    const v8 whole = shifted - 6755399441055744.0;
+    const v8 r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
+    v8 s = 1.0 / 6227020800 * r + 1.0 / 479001600;
+    s = s * r + 1.0 / 39916800, s = s * r + 1.0 / 3628800, s = s * r + 1.0 / 362880, s = s * r + 1.0 / 40320;
+    s = s * r + 1.0 / 5040, s = s * r + 1.0 / 720, s = s * r + 1.0 / 120, s = s * r + 1.0 / 24, s = s * r + 1.0 / 6;
+    s = s * r + 0.5, s = s * r + 1.0, s = s * r + 1.0;
+    return SELECT(none, SPLAT(0.0), (v8)((v8i)s + (n << 52)));
+}
+
+/* log Γ(z), z > 0: Stirling's series at z + 8 where z < 8, less the logarithm of what lies between */
+INLINE v8 v_lgamma(v8 z) {
+    const v8i low = z < SPLAT(8.0);
+    const v8 y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
+    v8 s = -691.0 / 360360 * q + 1.0 / 1188;
+    s = s * q - 1.0 / 1680, s = s * q + 1.0 / 1260, s = s * q - 1.0 / 360, s = s * q + 1.0 / 12;
+    const v8 high = (y - 0.5) * v_log(y) - y + 0.91893853320467274178 + s * inverse;
+    const v8 rise = (z * (z + 1.0)) * ((z + 2.0) * (z + 3.0)) * ((z + 4.0) * (z + 5.0)) * ((z + 6.0) * (z + 7.0));
+    return high - v_log(SELECT(low, rise, SPLAT(1.0)));
+}
+
+/* ψ(z), z > 0: the series at z + 8 where z < 8, less Σ 1/(z + i) as one fraction */
+INLINE v8 v_digamma(v8 z) {
+    const v8i low = z < SPLAT(8.0);
+    const v8 y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
+    v8 s = 691.0 / 32760 * q - 1.0 / 132;
+    s = s * q + 1.0 / 240, s = s * q - 1.0 / 252, s = s * q + 1.0 / 120, s = s * q - 1.0 / 12;
+    v8 top = SPLAT(1.0), bottom = z;
+    for (int i = 1; i < 8; i++) top = top * (z + (double)i) + bottom, bottom *= z + (double)i;
+    return v_log(y) - 0.5 * inverse + s * q - SELECT(low, top / bottom, SPLAT(0.0));
+}
+
+/* ---- groups ---- */
+
+typedef struct {
+    const char *rows;
+    int single;
+    Py_ssize_t k, width, components;
+    const double *inverse, *alpha, *terms; /* 1/ε; (C, width), 1 behind; (C, 3): strength s, log weight, Σ log Γ(α) − log Γ(s) */
+    double *member, *x, *e;                /* of one group */
+} Model;
+
+/* Write p/ε of a row to `out`, zeros behind. */
+INLINE void take_row(const Model *m, int64_t row, double *out) {
+    const Py_ssize_t k = m->k;
+    if (m->single)
+        for (Py_ssize_t i = 0; i < k; i++) out[i] = (double)((const float *)m->rows)[row * k + i] * m->inverse[i];
+    else
+        for (Py_ssize_t i = 0; i < k; i++) out[i] = ((const double *)m->rows)[row * k + i] * m->inverse[i];
+}
+
+/* Add l/s of `many` rows side by side to sums and (l/s)² behind it, s = l·w. */
+INLINE void add_rows(const double *l, const double *w, double *sums, Py_ssize_t width, const int many) {
+    v8 s[4] = {{0}};
+    double inverse[4];
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const v8 x = LOAD(w + i);
+        for (int j = 0; j < many; j++) s[j] += LOAD(l + j * width + i) * x;
+    }
+    for (int j = 0; j < many; j++) inverse[j] = 1.0 / total(s[j]);
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        v8 x = LOAD(sums + i), y = LOAD(sums + width + i);
+        for (int j = 0; j < many; j++) {
+            const v8 g = LOAD(l + j * width + i) * inverse[j];
+            x += g, y += g * g;
+        }
+        STORE(sums + i, x);
+        STORE(sums + width + i, y);
+    }
+}
+
+/* Add l/s to sums and (l/s)² behind it, s = l·w. Return s. */
+INLINE double add_row(const double *l, const double *w, double *sums, Py_ssize_t width) {
+    v8 s = {0};
+    for (Py_ssize_t i = 0; i < width; i += 8) s += LOAD(l + i) * LOAD(w + i);
+    const double scale = total(s), inverse = 1.0 / scale;
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const v8 g = LOAD(l + i) * inverse;
+        STORE(sums + i, LOAD(sums + i) + g);
+        STORE(sums + width + i, LOAD(sums + width + i) + g * g);
+    }
+    return scale;
+}
+
+/* One M-step of one group of n rows from its sums: see small.py. */
+INLINE void group_m_step(Model *m, double n, const double *sums, double *belief, double *prior, double *variance,
+                         double *counts, double *evidence) {
+    const Py_ssize_t width = m->width, k = m->k;
+    v8 rows = {0}, exposed = {0};
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const v8 b = LOAD(belief + i), w = b * n, count = b * LOAD(sums + i), square = b * b * LOAD(sums + width + i);
+        v8 worth = square / SELECT(count > 1e-300, count, SPLAT(1e-300));
+        worth = SELECT(worth > 1e-12, worth, SPLAT(1e-12));
+        worth = SELECT(worth < 1.0, worth, SPLAT(1.0));
+        const v8i above = count >= w;
+        const v8 safe = SELECT(w > 1e-300, w, SPLAT(1e-300));
+        STORE(counts + i, count);
+        const v8 x = SELECT(above, count - (1.0 - worth) * w, worth * count);
+        const v8 e = SELECT(above, worth, 1.0 - (1.0 - worth) * count / safe);
+        STORE(m->x + i, x);
+        STORE(m->e + i, e);
+        rows += x, exposed += e * b;
+    }
+    const double seen_rows = total(rows), exposure = total(exposed);
+    double top = -INFINITY, whole = 0.0;
+    for (Py_ssize_t c = 0; c < m->components; c++) {
+        const double *alpha = m->alpha + c * width, *terms = m->terms + 3 * c, rate = terms[0] / n;
+        double sum = 0.0;
+        for (Py_ssize_t i = 0; i < width; i += 8) {
+            const v8 shape = LOAD(m->x + i) + LOAD(alpha + i);
+            const v8 part = v_lgamma(shape) - shape * v_log(LOAD(m->e + i) + rate);
+            if (i + 8 <= k) sum += total(part);
+            else
+                for (Py_ssize_t j = i; j < k; j++) sum += part[j - i];
+        }
+        /* given the number of rows, which says nothing: a total that could vary would make groups look alike */
+        const double shape = seen_rows + terms[0];
+        m->member[c] = sum - v_lgamma(SPLAT(shape))[0] + shape * log(exposure + rate) - terms[2] + terms[1];
+        if (m->member[c] > top) top = m->member[c];
+    }
+    for (Py_ssize_t c = 0; c < m->components; c++) whole += m->member[c] = exp(m->member[c] - top);
+    for (Py_ssize_t c = 0; c < m->components; c++) m->member[c] /= whole;
+    memset(prior, 0, (size_t)width * sizeof(double));
+    memset(belief, 0, (size_t)width * sizeof(double));
+    memset(variance, 0, (size_t)width * sizeof(double));
+    v8 mean_sum = {0}, belief_sum = {0}, rest = {0};
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const v8 x = LOAD(m->x + i), e = LOAD(m->e + i), count = LOAD(counts + i);
+        v8 mean = {0}, geometric = {0}, first = {0}, second = {0};
+        for (Py_ssize_t c = 0; c < m->components; c++) {
+            const double q = m->member[c], rate = m->terms[3 * c] / n;
+            if (q < NEGLIGIBLE) continue;
+            const v8 alpha = LOAD(m->alpha + c * width + i), seen = count + alpha, inverse = 1.0 / (e + rate);
+            mean += q / (1.0 + rate) * seen;
+            geometric += q / (1.0 + rate) * v_exp(v_digamma(seen));
+            const v8 at = (x + alpha) * inverse;
+            first += q * at;
+            second += q * at * (at + inverse);
+        }
+        if (i + 8 > k)
+            for (Py_ssize_t j = k; j < i + 8; j++) mean[j - i] = geometric[j - i] = 0.0;
+        STORE(prior + i, mean);
+        STORE(belief + i, geometric);
+        STORE(variance + i, second - first * first);
+        mean_sum += mean, belief_sum += geometric;
+    }
+    const double share = 1.0 / total(mean_sum), part = 1.0 / total(belief_sum);
+    for (Py_ssize_t i = 0; i < width; i += 8) {
+        const v8 p = LOAD(prior + i) * share, b = LOAD(belief + i) * part, lambda = p * n;
+        const v8 log_lambda = v_log(SELECT(lambda > 1e-300, lambda, SPLAT(1e-300)));
+        v8 lost = LOAD(m->x + i) * log_lambda - LOAD(m->e + i) * lambda;
+        v8 kept = SELECT(b > LEAST_BELIEF, b, SPLAT(LEAST_BELIEF)), spread = LOAD(variance + i) / (n * n) * (1.0 - p);
+        if (i + 8 > k)
+            for (Py_ssize_t j = k; j < i + 8; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
+        STORE(prior + i, p);
+        STORE(belief + i, kept);
+        STORE(variance + i, spread);
+        rest += lost;
+    }
+    *evidence = top + log(whole) - total(rest);
+}
+
+typedef struct {
+    double *belief, *prior, *variance, *counts, *member, *tail; /* of all groups; tail (G, 3): evidence, likelihood, last change */
+} Result;
+
+WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, const int64_t *starts, Py_ssize_t groups,
+                                    Py_ssize_t n_iter, double tol, double *room, double *sums, double *before) {
+    const Py_ssize_t width = m->width;
+    Py_ssize_t open = 0;
+    for (Py_ssize_t g = 0; g < groups; g++) {
+        const int64_t first = starts[g], n = starts[g + 1] - first;
+        const int gathered = n * width <= GATHERED;
+        double *belief = r.belief + g * width, *prior = r.prior + g * width, change = INFINITY;
+        m->member = r.member + g * m->components;
+        for (int64_t i = 0; gathered && i < n; i++) {
+            memset(room + i * width + m->k / 8 * 8, 0, 8 * sizeof(double) * (m->k % 8 != 0));
+            take_row(m, order[first + i], room + i * width);
+        }
+        if (!gathered) memset(room, 0, (size_t)width * sizeof(double));
+        memcpy(prior, belief, (size_t)width * sizeof(double));
+        for (Py_ssize_t iteration = 0; iteration < n_iter && change >= tol; iteration++) {
+            memset(sums, 0, (size_t)(2 * width) * sizeof(double));
+            int64_t i = 0;
+            if (gathered)
+                for (; i + 4 <= n; i += 4) add_rows(room + i * width, belief, sums, width, 4);
+            for (; i < n; i++) {
+                if (!gathered) take_row(m, order[first + i], room);
+                add_rows(room + (gathered ? i * width : 0), belief, sums, width, 1);
+            }
+            memcpy(before, prior, (size_t)width * sizeof(double));
+            group_m_step(m, (double)n, sums, belief, prior, r.variance + g * width, r.counts + g * width, r.tail + 3 * g);
+            v8 moved = {0};
+            for (Py_ssize_t i = 0; i < width; i += 8) {
+                const v8 d = LOAD(prior + i) - LOAD(before + i);
+                moved += SELECT(d > 0.0, d, -d);
+            }
+            change = total(moved);
+        }
+        double sum = 0.0, product = 1.0;
+        for (int64_t i = 0; i < n; i++) {
+            if (!gathered) take_row(m, order[first + i], room);
+            const double *l = room + (gathered ? i * width : 0);
+            v8 s = {0};
+            for (Py_ssize_t j = 0; j < width; j += 8) s += LOAD(l + j) * LOAD(prior + j);
+            product *= total(s);
+            if (!(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
+        }
+        r.tail[3 * g + 1] = sum + log(product);
+        r.tail[3 * g] += r.tail[3 * g + 1];
+        r.tail[3 * g + 2] = change;
+        open += !(change < tol);
+    }
+    return open;
+}
+
+WIDEST static void step_groups(Model *m, Result r, const double *n, const double *sums, Py_ssize_t groups) {
+    const Py_ssize_t width = m->width;
+    for (Py_ssize_t g = 0; g < groups; g++) {
+        m->member = r.member + g * m->components;
+        group_m_step(m, n[g], sums + 2 * g * width, r.belief + g * width, r.prior + g * width, r.variance + g * width,
+                     r.counts + g * width, r.tail + 3 * g);
+    }
+}
+
+WIDEST static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, const double *weights, double *sums,
+                                double *logs, double *row) {
+    for (Py_ssize_t i = 0; i < n; i++) {
+        take_row(m, i, row);
+        const double s = add_row(row, weights + slots[i] * m->width, sums + 2 * slots[i] * m->width, m->width);
+        logs[slots[i]] += log(s);
+    }
+}
+
+/* ---- EM ---- */
+
+/* π ← max(a π + b n + c, floor), normalised if `strength` > 0, when next a = strength / max π. n = Σ r of the rows;
+ * p (n, k) doubles. Return the iterations done. */
+typedef struct {
+    double a, b, c, floor, least, strength;
+} Linear;
+
+WIDEST static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o, Py_ssize_t n_iter, double *room,
+                                  double *sums) {
+    const Py_ssize_t width = m->width, k = m->k;
+    for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
+    for (Py_ssize_t iteration = 0; iteration < n_iter; iteration++) {
+        memset(sums, 0, (size_t)width * sizeof(double));
+        Py_ssize_t row = 0;
+        for (; row + 4 <= n; row += 4) {
+            const double *l = room + row * width;
+            v8 s[4] = {{0}};
+            for (Py_ssize_t i = 0; i < width; i += 8) {
+                const v8 w = LOAD(prior + i);
+                for (int j = 0; j < 4; j++) s[j] += LOAD(l + j * width + i) * w;
+            }
+            double inverse[4];
+            for (int j = 0; j < 4; j++) inverse[j] = 1.0 / total(s[j]);
+            for (Py_ssize_t i = 0; i < width; i += 8) {
+                v8 x = LOAD(sums + i);
+                for (int j = 0; j < 4; j++) x += LOAD(l + j * width + i) * inverse[j];
+                STORE(sums + i, x);
+            }
+        }
+        for (; row < n; row++) {
+            const double *l = room + row * width;
+            v8 s = {0};
+            for (Py_ssize_t i = 0; i < width; i += 8) s += LOAD(l + i) * LOAD(prior + i);
+            const double inverse = 1.0 / total(s);
+            for (Py_ssize_t i = 0; i < width; i += 8) STORE(sums + i, LOAD(sums + i) + LOAD(l + i) * inverse);
+        }
+        double whole = 0.0, most = 0.0;
+        for (Py_ssize_t i = 0; i < k; i++) {
+            double x = o.a * prior[i] + o.b * (prior[i] * sums[i]) + o.c;
+            if (x < o.floor) x = o.floor;
+            if (!(x > o.least)) x = 0.0;
+            whole += prior[i] = x;
+            if (x > most) most = x;
+        }
+        if (o.strength > 0.0) {
+            for (Py_ssize_t i = 0; i < k; i++) prior[i] /= whole;
+            o.a = o.strength / (most / whole);
+        }
+    }
+}
+
+/* ---- Python's side ---- */
+
+enum { MOST = 14 };
+
+typedef struct {
+    Py_buffer held[MOST];
+    int count, bad;
+} Buffers;
+
+/* Take a C-contiguous buffer with `ndim` axes of one of the given element types; NULL marks the buffers as bad. */
+static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int ndim, int writable) {
+    Py_buffer *view = &buffers->held[buffers->count];
+    if (buffers->bad) return NULL;
+    buffers->bad = 1;
+    if (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE && PyObject_HasAttrString(object, "mask")) return NULL;
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
+        PyErr_Clear();
+        return NULL;
+    }
+    buffers->count++;
+    buffers->bad = !(view->format && !view->format[1] && strchr(formats, view->format[0]) && view->ndim == ndim &&
+                     (formats[0] != 'l' || view->itemsize == 8));
+    return buffers->bad ? NULL : view;
+}
+
+static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
+    while (buffers->count) PyBuffer_Release(&buffers->held[--buffers->count]);
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(code);
+}
+
+static void take_rows(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *rows, PyObject *inverse) {
+    Py_buffer *view = take(buffers, rows, "df", 2, 0), *by = take(buffers, inverse, "d", 1, 0);
+    if (!by) return;
+    m->rows = view->buf, m->single = view->format[0] == 'f', m->k = view->shape[1], m->width = WIDTH(m->k);
+    m->inverse = by->buf, *n = view->shape[0];
+    buffers->bad = by->shape[0] != m->width;
+}
+
+/* Components (C, width) with their terms (C, 3), and the groups' arrays in the order of Result. */
+static Py_ssize_t take_model(Buffers *buffers, Model *m, Result *r, PyObject *const *args) {
+    Py_buffer *alpha = take(buffers, args[0], "d", 2, 0), *terms = take(buffers, args[1], "d", 2, 0), *view[6];
+    for (int i = 0; i < 6; i++) view[i] = take(buffers, args[2 + i], "d", 2, 1);
+    if (buffers->bad) return 0;
+    const Py_ssize_t groups = view[0]->shape[0];
+    m->components = alpha->shape[0], m->alpha = alpha->buf, m->terms = terms->buf;
+    buffers->bad = alpha->shape[1] != m->width || terms->shape[0] != m->components || terms->shape[1] != 3;
+    const Py_ssize_t columns[6] = {m->width, m->width, m->width, m->width, m->components, 3};
+    for (int i = 0; i < 6; i++) buffers->bad |= view[i]->shape[0] != groups || view[i]->shape[1] != columns[i];
+    *r = (Result){view[0]->buf, view[1]->buf, view[2]->buf, view[3]->buf, view[4]->buf, view[5]->buf};
+    return groups;
+}
+
+PyObject *group_fit(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Result r = {0};
+    Py_ssize_t n = 0;
+    if (count != 14) return PyErr_Format(PyExc_TypeError, "group_fit takes 14 arguments");
+    take_rows(&buffers, &m, &n, args[0], args[1]);
+    Py_buffer *order = take(&buffers, args[2], "lq", 1, 0), *starts = take(&buffers, args[3], "lq", 1, 0);
+    const Py_ssize_t groups = take_model(&buffers, &m, &r, args + 4), n_iter = PyLong_AsSsize_t(args[12]);
+    const double tol = PyFloat_AsDouble(args[13]);
+    if (buffers.bad || starts->shape[0] != groups + 1) return answer(&buffers, REFUSED);
+    const int64_t *at = order->buf, *cut = starts->buf;
+    Py_ssize_t most = 1;
+    int bad = cut[0] != 0 || cut[groups] != order->shape[0];
+    for (Py_ssize_t i = 0; i < order->shape[0]; i++) bad |= at[i] < 0 || at[i] >= n;
+    for (Py_ssize_t g = 0; g < groups; g++) {
+        const int64_t size = cut[g + 1] - cut[g];
+        bad |= size < 1;
+        if (size * m.width <= GATHERED && size > most) most = (Py_ssize_t)size;
+    }
+    double *room = bad ? NULL : malloc((size_t)((most + 5) * m.width) * sizeof(double));
+    if (!room) {
+        if (!bad) PyErr_NoMemory();
+        return answer(&buffers, REFUSED);
+    }
+    double *sums = room + most * m.width;
+    m.x = sums + 2 * m.width, m.e = m.x + m.width;
+    double *before = m.e + m.width;
+    PyThreadState *thread = PyEval_SaveThread();
+    const Py_ssize_t open = fit_groups(&m, r, at, cut, groups, n_iter, tol, room, sums, before);
+    PyEval_RestoreThread(thread);
+    free(room);
+    return answer(&buffers, open);
+}
+
+PyObject *group_step(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Result r = {0};
+    if (count != 11) return PyErr_Format(PyExc_TypeError, "group_step takes 11 arguments");
+    m.k = PyLong_AsSsize_t(args[0]), m.width = WIDTH(m.k);
+    Py_buffer *n = take(&buffers, args[1], "d", 1, 0), *sums = take(&buffers, args[2], "d", 3, 0);
+    const Py_ssize_t groups = take_model(&buffers, &m, &r, args + 3);
+    double *room = NULL;
+    if (buffers.bad || n->shape[0] != groups || sums->shape[0] != groups || sums->shape[1] != 2 ||
+        sums->shape[2] != m.width || !(room = malloc((size_t)(2 * m.width) * sizeof(double))))
+        return answer(&buffers, REFUSED);
+    m.x = room, m.e = room + m.width;
+    PyThreadState *thread = PyEval_SaveThread();
+    step_groups(&m, r, n->buf, sums->buf, groups);
+    PyEval_RestoreThread(thread);
+    free(room);
+    return answer(&buffers, 0);
+}
+
+PyObject *group_counts(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Py_ssize_t n = 0;
+    if (count != 6) return PyErr_Format(PyExc_TypeError, "group_counts takes 6 arguments");
+    take_rows(&buffers, &m, &n, args[0], args[1]);
+    Py_buffer *slots = take(&buffers, args[2], "lq", 1, 0), *weights = take(&buffers, args[3], "d", 2, 0);
+    Py_buffer *sums = take(&buffers, args[4], "d", 3, 1), *logs = take(&buffers, args[5], "d", 1, 1);
+    if (buffers.bad || slots->shape[0] != n || weights->shape[1] != m.width || sums->shape[0] != weights->shape[0] ||
+        sums->shape[1] != 2 || sums->shape[2] != m.width || logs->shape[0] != weights->shape[0])
+        return answer(&buffers, REFUSED);
+    const int64_t *slot = slots->buf;
+    int bad = 0;
+    for (Py_ssize_t i = 0; i < n; i++) bad |= slot[i] < 0 || slot[i] >= weights->shape[0];
+    double *row = bad ? NULL : calloc((size_t)m.width, sizeof(double));
+    if (!row) return answer(&buffers, REFUSED);
+    PyThreadState *thread = PyEval_SaveThread();
+    count_groups(&m, slot, n, weights->buf, sums->buf, logs->buf, row);
+    PyEval_RestoreThread(thread);
+    free(row);
+    return answer(&buffers, 0);
+}
+
+PyObject *em(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Py_ssize_t n = 0;
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "em takes 5 arguments");
+    take_rows(&buffers, &m, &n, args[0], args[1]);
+    Py_buffer *prior = take(&buffers, args[2], "d", 1, 1), *options = take(&buffers, args[3], "d", 1, 0);
+    const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
+    double *room = NULL;
+    if (buffers.bad || prior->shape[0] != m.width || options->shape[0] != 6 ||
+        !(room = calloc((size_t)((n + 1) * m.width), sizeof(double))))
+        return answer(&buffers, REFUSED);
+    const double *o = options->buf;
+    PyThreadState *thread = PyEval_SaveThread();
+    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + n * m.width);
+    PyEval_RestoreThread(thread);
+    free(room);
+    return answer(&buffers, 0);
+}

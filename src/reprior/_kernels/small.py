@@ -1,0 +1,110 @@
+"""NumPy specification of small.c: whole iterations over rows that stay in cache, and the groups' model.
+
+A group's expected counts λ = N π have a prior that is a mixture of components c: independent gammas of shape α_c (K,)
+and rate Σα_c/N, given their sum, that is Dirichlet(α_c). Labels are filled in, not seen, so counts n at the
+belief w (their λ) enter as Poisson pseudo-data (x, e) that have the slope and the curvature of the likelihood there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+LEAST_BELIEF = 1e-200
+
+
+def group_counts(block: Array, inverse: Array, slots: Array, weights: Array, sums: Array, logs: Array) -> int:
+    """Add l/s and (l/s)² of each row to its group's `sums` (G, 2, width), log s to `logs` (G,); l = p/ε, s = l·w."""
+    k = block.shape[1]
+    rows = np.asarray(block, np.float64) * inverse[:k]
+    scale = np.einsum("ij,ij->i", rows, weights[slots, :k])
+    rows /= scale[:, None]
+    np.add.at(sums[:, 0, :k], slots, rows)
+    np.add.at(sums[:, 1, :k], slots, rows * rows)
+    np.add.at(logs, slots, np.log(scale))
+    return 0
+
+
+def group_step(
+    k: int, n: Array, sums: Array, alpha: Array, terms: Array,
+    belief: Array, prior: Array, variance: Array, counts: Array, member: Array, tail: Array,
+) -> int:  # fmt: skip
+    """Take one M-step of all groups of `n` (G,) rows from the sums of an E-step at `belief`; change the rest in place.
+
+    `alpha` (C, width) are the components, `terms` (C, 3) their strength s = Σα, log weight and Σ log Γ(α) − log Γ(s).
+    `belief`,
+    `prior`, `variance` and `counts` are (G, width), `member` (G, C) each component's posterior weight, and
+    `tail` (G, 3) the log evidence without that of the rows themselves, and two numbers that are left alone.
+    """
+    from scipy.special import digamma, gammaln
+
+    rows, b = n[:, None], belief[:, :k]
+    w, count = b * rows, b * sums[:, 0, :k]
+    worth = np.clip(b * b * sums[:, 1, :k] / np.maximum(count, 1e-300), 1e-12, 1.0)
+    above = count >= w
+    x = np.where(above, count - (1 - worth) * w, worth * count)
+    e = np.where(above, worth, 1 - (1 - worth) * count / np.maximum(w, 1e-300))
+    seen, exposed = x.sum(axis=1), (e * b).sum(axis=1)
+    for c, (strength, log_weight, log_gamma) in enumerate(terms):
+        shape, whole, rate = x + alpha[c, :k], seen + strength, strength / n
+        inside = (gammaln(shape) - shape * np.log(e + rate[:, None])).sum(axis=1)
+        # given the number of rows, which says nothing: a total that could vary would make groups look alike
+        total = gammaln(whole) - whole * np.log(exposed + rate)
+        member[:, c] = inside - total - log_gamma + log_weight
+    top = member.max(axis=1)
+    np.exp(member - top[:, None], out=member)
+    whole = member.sum(axis=1)
+    member /= whole[:, None]
+    mean, geometric, first, second = np.zeros((4, *x.shape))
+    for c, (strength, _, _) in enumerate(terms):
+        a, rate, q = alpha[c, :k], strength / rows, member[:, c, None]
+        mean += q / (1 + rate) * (count + a)
+        geometric += q / (1 + rate) * np.exp(digamma(count + a))
+        at = (x + a) / (e + rate)
+        first += q * at
+        second += q * at * (at + 1 / (e + rate))
+    p = mean / mean.sum(axis=1)[:, None]
+    expected = p * rows
+    tail[:, 0] = top + np.log(whole) - (x * np.log(np.maximum(expected, 1e-300)) - e * expected).sum(axis=1)
+    prior[:, :k], counts[:, :k] = p, count
+    belief[:, :k] = np.maximum(geometric / geometric.sum(axis=1)[:, None], LEAST_BELIEF)
+    variance[:, :k] = (second - first * first) / (rows * rows) * (1 - p)
+    return 0
+
+
+def group_fit(
+    rows: Array, inverse: Array, order: Array, starts: Array, alpha: Array, terms: Array,
+    belief: Array, prior: Array, variance: Array, counts: Array, member: Array, tail: Array, n_iter: int, tol: float,
+) -> int:  # fmt: skip
+    """Iterate E-step and `group_step` for each group from `belief` until its prior moves by less than `tol`.
+
+    Group g has the rows `order[starts[g]:starts[g + 1]]`, at least one; `inverse` (width,) is 1/ε. `tail` (G, 3)
+    becomes the log evidence, the log-likelihood at the prior and the last change.
+    Return how many groups are still moving.
+    """
+    k, n = rows.shape[1], np.diff(starts).astype(np.float64)
+    slots = np.repeat(np.arange(len(n)), np.diff(starts))
+    prior[:] = belief
+    going = np.arange(len(n))
+    for _ in range(n_iter):
+        some = np.isin(slots, going)
+        local = np.searchsorted(going, slots[some])
+        sums, logs = np.zeros((len(going), 2, belief.shape[1])), np.zeros(len(going))
+        group_counts(rows[order[some]], inverse, local, belief[going], sums, logs)
+        parts = [a[going] for a in (belief, prior, variance, counts, member, tail)]
+        group_step(k, n[going], sums, alpha, terms, *parts)
+        moved = np.abs(parts[1] - prior[going]).sum(axis=1)
+        for a, part in zip((belief, prior, variance, counts, member, tail), parts, strict=True):
+            a[going] = part
+        tail[going, 2] = moved
+        going = going[moved >= tol]
+        if not len(going):
+            break
+    logs, unused = np.zeros(len(n)), np.zeros((len(n), 2, belief.shape[1]))
+    group_counts(rows[order], inverse, slots, prior, unused, logs)
+    tail[:, 1] = logs
+    tail[:, 0] += logs
+    return len(going)

@@ -1,0 +1,233 @@
+"""Groups that learn from each other: what must hold whatever the data, and that sharing pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+import reprior as rp
+from reprior._kernels import NATIVE, loops, small
+from reprior.batch.groups import groups
+
+K = 6
+
+
+def draw(n_groups: int, n: int, strength: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the groups' true priors (G, K), calibrated outputs of a uniform source, and keys."""
+    rng = np.random.default_rng(seed)
+    priors = rng.dirichlet(strength * rng.dirichlet(np.ones(K)), size=n_groups) + 1e-9
+    priors /= priors.sum(axis=1, keepdims=True)
+    keys = np.repeat(np.arange(n_groups), n)
+    y = np.concatenate([rng.choice(K, size=n, p=p) for p in priors])
+    logits = 2.0 * (rng.standard_normal((len(y), K)) + 2.0 * np.eye(K)[y])
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return priors, proba / proba.sum(axis=1, keepdims=True), keys
+
+
+def divergence(true: np.ndarray, found: np.ndarray) -> float:
+    return float((true * np.log(true / found)).sum(axis=1).mean())
+
+
+def test_sharing_beats_both_going_alone_and_being_one() -> None:
+    priors, proba, keys = draw(60, 20, 5.0)
+    shared, alone = groups(np.ones(K), keys, proba), groups(np.ones(K), keys, proba, share=False)
+    one = rp.ebls(np.ones(K), proba).prior
+    assert divergence(priors, shared.prior) < 0.8 * divergence(priors, np.broadcast_to(one, priors.shape))
+    assert divergence(priors, shared.prior) < 0.9 * divergence(priors, alone.prior)
+
+
+def test_groups_that_are_alike_get_the_estimate_of_all_rows() -> None:
+    _, proba, keys = draw(40, 25, 1e6)
+    one = rp.ebls(np.ones(K), proba).prior
+    np.testing.assert_allclose(groups(np.ones(K), keys, proba).prior, np.tile(one, (40, 1)), atol=0.02)
+
+
+def test_intervals_cover_and_one_group_answers_as_all_do() -> None:
+    priors, proba, keys = draw(100, 40, 8.0, seed=3)
+    found = groups(np.ones(K), keys, proba)
+    lower, upper = found.interval(0.9)
+    assert 0.85 < np.mean((lower <= priors) & (priors <= upper)) < 0.985
+    one = found[7]
+    np.testing.assert_array_equal(one.interval(0.9).lower, lower[7])
+    np.testing.assert_array_equal(one.prior, found.prior[7])
+    assert (one.n, one.status) == (40, rp.Status.CONVERGED)
+    assert np.isfinite(one.log_likelihood)
+    assert one.correct(proba[:3]).shape == (3, K)
+
+
+def test_one_group_is_ebls() -> None:
+    _, proba, _ = draw(1, 200, 5.0)
+    found, alone = groups(np.ones(K), ["x"] * 200, proba), rp.ebls(np.ones(K), proba)
+    np.testing.assert_allclose(found["x"].prior, alone.prior, atol=1e-12)
+    assert found["x"].log_likelihood == pytest.approx(alone.log_likelihood)
+
+
+@pytest.mark.parametrize("n_groups", [2, 3, 5])
+def test_few_groups_do_no_harm(n_groups: int) -> None:
+    worse = []
+    for seed in range(12):
+        for strength in (3.0, 1e6):
+            priors, proba, keys = draw(n_groups, 60, strength, seed)
+            alone = np.stack([rp.ebls(np.ones(K), proba[keys == g]).prior for g in range(n_groups)])
+            one = np.broadcast_to(rp.ebls(np.ones(K), proba).prior, alone.shape)
+            shared = divergence(priors, groups(np.ones(K), keys, proba).prior)
+            worse.append([shared, divergence(priors, alone), divergence(priors, one)])
+    mean = np.mean(worse, axis=0)
+    assert mean[0] <= 1.05 * mean[1]
+    assert mean[0] <= 1.05 * mean[2]
+
+
+def test_neither_the_order_nor_the_cut_of_rows_matters() -> None:
+    _, proba, keys = draw(30, 15, 5.0)
+    order = np.random.default_rng(1).permutation(len(keys))
+    found = groups(np.ones(K), keys, proba)
+    other = groups(np.ones(K), keys[order], proba[order])
+    np.testing.assert_allclose(other.prior, found.prior, atol=1e-9)
+
+    class Parts:
+        n_classes = K
+
+        def map_sum(self, fn: Callable[[Any], Any]) -> Any:
+            return sum(
+                (fn(part) for part in np.array_split(proba[order], 7)[1:]), fn(np.array_split(proba[order], 7)[0])
+            )
+
+    blocks = groups(np.ones(K), keys[order], Parts())
+    np.testing.assert_allclose(blocks.prior, found.prior, atol=1e-3)
+    np.testing.assert_allclose(blocks[3].log_likelihood, found[3].log_likelihood, atol=1e-2)
+    assert rp.mlls(np.ones(K), blocks[3].target).n == 15
+
+
+def test_a_group_by_itself_does_not_hear_the_others() -> None:
+    _, proba, keys = draw(20, 30, 5.0)
+    found = groups(np.ones(K), keys, proba, share=False)
+    single = groups(np.ones(K), keys[keys == 4], proba[keys == 4], share=False)
+    np.testing.assert_allclose(found[4].prior, single[4].prior, atol=1e-12)
+    assert found.population is None
+
+
+def test_an_unlike_group_stands_out_and_keeps_its_mix() -> None:
+    _, proba, keys = draw(60, 50, 1e6)
+    rare = int(np.argmin(proba.mean(axis=0)))
+    rng = np.random.default_rng(0)
+    logits = 2.0 * (rng.standard_normal((50, K)) + 2.0 * np.eye(K)[np.full(50, rare)])
+    odd = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    found = groups(np.ones(K), [*map(str, keys), *["odd"] * 50], np.concatenate([proba, odd]))
+    assert found.population is not None
+    assert found.population.stand_out == ("odd",)
+    assert found["odd"].prior[rare] > 0.85
+    assert "1 group stands out: odd." in str(found.population)
+
+
+def test_sizes_may_be_as_uneven_as_they_come() -> None:
+    _, proba, keys = draw(50, 40, 5.0)
+    keys = np.where(np.arange(len(keys)) < 1900, 0, np.arange(len(keys)))  # one group of 1900 rows, 100 of one
+    found = groups(np.ones(K), keys, proba)
+    assert found.n.tolist() == [1900] + [1] * 100
+    np.testing.assert_allclose(found.prior.sum(axis=1), 1.0)
+    assert (found.prior > 0).all()
+
+
+def test_certain_rows_that_contradict_each_other_are_counted() -> None:
+    found = groups([1, 1, 1], ["a", "a", "b", "b", "b"], np.eye(3)[[0, 1, 2, 2, 2]])
+    assert found["a"].prior.argmin() == 2
+    assert found["b"].prior.argmax() == 2
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["b", "a", "b"],
+        np.array([3, 1, 3]),
+        [("x", 1), ("x", 2), ("x", 1)],
+        np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "datetime64[D]"),
+        np.array([2.5, -1.0, 2.5]),
+        [1, "one", 1],
+        [True, False, True],
+    ],
+)
+def test_keys_may_be_anything_hashable(keys: Any) -> None:
+    proba = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    found = groups([1, 1], keys, proba)
+    assert len(found) == len(found.keys) == 2
+    first = found[keys[0] if isinstance(keys, list) else keys[0].item()]
+    assert first.n == 2
+    assert first.prior[0] > 0.5
+    with pytest.raises(KeyError):
+        found["nobody"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (["a", None, "b"], "`keys` must name a group for every row; got None, first at row 1, 1 in all."),
+        (np.array([1.0, np.nan, np.nan]), "got nan, first at row 1, 2 in all. Drop those rows"),
+        (np.array(["2026-01-01", "NaT", "NaT"], "datetime64[D]"), "got NaT, first at row 1, 2 in all."),
+        (["a", "b"], "`keys` must name the group of each of the 3 rows; got 2 keys."),
+        ([[1], [2], [3]], "must hold hashable keys; got list, first at row 0"),
+        (np.zeros((3, 1)), "`keys` must have one axis; got shape (3, 1)"),
+        ("abc", "`keys` must be an array or a list, one key a row; got str"),
+    ],
+)
+def test_bad_keys_are_refused_in_a_sentence(keys: Any, sentence: str) -> None:
+    with pytest.raises(rp.InputError) as caught:
+        groups([1, 1], keys, np.full((3, 2), 0.5))
+    assert sentence in str(caught.value)
+
+
+def test_misfit_widens_every_group() -> None:
+    _, proba, keys = draw(20, 30, 5.0)
+    plain, wide = groups(np.ones(K), keys, proba), groups(np.ones(K), keys, proba, misfit=0.5)
+    largest = plain.prior.argmax(axis=1)[:, None]
+    widths = [np.take_along_axis(f.interval().upper - f.interval().lower, largest, 1) for f in (plain, wide)]
+    assert (widths[1] > widths[0]).mean() > 0.9
+    assert "same direction in every group" in wide.interval().note
+
+
+@pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
+@pytest.mark.parametrize(("k", "dtype"), [(10, np.float64), (77, np.float32), (8, np.float64), (2, np.float32)])
+def test_the_kernel_is_its_specification(k: int, dtype: Any) -> None:
+    rng = np.random.default_rng(k)
+    sizes = np.append(rng.integers(1, 40, 12), 2500 if k == 77 else 90)  # one too large to be gathered
+    n, width, n_groups = sizes.sum(), -(-k // 8) * 8, len(sizes)
+    rows = rng.dirichlet(np.full(k, 0.2), size=n).astype(dtype)
+    order, starts = rng.permutation(n), np.concatenate([[0], np.cumsum(sizes)])
+    inverse = np.zeros(width)
+    inverse[:k] = k * rng.uniform(0.5, 2, k)
+    strength = 10.0 ** rng.uniform(0, 4, 5)
+    alpha = np.ones((5, width))
+    alpha[:, :k] = np.maximum(strength[:, None] * rng.dirichlet(np.ones(k), size=5), 1e-12)
+    log_gamma = gammaln(alpha[:, :k]).sum(axis=1) - gammaln(strength)
+    terms = np.stack([strength, np.log(np.full(5, 0.2)), log_gamma], axis=1)
+    slots = np.repeat(np.arange(n_groups), sizes)
+
+    def run(kernel: Any) -> list[np.ndarray]:
+        belief = np.zeros((n_groups, width))
+        belief[:, :k] = 1 / k
+        state = [belief, *np.zeros((3, n_groups, width)), np.zeros((n_groups, 5)), np.zeros((n_groups, 3))]
+        left = kernel.group_fit(rows, inverse, order, starts, alpha, terms, *state, 40, 1e-9)
+        out = [np.array(left), *(a.copy() for a in state)]
+        sums, logs = np.zeros((n_groups, 2, width)), np.zeros(n_groups)
+        assert kernel.group_counts(rows[order], inverse, slots, state[0], sums, logs) == 0
+        assert kernel.group_step(k, sizes.astype(float), sums, alpha, terms, *state) == 0
+        return [*out, sums, logs, *state]
+
+    for ours, specified in zip(run(loops), run(small), strict=True):
+        np.testing.assert_allclose(ours, specified, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(not NATIVE, reason="no native kernel to refuse")
+def test_the_kernel_refuses_what_does_not_fit() -> None:
+    args: list[Any] = [np.ones((2, 2)) / 2, np.ones(8), np.array([0, 7]), np.array([0, 2]), np.ones((1, 8))]
+    state = [np.ones((1, 8)), *np.zeros((3, 1, 8)), np.zeros((1, 1)), np.zeros((1, 3))]
+    assert loops.group_fit(*args, np.ones((1, 3)), *state, 1, 0.0) == -2  # row 7 of 2
+    args[2] = np.array([0, 1])
+    assert loops.group_fit(*args, np.ones((1, 2)), *state, 1, 0.0) == -2  # terms of two
+    assert (
+        loops.group_counts(args[0], np.ones(8), np.array([0, 1]), *np.ones((1, 1, 8)), np.ones((1, 2, 8)), np.ones(1))
+        == -2
+    )
