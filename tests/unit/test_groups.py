@@ -179,6 +179,14 @@ def test_bad_keys_are_refused_in_a_sentence(keys: Any, sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+def test_a_table_of_all_groups() -> None:
+    source = rp.Source(np.array([0.5, 0.5]), classes=("cat", "dog"))
+    table = groups(source, ["b", "a", "b"], np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])).columns()
+    assert list(table) == ["group", "n", "cat", "dog"]
+    assert table["group"] == ["a", "b"]
+    np.testing.assert_allclose(table["cat"] + table["dog"], 1.0)
+
+
 def test_misfit_widens_every_group() -> None:
     _, proba, keys = draw(20, 30, 5.0)
     plain, wide = groups(np.ones(K), keys, proba), groups(np.ones(K), keys, proba, misfit=0.5)

@@ -141,12 +141,10 @@ class Groups:
         check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
         return Interval(*ends(self.prior, self.variance, level), level=level, note=self.note)
 
-    def to_frame(self) -> Any:
-        """Return a pandas DataFrame with one row a group, under its key, and one column a class."""
-        import pandas as pd  # type: ignore[import-untyped]
-
-        index = pd.Index(list(self.keys), name="group", tupleize_cols=False)
-        return pd.DataFrame(self.prior, index=index, columns=self.source.classes)
+    def columns(self) -> dict[str, Any]:
+        """Return a table with one row a group, as `pandas.DataFrame` or `pyarrow.table` take it: key, rows, shares."""
+        names = self.source.classes or tuple(map(str, range(self.prior.shape[1])))
+        return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
 
 def groups(
