@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._kernels.small import group_counts, group_fit, group_step
+from reprior._kernels.small import em, group_counts, group_fit, group_step
 
 __all__ = [
     "correct",
     "e_step",
     "ebls",
+    "em",
     "fmapls",
     "fmapls_top",
     "group_counts",

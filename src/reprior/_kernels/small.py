@@ -16,6 +16,25 @@ Array = NDArray[Any]
 LEAST_BELIEF = 1e-200
 
 
+def em(rows: Array, inverse: Array, prior: Array, options: Array, n_iter: int) -> int:
+    """Take `n_iter` steps of EM from `prior` (width,), in place: an E-step, then a linear M-step (K,).
+
+    π ← max(a π + b n + c, floor), n = Σ r, and 0 if not above `least`; where `strength` is positive, it is normalised
+    and a = strength / max π from then on. `options` are a, b, c, floor, least, strength; `inverse` (width,) is 1/ε.
+    """
+    a, b, c, floor, least, strength = options
+    k = rows.shape[1]
+    ratio = np.asarray(rows, np.float64) * inverse[:k]
+    p = prior[:k]
+    for _ in range(n_iter):
+        p[:] = np.maximum(a * p + b * (p * (ratio.T @ (1.0 / (ratio @ p)))) + c, floor)
+        p[p <= least] = 0.0
+        if strength > 0:
+            p /= p.sum()
+            a = strength / p.max()
+    return 0
+
+
 def group_counts(block: Array, inverse: Array, slots: Array, weights: Array, sums: Array, logs: Array) -> int:
     """Add l/s and (l/s)² of each row to its group's `sums` (G, 2, width), log s to `logs` (G,); l = p/ε, s = l·w."""
     k = block.shape[1]
