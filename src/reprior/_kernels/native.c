@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
+#if defined(REPRIOR_PLAIN) /* a sanitizer's build: it starts up later than the choice among clones */
+#define WIDEST
+#elif defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDEST
@@ -28,9 +30,10 @@ typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 enum { DONE = -1, REFUSED = -2 };
 enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
-enum { N, STRENGTH, A, B, LAST, HEAD = 8 }; /* of the online-fmapls state */
+enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
-static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01;
+static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01,
+                    LEAST_A = 1e-100, MOST_APART = 4.0;
 
 typedef struct {
     double *table; /* one state, or `states` of them in rows of `size` */
@@ -128,7 +131,7 @@ static void rebase(double *state, Py_ssize_t k, int normalise) {
     for (Py_ssize_t i = 0; i < k; i++) sum += u[i] = state[A] * u[i] + state[B];
     if (normalise)
         for (Py_ssize_t i = 0; i < k; i++) u[i] /= sum;
-    state[A] = 1.0, state[B] = 0.0;
+    state[A] = 1.0, state[B] = 0.0, state[APART] = 0.0;
 }
 
 /* r (K,) becomes S of eq. 24. */
@@ -137,7 +140,8 @@ static void statistic(double *state, Py_ssize_t k, double gamma, int delta, doub
     if (delta == RUNNING) {
         for (Py_ssize_t i = 0; i < k; i++) r[i] = d[i] = (1.0 - gamma) * d[i] + gamma * r[i];
     } else if (delta == PREDICTED) {
-        Py_ssize_t last = (Py_ssize_t)state[LAST], likeliest = 0;
+        /* a number that is no class is none: whatever a state holds, it leads to no other memory */
+        Py_ssize_t last = state[LAST] >= 0.0 && state[LAST] < (double)k ? (Py_ssize_t)state[LAST] : -1, likeliest = 0;
         for (Py_ssize_t i = 1; i < k; i++)
             if (r[i] > r[likeliest]) likeliest = i;
         state[LAST] = (double)likeliest;
@@ -275,35 +279,66 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
 }
 
 /* Rows of k listed classes each; what is not listed goes to the others in proportion to ε. The caller has made sure
- * that ĉ does not depend on max π and that γ = 1: then an unlisted class is only scaled and raised, π = a·u + b. */
-static Py_ssize_t bad_listing(const int64_t *index, const double *p, Py_ssize_t n, Py_ssize_t listed, Py_ssize_t k) {
+ * that ĉ does not depend on max π and that γ = 1: then an unlisted class is only scaled and raised, π = a·u + b.
+ * `seen` has a bit for each class, all of them 0, before and after. */
+static Py_ssize_t bad_listing(const int64_t *index, const double *p, Py_ssize_t n, Py_ssize_t listed, Py_ssize_t k,
+                              unsigned char *seen) {
     for (Py_ssize_t row = 0; row < n; row++, index += listed, p += listed) {
         double sum = 0.0;
-        int bad = 0;
-        for (Py_ssize_t i = 0; i < listed; i++) {
-            sum += p[i];
-            bad |= !(p[i] >= 0.0) || index[i] < 0 || index[i] >= k;
-            for (Py_ssize_t j = 0; j < i; j++) bad |= index[i] == index[j];
+        Py_ssize_t good = 0;
+        for (; good < listed; good++) {
+            const int64_t i = index[good];
+            if (!(p[good] >= 0.0) || i < 0 || i >= k || seen[i / 8] >> i % 8 & 1) break;
+            seen[i / 8] |= (unsigned char)(1 << i % 8);
+            sum += p[good];
         }
-        if (bad || !(sum > 0.0 && sum <= 1.0 + TOLERANCE)) return row;
+        for (Py_ssize_t i = 0; i < good; i++) seen[index[i] / 8] = 0;
+        if (good < listed || !(sum > 0.0 && sum <= 1.0 + TOLERANCE)) return row;
     }
     return DONE;
 }
 
+/* Since π was last written out, a listed class may have shrunk against a and b by a factor of up to exp(APART). From
+ * there on their difference would cancel, so π is written out before that exceeds exp(MOST_APART), or a vanishes. */
 static Py_ssize_t fmapls_top_rows(Job *job, const int64_t *index, const double *p, Py_ssize_t listed) {
     const Py_ssize_t k = job->k, period = k > 1024 ? k : 1024;
     const double memory = job->options[5], inflow = job->options[6];
+    const int most = 2 * listed >= k; /* then the others are as quickly added up as what is left by the listed */
+    double *others = job->scratch;
     for (Py_ssize_t row = 0; row < job->n; row++, index += listed, p += listed) {
         double *state = state_of(job, row), *u = state + HEAD;
-        double mass = 0.0, source = 0.0, prior = 0.0, z = 0.0, strength = state[STRENGTH], a = state[A], b = state[B];
-        for (Py_ssize_t i = 0; i < listed; i++) {
-            double pi = a * u[index[i]] + b, inverse = job->inverse[index[i]];
-            mass += p[i], source += 1.0 / inverse, prior += pi, z += p[i] * inverse * pi;
+        const double strength = state[STRENGTH];
+        double mass = 0.0, source = 0.0, share = 0.0, z = 0.0;
+        for (Py_ssize_t i = 0; i < listed; i++) mass += p[i], source += 1.0 / job->inverse[index[i]];
+        source = source < 1.0 ? 1.0 - source : TINY;
+        if (most) {
+            source = 0.0;
+            for (Py_ssize_t i = 0; i < k; i++) others[i] = 1.0 / job->inverse[i];
+            for (Py_ssize_t i = 0; i < listed; i++) others[index[i]] = 0.0;
+            for (Py_ssize_t i = 0; i < k; i++) source += others[i];
         }
-        double share = mass < 1.0 ? (1.0 - mass) / (source < 1.0 ? 1.0 - source : TINY) : 0.0;
-        z += share * (prior < 1.0 ? 1.0 - prior : 0.0);
-        double whole = 1.0 / (strength + 1.0 + inflow), add = inflow / (double)k * whole;
-        double factor = (strength + share / z) * whole;
+        if (mass < 1.0) share = (1.0 - mass) / source;
+        for (int again = 0; again < 2; again++) {
+            double prior = 0.0, rest = 0.0;
+            z = 0.0;
+            for (Py_ssize_t i = 0; i < listed; i++) {
+                double pi = state[A] * u[index[i]] + state[B];
+                prior += pi, z += p[i] * job->inverse[index[i]] * pi;
+            }
+            if (most)
+                for (Py_ssize_t i = 0; i < k; i++) rest += others[i] > 0.0 ? state[A] * u[i] + state[B] : 0.0;
+            else
+                rest = 1.0 - prior;
+            z += share * (rest > LEAST_NUMERATOR ? rest : LEAST_NUMERATOR);
+            const double apart = state[APART] + share / (z * strength);
+            if (again || (apart <= MOST_APART && state[A] >= LEAST_A)) {
+                state[APART] = apart;
+                break;
+            }
+            rebase(state, k, 1);
+        }
+        const double whole = 1.0 / (strength + 1.0 + inflow), add = inflow / (double)k * whole;
+        const double factor = (strength + share / z) * whole, a = state[A], b = state[B];
         state[A] = a * factor, state[B] = b * factor + add;
         for (Py_ssize_t i = 0; i < listed; i++) {
             double pi = a * u[index[i]] + b, r = p[i] * job->inverse[index[i]] * pi / z;
@@ -344,7 +379,8 @@ typedef struct {
     int count;
 } Buffers;
 
-/* Take a C-contiguous buffer of one of the given element types; NULL, with no error set, if it is anything else. */
+/* Take a C-contiguous, aligned buffer of one or two axes and one of the given element types; NULL, with no error set,
+ * if it is anything else. */
 static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int writable) {
     Py_buffer *view = &buffers->held[buffers->count];
     /* a masked array hands out what is under its mask; NumPy's own type, and a memoryview, are not heap types */
@@ -354,7 +390,8 @@ static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, 
         return NULL;
     }
     buffers->count++;
-    return view->format && !view->format[1] && strchr(formats, view->format[0]) ? view : NULL;
+    const int known = view->format && view->format[0] && !view->format[1] && strchr(formats, view->format[0]);
+    return known && view->ndim >= 1 && view->ndim <= 2 && (uintptr_t)view->buf % (size_t)view->itemsize == 0 ? view : NULL;
 }
 
 static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
@@ -365,7 +402,7 @@ static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
 /* Fill in the classes from `known` (2, width): 1/ε or weights, and which of them are classes. */
 static int take_known(Buffers *buffers, Job *job, PyObject *known, double k) {
     Py_buffer *view = take(buffers, known, "d", 0);
-    if (!view || view->ndim != 2 || view->shape[0] != 2) return 0;
+    if (!view || view->ndim != 2 || view->shape[0] != 2 || !(k >= 2.0 && k <= 1e9)) return 0;
     job->k = (Py_ssize_t)k, job->width = view->shape[1];
     job->inverse = view->buf, job->valid = job->inverse + job->width;
     return job->width == WIDTH(job->k);
@@ -375,7 +412,7 @@ static int take_known(Buffers *buffers, Job *job, PyObject *known, double k) {
 static int take_rows(Buffers *buffers, Job *job, PyObject *object, PyObject *ndim) {
     Py_buffer *rows = take(buffers, object, "df", 0);
     const long axes = PyLong_AsLong(ndim);
-    if (!rows || rows->ndim != axes || rows->shape[axes - 1] != job->k) return 0;
+    if (!rows || axes < 1 || rows->ndim != axes || rows->shape[axes - 1] != job->k) return 0;
     const Py_ssize_t n = axes == 2 ? rows->shape[0] : 1;
     if (n < 1 || (job->slots && n != job->n)) return 0;
     job->rows = rows->buf, job->single = rows->format[0] == 'f', job->n = n;
@@ -439,10 +476,12 @@ static PyObject *fmapls(PyObject *module, PyObject *const *args, Py_ssize_t coun
     Job job = {0};
     if (count != 6) return PyErr_Format(PyExc_TypeError, "fmapls takes 6 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0);
-    if (!options || options->shape[0] != 7) return answer(&buffers, REFUSED);
+    if (!options || options->ndim != 1 || options->shape[0] != 7) return answer(&buffers, REFUSED);
     job.options = options->buf;
-    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
-        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width) || !take_rows(&buffers, &job, args[4], args[5]))
+    const double delta = job.options[4];
+    const int keeps = job.options[3] < 1.0 && delta != PREDICTED; /* S of eq. 24, behind π */
+    if (!(delta >= RUNNING && delta <= OBSERVED) || !take_known(&buffers, &job, args[1], job.options[0]) ||
+        !take_table(&buffers, &job, args[0], args[3], HEAD + job.width * (1 + keeps)) || !take_rows(&buffers, &job, args[4], args[5]))
         return answer(&buffers, REFUSED);
     return answer(&buffers, learn(&job, fmapls_rows, 0));
 }
@@ -453,7 +492,7 @@ static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
-    if (!bank || options->shape[0] != 2 || bank->ndim != 2 || bank->shape[1] != 4) return answer(&buffers, REFUSED);
+    if (!bank || options->ndim != 1 || options->shape[0] != 2 || bank->ndim != 2 || bank->shape[1] != 4) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0]) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + 2 * job.filters) + 2 * job.filters * job.width) ||
@@ -469,7 +508,8 @@ static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (count != 7) return PyErr_Format(PyExc_TypeError, "fmapls_top takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0), *index = options ? take(&buffers, args[4], "lq", 0) : NULL;
     const long ndim = PyLong_AsLong(args[6]);
-    if (!index || options->shape[0] != 7 || index->itemsize != 8 || index->ndim != ndim) return answer(&buffers, REFUSED);
+    if (!index || options->ndim != 1 || options->shape[0] != 7 || index->itemsize != 8 || index->ndim != ndim)
+        return answer(&buffers, REFUSED);
     job.options = options->buf;
     if (!take_known(&buffers, &job, args[1], job.options[0]) ||
         !take_table(&buffers, &job, args[0], args[3], HEAD + job.width))
@@ -480,10 +520,25 @@ static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t 
         listed < 1 || listed >= job.k || (job.slots && n != job.n))
         return answer(&buffers, REFUSED);
     job.n = n;
+    /* Indices lead to memory, and who called may change them meanwhile: what is checked and used is a copy. */
+    const size_t cells = (size_t)n * (size_t)listed, bits = (size_t)job.k / 8 + 1, room = 2 * listed >= job.k ? (size_t)job.k : 0;
+    char *copy = malloc(cells * 16 + room * sizeof(double) + bits);
+    if (!copy) {
+        PyErr_NoMemory();
+        return answer(&buffers, REFUSED);
+    }
+    int64_t *indices = (int64_t *)copy;
+    double *values = (double *)(copy + cells * 8);
+    unsigned char *seen = (unsigned char *)(values + cells + room);
+    job.scratch = values + cells;
     PyThreadState *thread = n * listed >= FREE_FROM / 4 ? PyEval_SaveThread() : NULL;
-    Py_ssize_t code = bad_listing(index->buf, p->buf, n, listed, job.k);
-    if (code == DONE) code = fmapls_top_rows(&job, index->buf, p->buf, listed);
+    memcpy(indices, index->buf, cells * 8);
+    memcpy(values, p->buf, cells * 8);
+    memset(seen, 0, bits);
+    Py_ssize_t code = bad_listing(indices, values, n, listed, job.k, seen);
+    if (code == DONE) code = fmapls_top_rows(&job, indices, values, listed);
     if (thread) PyEval_RestoreThread(thread);
+    free(copy);
     return answer(&buffers, code);
 }
 

@@ -44,9 +44,10 @@ def e_step(block: Array, weights: Array, sums: Array, logs: int) -> float:
 DONE, REFUSED = -1, -2
 SUM_TOLERANCE = 1e-3 + 1e-9  # a hair above the tolerance of the check, so that a row which passed it passes here
 RUNNING, PREDICTED, OBSERVED = 0.0, 1.0, 2.0
-FMAPLS_HEAD = 8  # n, ĉ, a, b, last: π = a·u + b; `last` is the last predicted class, or the count of labels in d
+FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last predicted class, or how many labels are in d
 LEAST_NUMERATOR = 1e-12
 TINY = 1e-300
+LEAST_A, MOST_APART = 1e-100, 4.0  # see `fmapls_top`
 
 
 def width(k: int) -> int:
@@ -80,7 +81,7 @@ def rebase(state: Array, k: int, *, normalise: bool = False) -> None:
     pi += state[3]
     if normalise:
         pi /= pi.sum()
-    state[2], state[3] = 1.0, 0.0
+    state[2], state[3], state[5] = 1.0, 0.0, 0.0
 
 
 def posterior(p: Array, inverse: Array, pi: Array) -> Array:
@@ -96,7 +97,7 @@ def statistic(state: Array, d: Array, gamma: float, delta: float, r: Array) -> A
         return d
     if delta == PREDICTED:
         last, state[4] = int(state[4]), float(np.argmax(r))
-        if last < 0:  # Differs from hu2025: eq. 24 has no class before the first sample, so S = r
+        if not 0 <= last < len(r):  # Differs from hu2025: eq. 24 has no class before the first sample, so S = r
             return r
         mixed = gamma * r
         mixed[last] += 1.0 - gamma
@@ -192,22 +193,34 @@ def fmapls_top(
     """Learn top-k rows in O(k) a sample, where ĉ does not depend on max π and γ = 1.
 
     What is not listed goes to the other classes in proportion to ε; they are then only scaled and raised alike, so
-    π = a·u + b needs new u for listed classes alone. It is written out once every K samples, which costs O(1) each.
+    π = a·u + b needs new u for listed classes alone. It is written out once every K samples, which costs O(1) each,
+    and where a vanishes. A listed class may shrink against a and b, by a factor of exp(apart) at most since π was last
+    written out; where that would exceed exp(MOST_APART), it is written out before, so that nothing cancels.
     """
     indices, values = np.atleast_2d(indices), np.atleast_2d(values)
     k, memory, inflow = int(options[0]), options[5], options[6]
     bad = bad_listing(indices, values, k)
     if bad >= 0:
         return bad
-    inverse, period = known[0], max(k, 1024)
+    inverse, period, most = known[0], max(k, 1024), 2 * indices.shape[1] >= k
     for index, p, state in zip(indices, values, each_state(table, slots, len(values)), strict=True):
-        u, strength, a, b = state[FMAPLS_HEAD:], state[1], state[2], state[3]
-        pi, lift = a * u[index] + b, inverse[index]
-        share = max(0.0, 1.0 - p.sum()) / max(1.0 - (1.0 / lift).sum(), TINY)
-        z = (p * lift * pi).sum() + share * max(0.0, 1.0 - pi.sum())
+        u, strength, lift, others = state[FMAPLS_HEAD : FMAPLS_HEAD + k], state[1], inverse[index], np.ones(k, bool)
+        source = max(1.0 - (1.0 / lift).sum(), TINY)
+        if most:  # the others are as quickly added up as what is left by the listed
+            others[index] = False
+            source = (1.0 / inverse[:k][others]).sum()
+        share = max(0.0, 1.0 - p.sum()) / source
+        for again in (False, True):
+            pi = state[2] * u[index] + state[3]
+            rest = (state[2] * u[others] + state[3]).sum() if most else 1.0 - pi.sum()
+            z = (p * lift * pi).sum() + share * max(rest, LEAST_NUMERATOR)
+            apart = state[5] + share / (z * strength)
+            if again or (apart <= MOST_APART and state[2] >= LEAST_A):
+                break
+            rebase(state, k, normalise=True)
         whole = 1.0 / (strength + 1.0 + inflow)
         factor, add = (strength + share / z) * whole, inflow / k * whole
-        state[2], state[3] = a * factor, b * factor + add
+        state[2], state[3], state[5] = state[2] * factor, state[3] * factor + add, apart
         u[index] = ((strength * pi + p * lift * pi / z) * whole + add - state[3]) / state[2]
         state[0] += 1.0
         state[1] = min(strength + 1.0, memory)

@@ -142,6 +142,14 @@ def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
     return ends[0], ends[1]
 
 
+def spread_out(mean: Vector) -> tuple[Matrix, Vector, Vector]:
+    """Return the slopes (F, K) of the class bets, the weight of each class (K,), and how the stake is spread."""
+    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
+    weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
+    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
+    return (share - mean) / (1 - mean), weight, np.log(np.concatenate(shares))
+
+
 def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:
     """Return the test against reference rows (n, K) with this mean (K,), or against the mean itself if it is exact."""
     from scipy.stats import chi2
@@ -150,7 +158,7 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
     spare = alpha / 2 if mode == "ever" else alpha
-    weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
+    slope, weight, log_share = spread_out(mean)
     low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
     # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
     # 1/n and the quarter more are for classes with few rows, where it has a longer tail
@@ -160,13 +168,9 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
         gram = x.T @ x if len(mean) < n else x @ x.T  # the same trace and norm, by the smaller of the two
         first, second = float(np.trace(gram)), float((gram**2).sum())
         c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
-    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
-    slope = (share - mean) / (1 - mean)
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
-    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
     threshold = 2 / alpha if mode == "ever" else run_length
     spread = 1.25 * c_squared * (mean + 1 / n) / n
-    log_share = np.log(np.concatenate(shares))
     return Plan(mean, spread, slope, price, log_share, math.log(threshold), mode == "monitor")
 
 
@@ -269,7 +273,8 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     n, raised, since, classes = said["n"], said["raised_at"], said["since"], said["classes"]
     ordered = n >= 0 and (raised is None) == (since is None) == (not classes)
     ordered &= raised is None or since is None or 1 <= since <= raised <= n
-    counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and (lowest <= 0).all()
+    counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and ((lowest <= 0) & (lowest > -1e100)).all()
+    counted &= (np.abs(gain) < 1e100).all()
     timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
     if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
         refuse(caller, "data", "a verdict that no alarm gives")
@@ -403,11 +408,10 @@ class Alarm:
         alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
         classes = take(stored, "classes", (list, nothing), caller)
         named = classes is None or (len(classes) == k and all(isinstance(name, str) for name in classes))
-        inside = ((plan.mean > 0) & (plan.mean < 1)).all() and (plan.spread >= 0).all() and (plan.price > 0).all()
-        with np.errstate(over="ignore"):
-            fair = (np.minimum(1 - plan.slope, 1 + plan.slope * (1 / plan.mean - 1)) > 0).all()
-            fair &= abs(np.exp(plan.log_share).sum() - 1) < 0.01
-        if not (named and inside and fair and 0 < threshold < 1e3):
+        inside = ((plan.mean >= 1e-12) & (plan.mean <= 1 - 1e-12) & (plan.spread >= 0) & (plan.spread < 1e13)).all()
+        fair = bool(inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all())
+        fair = fair and all(map(np.allclose, spread_out(plan.mean)[::2], (plan.slope, plan.log_share)))
+        if not (named and fair and 0 < threshold < 1e3):
             refuse(caller, "data", "numbers that no alarm has")
         alarm.source = Source(prior, classes=classes and tuple(classes), made="read from bytes")
         alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)

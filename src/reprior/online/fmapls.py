@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_number, fail
+from reprior._check import check_choice, check_number, fail
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.fmapls import ascend
@@ -49,7 +49,8 @@ class OnlineFmapls:
         check_choice(self.update, caller, "update", ("lsf", "ga"))
         check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
         check_number(self.mu, caller, "mu", low=0, open_low=True)
-        object.__setattr__(self, "n_grad", check_int(self.n_grad, caller, "n_grad"))
+        steps = check_number(self.n_grad, caller, "n_grad", low=1, high=10_000, whole=True)  # of each sample
+        object.__setattr__(self, "n_grad", int(steps))
         for option, value in (("c", self.c), ("memory", self.memory)):
             if value != "auto":
                 check_number(value, caller, option, low=0, open_low=True)
@@ -134,7 +135,7 @@ class OnlineFmapls:
         if self.update == "ga":  # the next π is made from α, which must stay positive
             part["alpha"][:] = np.maximum(part["alpha"] + change, 0.1 * part["alpha"])
         pi = np.maximum(pi + change / (state[1] + 1.0), reference.LEAST_NUMERATOR)
-        part["u"][:], part["a"][...], part["b"][...] = pi / pi.sum(), 1.0, 0.0
+        part["u"][:], part["a"][...], part["b"][...], part["spare"][:] = pi / pi.sum(), 1.0, 0.0, 0.0
 
     def prior(self, state: Vector) -> Vector:
         head = reference.FMAPLS_HEAD  # `parts` would take longer than the rest
@@ -148,6 +149,8 @@ class OnlineFmapls:
         least = -1.0 if self.delta == "predicted" else 0.0
         sound = simplex(pi) and (pi > 0).all() and (a > 0).all() and (b >= 0).all() and (part["strength"] > 0).all()
         whole = ((last >= least) & (last <= most) & (last == np.floor(last))).all()
+        if part["d"].size and self.delta != "predicted":  # d is the last statistic, or counts the labels since
+            sound &= (np.abs(part["d"].sum(axis=-1) - (1.0 if self.delta == "running" else last)) < 1e-6).all()
         behind = not any(part[name][:, k:].any() for name in ("u", "d", "alpha"))
         return bool(sound and whole and behind and (part["d"] >= 0).all() and (part["alpha"][:, :k] > 0).all())
 

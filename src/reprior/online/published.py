@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_int, check_number, fail
+from reprior._check import check_flag, check_number, fail
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, unpack
 
@@ -71,9 +71,10 @@ def check_options(method: Any) -> None:
             check_flag(value, method.name, option)
         elif option in ("batch", "experts", "horizon", "window"):
             low = {"experts": 2, "window": method.batch}.get(option, 1)
-            object.__setattr__(method, option, check_int(value, method.name, option, low=low))
+            whole = check_number(value, method.name, option, low=low, high=1e9, whole=True)
+            object.__setattr__(method, option, int(whole))
         elif option in ("diameter", "floor") or (option == "rate" and value != "auto"):
-            high = 1 if option == "floor" else math.inf
+            high = {"floor": 1, "diameter": 400}.get(option, math.inf)  # exp(-√2·400) is still a number
             check_number(value, method.name, option, low=0, high=high, open_low=True)
     black_box(method)
 
@@ -123,8 +124,9 @@ def valid(method: Any, states: Vector) -> bool:
     part = unpack(method.layout, states)
     if (np.abs(states) > 1e100).any() or any((part[name] < 0).any() for name in ("weight", "count") if name in part):
         return False
-    with np.errstate(all="ignore"):
-        priors = np.stack([method.prior(state) for state in states]) if len(states) else method.source.prior
+    if "bias" in part and (np.linalg.norm(part["bias"], axis=-1) > 1.000001 * method.diameter).any():
+        return False
+    priors = np.stack([method.prior(state) for state in states]) if len(states) else method.source.prior
     return simplex(priors) and bool((priors > 0).all())
 
 

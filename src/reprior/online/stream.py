@@ -139,7 +139,9 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)
     n = states[:, 0]
     whole = ((n >= 0) & (n <= 2**53) & (n == np.floor(n))).all()
-    if states.dtype != np.float64 or not whole or not method.valid(states):
+    with np.errstate(all="ignore"):  # numbers that overflow here are no state
+        sound = states.dtype == np.float64 and whole and method.valid(states)
+    if not sound:
         refuse_bytes(caller, "data", f"numbers that are no state of {method.name!r}")
     calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
     return method, fitting(calibrator, source, caller)

@@ -93,7 +93,7 @@ class StreamTable:
         self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
         self._clock = 0
-        self._grow(min(64, self.max_streams))
+        self._grow(0)
 
     def _grow(self, rows: int) -> None:
         old = self._table
@@ -185,7 +185,7 @@ class StreamTable:
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:
         """Have `count` free rows, by growing, then by evicting the least recently used of those not in `keep`."""
         while len(self._free) < count and len(self._table) < self.max_streams:
-            self._grow(min(2 * len(self._table), self.max_streams))
+            self._grow(min(max(64, 2 * len(self._table)), self.max_streams))
         over = count - len(self._free)
         if over <= 0:
             return
@@ -321,7 +321,7 @@ class StreamTable:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
                     **about["options"])  # fmt: skip
-        table._grow(max(len(table._table), len(keys)))
+        table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots] = values
         return table
