@@ -1,7 +1,14 @@
 """`reprior stream`: rows out as rows come in, labels that come late, and a state that survives."""
 
+import io
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import msgpack
 import numpy as np
@@ -9,7 +16,6 @@ import pytest
 from cli_files import CLASSES, N, msgpack_rows
 
 import reprior as rp
-from reprior.state import decode
 
 
 @pytest.mark.parametrize("name", ["ndjson", "ndjson lists", "ndjson objects", "csv", "csv with id", "msgpack", "raw"])
@@ -87,7 +93,7 @@ def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, refused, 
     assert (code, out) == (0, "")
     assert json.loads(err) == {
         "rows": N, "skipped": 0, "labels": 0, "labels_lost": 0, "output": str(tmp_path / "o"),
-        "state": str(tmp_path / "state"),
+        "state": str(tmp_path / "state"), "matched": "position", "alarm": None,
     }  # fmt: skip
     assert len((tmp_path / "o").read_text().splitlines()) == N
     assert "Give the output of the earlier run" in refused(*given, tmp_path / "p")
@@ -138,8 +144,7 @@ def test_labels_with_a_row_and_late_ones_are_taken_in(call, files, tmp_path, for
         (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
         call("stream", tmp_path / "growing", *given, tmp_path / "pieces", "--state", tmp_path / "s2")
     assert (tmp_path / "once").read_bytes() == (tmp_path / "pieces").read_bytes()
-    found = [rp.Stream.from_bytes(decode((tmp_path / s).read_bytes(), "stream-job", "test")["stream"].tobytes())
-             for s in ("s1", "s2")]  # fmt: skip
+    found = [rp.Stream.load(tmp_path / s) for s in ("s1", "s2")]
     np.testing.assert_array_equal(found[0].prior, found[1].prior)
     np.testing.assert_allclose(found[0].prior, stream.prior, atol=1e-12)
 
@@ -232,3 +237,258 @@ def test_counts_calibration_and_logits_in_a_stream(call, files, tmp_path):
     found, expected = (np.array([json.loads(line) for line in text.splitlines()]) for text in (out, plain))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert np.abs(expected - rows).max() > 0.01
+
+
+PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
+
+
+def shifted(files, n=3000, at=1500):
+    """Return rows that follow the held-out mix up to `at`, and then are nearly all of the last class."""
+    held = np.load(files["heldout"])
+    rng = np.random.default_rng(5)
+    picks = np.concatenate([rng.integers(0, len(held["y"]), at), rng.choice(np.flatnonzero(held["y"] == 3), n - at)])
+    return held["proba"][picks].astype(float).tolist()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv", "msgpack"])
+def test_prior_interval_alarm_and_since_when_go_out_and_a_restart_changes_nothing(call, files, tmp_path, form):
+    rows, day = shifted(files), "2026-11-16T{:02}:{:02}:00Z"
+    stamped = [{"at": day.format(i // 60 % 24, i % 60) if i < 1440 else "2026-11-17T00:00:00Z", "proba": row}
+               for i, row in enumerate(rows)]  # fmt: skip
+    if form == "csv":
+        lines = [",".join([record["at"], *map(repr, record["proba"])]) for record in stamped]
+        data = ("\n".join(["at,ant,bee,cat,dog", *lines]) + "\n").encode()
+    else:
+        pack = msgpack.packb if form == "msgpack" else lambda value: json.dumps(value).encode() + b"\n"
+        data = b"".join(map(pack, stamped))
+    (tmp_path / "in").write_bytes(data)
+    given = ["-s", files["heldout"], "--time", "at", "--every", 250, "--emit", "prior", "--calibrate", "bcts"]
+    assert call("stream", tmp_path / "in", *given, "-o", tmp_path / "once", "--state", tmp_path / "s1")[0] == 0
+    for cut in (0.2, 0.55, 0.551, 0.8, 1):
+        (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
+        call("stream", tmp_path / "growing", *given, "-o", tmp_path / "pieces", "--state", tmp_path / "s2")
+    assert (tmp_path / "pieces").read_bytes() == (tmp_path / "once").read_bytes()
+    out = (tmp_path / "once").read_bytes()
+    lines = out.splitlines()
+    told = list(msgpack.Unpacker(io.BytesIO(out))) if form == "msgpack" else [json.loads(line) for line in lines]
+    assert [record["n"] for record in told] == list(range(250, 3001, 250))
+    assert all(record["alarm"] is None for record in told[:6])
+    for record in told:
+        assert record["level"] == 0.95
+        for name in CLASSES:
+            assert record["lower"][name] <= record["prior"][name] <= record["upper"][name]
+    last = told[-1]["alarm"]
+    assert 1500 < last["raised_at"] < 1700
+    assert 1400 < last["since"] <= last["raised_at"]
+    assert last["since_time"] == last["raised_time"] == "2026-11-17T00:00:00Z"
+    assert told[0]["time"] == "2026-11-16T04:09:00Z"
+    held = np.load(files["heldout"])
+    pipe = rp.pipeline(held["proba"], held["y"], calibration="bias-corrected")
+    stream, alarm = rp.Stream("online-ebls", pipe.source, calibrator=pipe.calibrator), rp.Alarm(pipe.source)
+    assert alarm.watch(stream, np.array(rows)[:2992]).raised_at == last["raised_at"]  # the library says the same
+
+
+def test_a_state_is_read_by_the_library_and_shown_by_a_command(call, ask, files, tmp_path):
+    (tmp_path / "in").write_text("".join(json.dumps(row) + "\n" for row in shifted(files)))
+    code, _, err = call("stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state",
+                        tmp_path / "s", "--alarm")  # fmt: skip
+    assert code == 0
+    assert "The alarm was raised at row 15" in err
+    assert "matched by position" in err
+    stream = rp.Stream.load(tmp_path / "s")
+    assert stream.n == 3000
+    told = ask("show", tmp_path / "s")
+    assert told["prior"] == stream.prior.tolist()
+    assert (told["n"], told["kind"], told["output"], told["offset"]) == (
+        3000, "stream-job", str(tmp_path / "o"), (tmp_path / "in").stat().st_size)  # fmt: skip
+    assert 1500 < told["alarm"]["raised_at"] < 1700
+    _, out, _ = call("show", tmp_path / "s")
+    assert "alarm raised at row 15" in out
+    assert "dog " in out
+    stream.save(tmp_path / "plain")
+    assert ask("show", tmp_path / "plain")["n"] == 3000
+    rp.Alarm([1, 1], exact=True).save(tmp_path / "alarm")
+    code, _, err = call("show", tmp_path / "alarm")
+    assert (code, "must hold a stream; got a 'alarm'" in err) == (1, True)
+
+
+def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):
+    (tmp_path / "in").write_text("".join(json.dumps(row) + "\n" for row in shifted(files)))
+    code = "import os, sys; open('/'.join(sys.argv[1:]), 'a').write(sys.stdin.read() + os.environ['REPRIOR_ALARM'])"
+    hook = f"{sys.executable} -c \"{code}\" {tmp_path} '$(touch no); x'"
+    given = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    for _ in range(2):  # a restart does not tell it again
+        assert call(*given, "--on-alarm", hook)[0] == 0
+    text = (tmp_path / "$(touch no); x").read_text()
+    told = json.loads(text[: len(text) // 2])
+    assert text == 2 * json.dumps(told)
+    assert told["alarm"]["raised_at"] > 1500
+    assert told["prior"].keys() == told["upper"].keys() == set(CLASSES)
+
+
+def test_a_hook_that_fails_is_said_and_stops_nothing(call, files, tmp_path):
+    (tmp_path / "in").write_text("".join(json.dumps(row) + "\n" for row in shifted(files)))
+    code, _, err = call("stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--on-alarm", "false")
+    assert code == 0
+    assert "but --on-alarm failed: exit code 1" in err
+    assert len((tmp_path / "o").read_text().splitlines()) == 3000
+
+
+@pytest.mark.parametrize("name", ["csv", "ndjson objects"])
+def test_a_stream_matches_classes_as_estimate_does(call, refused, files, tmp_path, name):
+    (tmp_path / "c.json").write_text('{"dog": 40, "cat": 30, "bee": 20, "ant": 10}')
+    (tmp_path / "straight.json").write_text('{"ant": 10, "bee": 20, "cat": 30, "dog": 40}')
+    outs = []
+    for counts in ("c.json", "straight.json"):
+        code, _, err = call("stream", files[name], "-s", tmp_path / counts, "-o", tmp_path / "o", "--json")
+        assert (code, json.loads(err)["matched"]) == (0, "name")
+        outs.append((tmp_path / "o").read_bytes())
+
+    def numbers(line):
+        return [float(x) for x in (line.split(b",")[:4] if name == "csv" else json.loads(line).values())]
+
+    first, second = (np.array([numbers(line) for line in out.splitlines()[1:]]) for out in outs)
+    np.testing.assert_allclose(first, second, atol=1e-12)
+    (tmp_path / "other.json").write_text('{"ant": 1, "bee": 1, "cat": 1, "eel": 1}')
+    for extra in ([], ["--columns", "ant,bee,cat,dog"]):
+        err = refused("stream", files[name], "-s", tmp_path / "other.json", *extra, "-o", tmp_path / "new")
+        assert "must have the classes of the source; got 4 classes, without eel and with dog besides" in err
+
+
+def test_half_an_emoji_goes_out_as_it_came_in(call, files, tmp_path):
+    lines = [json.dumps({"text": "\ud83d", "ok": "\U0001f600", "proba": row}) for row in shifted(files)[:20]]
+    (tmp_path / "in").write_text("\n".join(lines) + "\n")
+    for command in ("stream", "correct"):
+        assert call(command, tmp_path / "in", "-s", files["counts"], "-o", tmp_path / command)[0] == 0
+        (first, *_) = (json.loads(line) for line in (tmp_path / command).read_text().splitlines())
+        assert (first["text"], first["ok"]) == ("\ud83d", "\U0001f600")
+
+
+@pytest.mark.parametrize("start", [b"[0.25,", b'{"proba": [', b"\xdd\x10\x00\x00\x00"])
+def test_a_record_without_end_is_refused_before_it_fills_the_memory(files, tmp_path, start):
+    (tmp_path / "in").write_bytes(start + b"\x01," * (12 << 20))
+    line = [*PROGRAM, "stream", str(tmp_path / "in"), "-s", str(files["counts"]), "-o", str(tmp_path / "o")]
+    begun = time.monotonic()
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    said = "must be NDJSON, CSV or msgpack" if start[0] > 127 else "have lines or records of at most 16 MiB"
+    assert said in done.stderr
+    assert time.monotonic() - begun < 20
+
+
+class Followed:
+    """`reprior stream --follow` in a process of its own."""
+
+    def __init__(self, files, tmp_path, *more):
+        line = ["stream", tmp_path / "in", "-s", files["counts"], "-o", tmp_path / "out", "--state", tmp_path / "s"]
+        line += ["--follow", "--save-every", 0.01, *more]
+        self.out = tmp_path / "out"
+        self.process = subprocess.Popen([*PROGRAM, *map(str, line)], stderr=subprocess.PIPE)
+
+    def wait(self, rows):
+        end = time.monotonic() + 30
+        while (self.out.read_bytes().count(b"\n") if self.out.exists() else 0) < rows:
+            assert time.monotonic() < end
+            assert self.process.poll() is None, self.process.stderr.read()
+            time.sleep(0.02)
+
+    def end(self, by=signal.SIGINT):
+        self.process.send_signal(by)
+        self.process.wait(30)
+        return self.process.stderr.read().decode()
+
+
+@pytest.fixture
+def followed(files, tmp_path):
+    """Start a follower; none outlives its test."""
+    runs = []
+    yield lambda *more: runs.append(Followed(files, tmp_path, *more)) or runs[-1]
+    for run in runs:
+        run.process.kill()
+        run.process.wait()
+        run.process.stderr.close()
+
+
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_a_file_that_is_rotated_or_cut_is_followed_without_loss(call, followed, files, tmp_path, form):
+    rows = shifted(files)[:600]
+    if form == "csv":
+        head, lines = "ant,bee,cat,dog\n", [",".join(map(repr, row)) + "\n" for row in rows]
+    else:
+        head, lines = "", [json.dumps(row) + "\n" for row in rows]
+    extra = len(head) > 0
+    (tmp_path / "all").write_text(head + "".join(lines))
+    assert call("stream", tmp_path / "all", "-s", files["counts"], "-o", tmp_path / "once")[0] == 0
+    (tmp_path / "in").write_text(head + "".join(lines[:100]))
+    run = followed()
+    run.wait(100 + extra)
+    os.rename(tmp_path / "in", tmp_path / "in.1")
+    (tmp_path / "in").write_text("")  # as logrotate makes it, while the writer still has the old one
+    time.sleep(0.3)
+    with open(tmp_path / "in.1", "a") as file:
+        file.write("".join(lines[100:150]))
+    run.wait(150 + extra)
+    with open(tmp_path / "in.1", "a") as old, open(tmp_path / "in", "a") as new:
+        old.write("".join(lines[150:200]))
+        old.flush()
+        new.write(head + "".join(lines[200:300]))
+    run.wait(300 + extra)
+    (tmp_path / "in").write_text(head + "".join(lines[300:350]))  # cut, and filled anew
+    run.wait(350 + extra)
+    run.end(signal.SIGKILL)
+    with open(tmp_path / "in", "a") as file:  # and rotated twice while nobody follows
+        file.write("".join(lines[350:400]))
+    os.rename(tmp_path / "in", tmp_path / "in.2")
+    time.sleep(0.02)
+    (tmp_path / "in.1").unlink()
+    (tmp_path / "in.1").write_text(head + "".join(lines[400:500]))
+    time.sleep(0.02)
+    (tmp_path / "in").write_text(head + "".join(lines[500:]))
+    run = followed()
+    run.wait(600 + extra)
+    run.end()
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "once").read_bytes()
+
+
+def test_a_second_stream_on_one_state_or_output_is_refused(call, followed, files, tmp_path):
+    shutil.copy(files["ndjson"], tmp_path / "in")
+    run = followed()
+    run.wait(N)
+    given = ["stream", tmp_path / "in", "-s", files["counts"], "-o"]
+    for out, state, said in (
+        ("other", "s", "must belong to one run at a time"),
+        ("out", "t", "another run is writing"),
+    ):
+        code, _, err = call(*given, tmp_path / out, "--state", tmp_path / state, "--skip-bad")
+        assert (code, said in err) == (1, True), err
+    assert not (tmp_path / "other").exists()
+    assert "Interrupted" not in run.end()
+    assert (tmp_path / "out").read_text().count("\n") == N
+
+
+def test_a_fifo_is_followed_from_writer_to_writer(followed, files, tmp_path):
+    os.mkfifo(tmp_path / "in")
+    run = followed()
+    lines = files["ndjson"].read_text().splitlines(keepends=True)
+    for part in (lines[:400], lines[400:]):
+        write = threading.Thread(target=(tmp_path / "in").write_text, args=("".join(part),))
+        write.start()
+        write.join()
+    run.wait(N)
+    run.end()
+
+
+def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
+    from reprior.state import decode, encode
+
+    given = ["stream", files["ndjson"], "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    given.append("--alarm")
+    assert call(*given)[0] == 0
+    good = decode((tmp_path / "s").read_bytes(), "stream-job", "test")
+    values = (None, -1, "x", [1], {"a": 1}, np.full(3, np.nan), np.ones((2, 9)))
+    bad = [{name: value} for name in good for value in values]
+    for change in [*bad, {"form": ["NdjsonForm", {"key": 1}]}, {"mark": 3}]:
+        (tmp_path / "s").write_bytes(encode("stream-job", good | change))
+        code, _, err = call(*given)
+        assert code == 0 or err.startswith("Error: "), (change, err)
+        assert "Traceback" not in err

@@ -13,6 +13,7 @@ COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, h
     "estimate": "Estimate the class mix of new data.",
     "correct": "Rewrite predictions for the estimated class mix.",
     "stream": "Follow a stream of predictions and correct it row by row.",
+    "show": "Print what the state of a stream holds.",
     "report": "Write one HTML file to send to a colleague.",
     "compare": "Run every method on one file.",
     "diagnose": "Is it label shift, and can it be measured?",

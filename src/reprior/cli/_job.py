@@ -16,16 +16,19 @@ from reprior.cli._atomic import keep_apart
 from reprior.cli._correction import correction
 from reprior.cli._inputs import METHODS, ONLINE, check_method, known_files, learned, parse_options
 from reprior.cli._labels import Batch, Labels
-from reprior.cli._pipes import TAIL, Leaving, Stop, arriving
-from reprior.io.files import Choice, left_aside
+from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
+from reprior.cli._watch import Watch, make_alarm, moment
+from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
+from reprior.io.ndjson import by_name
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import form_from_json, form_to_json, recognise
-from reprior.rows.calibrated import Calibrator
-from reprior.state import decode, encode, write_atomically
+from reprior.io.records import CsvForm, form_from_json, form_to_json, recognise
+from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
 if TYPE_CHECKING:
     from reprior._types import Matrix, Vector
     from reprior.io.records import Form
+
+BY_POSITION = "Classes were matched by position, for input or source does not name them."
 
 
 class Job:
@@ -34,37 +37,59 @@ class Job:
     def __init__(
         self, *, input: Path, output: Path, state: Path | None, emit: str | None, every: int, follow: bool,
         replay: bool, skip_bad: bool, save_every: float, columns: str | None, values: str | None, method: str,
-        options: tuple[str, ...], calibrate: str, label: str | None, name: str | None, remember: int, **source: Any,
+        options: tuple[str, ...], calibrate: str, label: str | None, name: str | None, remember: int,
+        time_column: str | None, alarm: bool | None, on_alarm: str | None, level: float, **source: Any,
     ) -> None:  # fmt: skip
         self.every = int(check_number(every, "stream", "--every", low=1, whole=True))
         check_number(remember, "stream", "--remember", low=1, whole=True)
         if name is not None and label is None:
             raise click.UsageError("--id names rows for late labels: say what holds those with --label")
         keep_apart("stream", output, input, source["source"], source["counts"], state)
+        if state is not None and is_special(state):
+            fail("stream", "--state", "be a file, which a restart can read again", state)
+        self.level = check_number(level, "stream", "--level", low=0, high=1, open_low=True)
         self.state, self.output, self.skip_bad, self.save_every = state, str(output), skip_bad, save_every
         self.emit = emit or ("both" if self.output == "-" else "rows")
         self.labels, self.values, self.columns = Labels(label, name, remember), values, columns
         self.settings = {
             "--method": method, "-O": list(options), "--every": every, "--columns": columns, "--emit": self.emit,
             "--calibrate": calibrate, "--label": label, "--id": name, "--remember": remember,
-            "--normalize": values == "normalize", "--logits": values == "logits",
+            "--normalize": values == "normalize", "--logits": values == "logits", "--time": time_column,
+            "--level": level,
         }  # fmt: skip
         self.known = [path for path in (source["source"], source["counts"]) if path is not None]
         self.fingerprint = blake2b(b"".join(file_mark(path) for path in self.known)).hexdigest()
         self.form: Form | None = None
+        self.time, self.watch = time_column, Watch(None, on_alarm)
+        self.mark: list[int] | None = None  # tells the file that is read
+        self.begins = True  # a file, with a header if it is CSV
         self.offset = self.written = self.skipped = self.records = 0
         self.read_tail = self.written_tail = b""
         self.first_skipped, self.warning, self.saved = "", "", time.monotonic()
         before = self.restore()
         if before is None:
-            self.start(method, options, calibrate, **source)
-        self.stop = Stop()
-        self.pieces = arriving(input, self.offset, self.read_tail, follow=follow, replay=replay, stop=self.stop)
+            if alarm is None:  # what nobody would see need not be computed
+                alarm = True if on_alarm else False if self.emit == "rows" else None
+            self.start(method, options, calibrate, alarm, **source)
         self.out = Leaving(output, None if before is None else self.written, self.written_tail, before or "")
+        self.stop = Stop()
+        try:
+            self.pieces = Arriving(input, self.offset, self.read_tail, self.mark, follow=follow, replay=replay,
+                                   stop=self.stop)  # fmt: skip
+        except BaseException:
+            self.stop.end()
+            raise
+        self.mark = self.pieces.mark
+
+    def close(self) -> None:
+        """Let go of files and signals."""
+        self.stop.end()
+        self.pieces.close()
+        self.out.close()
 
     def start(
-        self, method: str, options: tuple[str, ...], calibrate: str, source: Path | None, counts: Path | None,
-        source_columns: str | None, source_label: str | None,
+        self, method: str, options: tuple[str, ...], calibrate: str, alarm: bool | None, source: Path | None,
+        counts: Path | None, source_columns: str | None, source_label: str | None,
     ) -> None:  # fmt: skip
         """Begin with a stream that has learned nothing yet."""
         from reprior.io.sources import read_source
@@ -76,47 +101,86 @@ class Job:
         wanted = Choice(columns=source_columns, label=source_label, caller="stream", with_labels=True)
         known = read_source(path, wanted, self.columns, self.values)
         pipe, self.warning = learned(known, path, counts, calibrate, "stream")
-        self.calibrator = pipe.calibrator
-        self.stream = Stream(method, pipe.source, **parse_options(options))
+        self.stream = Stream(method, pipe.source, calibrator=pipe.calibrator, **parse_options(options))
+        self.watch.alarm = make_alarm(pipe.source, alarm)
         self.weights: Vector = self.stream.weights
 
     def run(self) -> None:
         """Take in all that comes."""
-        data = b""
+        data = bytearray()
         for piece in self.pieces:
-            data = self.take(data + piece)
+            if piece is None:
+                self.finish(data)
+                self.next_file()
+            else:
+                data += piece
+                if b"\n" in piece or self.binary(data):
+                    self.take(data)
+                if len(data) > RECORD_BYTES:
+                    self.save()
+                    too_long("stream", "input")
             if time.monotonic() - self.saved >= self.save_every:
                 self.save()
-        if data and not self.stop.asked and type(self.form).__name__ != "MsgpackForm":
-            data = self.take(data + b"\n")  # the last line may lack its end
-            self.offset, self.read_tail = self.offset - 1, self.read_tail[:-1]
-        if data.strip() and not self.stop.asked:
-            self.save()
-            fail("stream", "input", "end with a whole record", f"{len(data)} bytes of one", place=f"byte {self.offset}")
+        if not self.stop.asked:
+            self.finish(data)
         self.out.open()  # an empty input has an empty output
         self.save()
 
-    def take(self, data: bytes) -> bytes:
-        """Correct and learn the whole records in `data`; return the rest."""
+    def binary(self, data: bytearray) -> bool:
+        """Return whether these are records without lines."""
+        if self.form is not None:
+            return type(self.form).__name__ == "MsgpackForm"
+        return bool(data) and data[0] >= 0x80 and not data.startswith(b"\xef\xbb\xbf"[: len(data)])
+
+    def finish(self, data: bytearray) -> None:
+        """Take in what a file ends with: its last line may lack its end."""
+        if data and not self.binary(data):
+            data += b"\n"
+            self.take(data)
+            self.offset, self.read_tail = self.offset - 1, self.read_tail[:-1]
+        if data.strip():
+            self.save()
+            place = f"byte {self.offset}"
+            if not self.skip_bad or not self.pieces.follow:
+                fail("stream", "input", "end with a whole record", f"{len(data)} bytes of one", place=place)
+            self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or f"half a record at {place}"
+        data.clear()
+
+    def next_file(self) -> None:
+        """Go on with the start of another file: the old one was renamed, or cut."""
+        if self.pieces.note:
+            click.echo(self.pieces.note, err=True)
+            self.pieces.note = ""
+        self.offset, self.read_tail, self.mark, self.begins = 0, b"", self.pieces.mark, True
+        self.save()
+
+    def take(self, data: bytearray) -> None:
+        """Correct and learn the whole records in `data`, and leave the rest in it."""
         start = 0
         if self.form is None:
             choice = Choice(columns=self.columns, caller="stream", classes=self.stream.source.classes or ())
-            found = recognise(data, choice, len(self.stream.source.prior), self.labels.label, self.labels.name)
+            found = recognise(bytes(data), choice, len(self.stream.source.prior), self.labels.label, self.labels.name,
+                              self.time)  # fmt: skip
             if found is None:
-                return data
+                return
             self.form, start = found
             if self.emit != "prior" and self.form.opening:
                 self.write(self.form.opening.encode())
-        records, length = self.form.cut(data[start:])
+        elif self.begins and isinstance(self.form, CsvForm):
+            end = data.find(b"\n") + 1
+            start = end if self.form.is_header(bytes(data[:end])) else 0
+        whole = bytes(data[start:])
+        records, length = self.form.cut(whole)
         before = self.records
         try:
             self.process(records)
         except InputError:
-            self.passed(data[: start + self.form.length(data[start:], self.records - before)])
+            self.passed(bytes(data[:start]) + whole[: self.form.length(whole, self.records - before)])
             self.save()
             raise
-        self.passed(data[: start + length])
-        return data[start + length :]
+        self.passed(bytes(data[: start + length]))
+        self.begins = False
+        del data[: start + length]
 
     def passed(self, data: bytes) -> None:
         """Note what has been read and dealt with."""
@@ -140,8 +204,8 @@ class Job:
                 self.records += 1
                 self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or str(error)
 
-    def checked(self, records: list[Any]) -> tuple[Batch, Matrix]:
-        """Return records and their rows, each of them a probability vector."""
+    def checked(self, records: list[Any]) -> tuple[Batch, Matrix, list[tuple[float, bool]]]:
+        """Return records, their rows, each of them a probability vector, and their times."""
         assert self.form is not None
         first, source = self.records, self.stream.source
         batch = self.labels.split(records, self.form, source.classes or (), len(source.prior), first)
@@ -154,35 +218,59 @@ class Job:
             fail("stream", "input", fault[1], fault[2], place=f"row {first + fault[0]}", remedy=remedy)
         if len(rows):
             check_rows([(first, rows)], "stream", "input")
-        return batch, rows if self.calibrator is None or not len(rows) else self.calibrator(rows)
+        if self.time is None:
+            return batch, rows, []
+        fields = self.form.fields(batch.records, first)
+        return batch, rows, [moment(some.get(self.time), first + i) for i, some in enumerate(fields)]
 
-    def learn(self, batch: Batch, rows: Matrix) -> None:
+    def learn(self, batch: Batch, rows: Matrix, times: list[tuple[float, bool]]) -> None:
         """Correct each row with the prior in use, learn it, and write it; take in each label when it comes."""
         out: list[bytes] = []
         done = 0
+        seen = self.stream.calibrated(rows) if len(rows) else rows
         for label in batch.labels:
-            done = self.advance(batch, rows, done, label.at, out)
+            done = self.advance(batch, rows, seen, times, done, label.at, out)
             row = self.labels.find(label, rows)
             if row is not None:
                 self.stream.observe(row, label.y)
-        self.advance(batch, rows, done, len(rows), out)
+        self.advance(batch, rows, seen, times, done, len(rows), out)
         self.write(b"".join(out))
+        self.watch.tell(self.about)
 
-    def advance(self, batch: Batch, rows: Matrix, start: int, stop: int, out: list[bytes]) -> int:
+    def advance(
+        self, batch: Batch, rows: Matrix, seen: Matrix, times: list[tuple[float, bool]], start: int, stop: int,
+        out: list[bytes],
+    ) -> int:  # fmt: skip
         """Do so with rows from `start` to `stop`, between which no label comes; return `stop`."""
         assert self.form is not None
         self.labels.keep(batch.names[start:stop], rows[start:stop])
         while start < stop:
             end = min(stop, start + self.every - self.stream.n % self.every)
             if self.emit != "prior":
-                out.append(self.form.write(batch.records[start:end], correction(self.weights)(rows[start:end])))
-            self.stream.learn_many(rows[start:end])
+                out.append(self.form.write(batch.records[start:end], correction(self.weights)(seen[start:end])))
+            self.watch.learn(self.stream, seen[start:end], times[start:end])
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights
                 if self.emit == "prior" or (self.emit == "both" and not self.form.opening):  # it would break a table
-                    out.append(self.form.write_prior(self.stream.n, self.stream.prior, self.stream.source.classes))
+                    out.append(self.form.write_value(self.about()))
             start = end
         return stop
+
+    def about(self) -> dict[str, Any]:
+        """Return what there is to say now: samples, prior, its interval, the last time, and what the alarm says."""
+        names = self.stream.source.classes or (self.form.named if self.form else None)
+        level = self.stream.interval(self.level) if self.level < 1 else None
+        value: dict[str, Any] = {"n": self.stream.n, "prior": by_name(self.stream.prior, names)}
+        if level is not None:
+            value |= {"lower": by_name(level.lower, names), "upper": by_name(level.upper, names), "level": self.level}
+        if np.isfinite(self.watch.clock):
+            value["time"] = self.watch.shown(self.watch.clock)
+        return value | ({"alarm": self.watch.verdict()} if self.watch.alarm else {})
+
+    @property
+    def matched(self) -> str:
+        """How classes were matched: by "name" or by "position"."""
+        return "name" if self.form is not None and self.form.named and self.stream.source.classes else "position"
 
     def write(self, data: bytes) -> None:
         self.out.write(data)
@@ -198,11 +286,11 @@ class Job:
         fields = {
             "settings": self.settings, "known": self.fingerprint,
             "offset": self.offset, "written": self.written, "skipped": self.skipped,
-            "records": self.records, "output": self.output, "weights": self.weights,
+            "records": self.records, "output": self.output, "weights": self.weights, "mark": self.mark,
+            "begins": self.begins,
             "form": form_to_json(self.form) if self.form else None, **self.labels.to_fields(),
             "read_tail": as_array(self.read_tail), "written_tail": as_array(self.written_tail),
-            "calibrator": as_array(self.calibrator.to_bytes() if self.calibrator else b""),
-            "stream": as_array(self.stream.to_bytes()),
+            "stream": as_array(self.stream.to_bytes()), **self.watch.to_fields(),
         }  # fmt: skip
         write_atomically(self.state, encode("stream-job", fields))
 
@@ -210,20 +298,32 @@ class Job:
         """Go on from the state file, if there is one; return where its rows went."""
         if self.state is None or not self.state.exists():
             return None
-        found = decode(self.state.read_bytes(), "stream-job", "stream", name=str(self.state))
-        self.same_settings({"-o": found["output"]} | found["settings"])
-        if self.known and self.fingerprint != found.get("known", self.fingerprint):
+        caller, nothing = "stream", type(None)
+        found = decode(self.state.read_bytes(), "stream-job", caller, name=str(self.state))
+        output = take(found, "output", str, caller)
+        self.same_settings({"-o": output} | take(found, "settings", dict, caller))
+        known = take(found, "known", str, caller)
+        if self.known and self.fingerprint != known:
             fail("stream", "--source", f"be the source that {self.state} was made from, or be left out",
                  "another", remedy="After a retraining name another state file, to start anew")  # fmt: skip
-        self.fingerprint = found.get("known", self.fingerprint)
-        self.offset, self.written, self.skipped = found["offset"], found["written"], found["skipped"]
-        self.records = found["records"]
-        self.read_tail, self.written_tail = found["read_tail"].tobytes(), found["written_tail"].tobytes()
-        self.form = form_from_json(found["form"]) if found["form"] else None
-        self.labels.restore(found)
-        self.calibrator = Calibrator.from_bytes(data) if (data := found["calibrator"].tobytes()) else None
-        self.weights, self.stream = found["weights"], Stream.from_bytes(found["stream"].tobytes())
-        return str(found["output"])
+        self.fingerprint = known
+        numbers = [take(found, name, int, caller) for name in ("offset", "written", "skipped", "records")]
+        if min(numbers) < 0:
+            refuse(caller, "data", "a negative number of bytes or rows")
+        self.offset, self.written, self.skipped, self.records = numbers
+        tails = (take(found, f"{name}_tail", np.ndarray, caller, (None,)).tobytes() for name in ("read", "written"))
+        self.read_tail, self.written_tail = tails
+        self.mark, self.begins = take(found, "mark", (list, nothing), caller), take(found, "begins", bool, caller)
+        self.stream = Stream.from_bytes(take(found, "stream", np.ndarray, caller, (None,)).tobytes())
+        k = len(self.stream.source.prior)
+        try:
+            self.form = form_from_json(found["form"], k) if take(found, "form", (list, nothing), caller) else None
+        except (LookupError, TypeError, ValueError, AttributeError):
+            refuse(caller, "data", "records of no form that there is")
+        self.labels.restore(found, k, caller)
+        self.weights = take(found, "weights", np.ndarray, caller, (k,))
+        self.watch.restore(found, k, caller)
+        return str(output)
 
     def same_settings(self, then: dict[str, Any]) -> None:
         """Refuse to go on with other settings; an output file may have moved, but not turned into a pipe or back."""

@@ -86,10 +86,20 @@ class Labels:
         rows = np.array(list(self.waiting.values()), np.float64)
         return {"waiting": list(self.waiting), "waiting_rows": rows, "labels": [self.taken, self.lost]}
 
-    def restore(self, fields: dict[str, Any]) -> None:
+    def restore(self, fields: dict[str, Any], n_classes: int, caller: str) -> None:
         """Go on from what a state has kept."""
-        self.waiting = OrderedDict(zip(fields["waiting"], fields["waiting_rows"], strict=True))
-        self.taken, self.lost = fields["labels"]
+        import numpy as np
+
+        from reprior.state import refuse, take
+
+        names, counts = take(fields, "waiting", list, caller), take(fields, "labels", list, caller)
+        shape = (len(names), n_classes) if names else (0,)
+        rows = take(fields, "waiting_rows", np.ndarray, caller, shape)
+        numbers = len(counts) == 2 and all(type(count) is int and count >= 0 for count in counts)
+        if not numbers or not all(isinstance(name, str) for name in names):
+            refuse(caller, "data", "labels that no run has")
+        self.waiting = OrderedDict(zip(names, rows, strict=True))
+        self.taken, self.lost = counts
 
 
 def class_index(value: Any, classes: tuple[str, ...], n_classes: int, number: int) -> int:

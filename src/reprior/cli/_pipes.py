@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import stat
 import time
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reprior._check import fail
+from reprior.state import lock
 
 READ = 1 << 18  # bytes at most at a time
 POLL = 0.05  # seconds between two looks at a followed file
@@ -23,13 +26,17 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked = self.waiting = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._ask)
+        self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def _ask(self, *_: Any) -> None:
         self.asked = True
         if self.waiting:
             raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Leave both to whoever had them before."""
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
 
 def check_tail(name: str, handle: int, end: int, tail: bytes, doing: str, remedy: str) -> None:
@@ -37,41 +44,124 @@ def check_tail(name: str, handle: int, end: int, tail: bytes, doing: str, remedy
     size = os.fstat(handle).st_size
     if size < end:
         fail("stream", name, f"still hold the {end} bytes that were {doing} it", f"{size} bytes", remedy=remedy)
-    os.lseek(handle, end - len(tail), os.SEEK_SET)
-    if os.read(handle, len(tail)) != tail:
+    if not holds(handle, end, tail):
         fail("stream", name, f"still hold what was {doing} it", f"other bytes before byte {end}", remedy=remedy)
 
 
-def arriving(path: Path, offset: int, tail: bytes, *, follow: bool, replay: bool, stop: Stop) -> Iterator[bytes]:
-    """Yield bytes of a file or pipe (`-`) from `offset` on, whatever there is, until it ends or `stop` is asked for.
+def holds(handle: int, end: int, tail: bytes) -> bool:
+    """Return whether a file holds these bytes before byte `end`; it is read on from there."""
+    os.lseek(handle, end - len(tail), os.SEEK_SET)
+    return os.read(handle, len(tail)) == tail and os.fstat(handle).st_size >= end
+
+
+def mark_of(about: os.stat_result) -> list[int]:
+    """Return what a file keeps when it is renamed."""
+    return [about.st_dev, about.st_ino]
+
+
+class Arriving:
+    """Bytes of a file or pipe (`-`) from `offset` on, whatever there is, until it ends or `stop` is asked for.
 
     A pipe goes on where it is, unless with `replay` it starts again and its first `offset` bytes are passed over.
-    `tail` are the last bytes before `offset`.
+    `tail` are the last bytes before `offset`, `mark` tells the file they were read of. A file that is followed may be
+    renamed and made anew, or cut and filled anew: the old one is read to its end, then None comes, then the new one.
     """
-    handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
-    regular = stat.S_ISREG(os.fstat(handle).st_mode)
-    if regular and offset:
-        check_tail(str(path), handle, offset, tail, "read of",
-                   "Give the input of the earlier run, or name another state file to start anew")  # fmt: skip
-        os.lseek(handle, offset, os.SEEK_SET)
-    left = 0 if regular or not replay else offset
-    while not stop.asked:
+
+    def __init__(
+        self, path: Path, offset: int, tail: bytes, mark: list[int] | None, *, follow: bool, replay: bool, stop: Stop
+    ) -> None:
+        self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
+        self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
+        about = os.fstat(self.handle)
+        self.regular, self.mark = stat.S_ISREG(about.st_mode), mark_of(about)
+        self.follow = follow and (self.regular or (stat.S_ISFIFO(about.st_mode) and self.handle != 0))
+        self.left = 0 if self.regular or not replay else offset
+        if self.regular and self.follow and mark not in (None, self.mark) and (old := self.find(mark)):
+            self.change(old)  # it was renamed while nobody followed it
+            self.at, self.tail = offset, tail
+        if self.regular and offset:
+            check_tail(str(path), self.handle, offset, tail, "read of",
+                       "Give the input of the earlier run, or name another state file to start anew")  # fmt: skip
+
+    def find(self, mark: list[int] | None) -> Path | None:
+        """Return the file beside the followed one that is the one marked, under whatever name, and holds the tail."""
+        for entry in os.scandir(self.path.parent):
+            if entry.name.startswith(self.path.name) and entry.is_file() and mark_of(entry.stat()) == mark:
+                with open(entry.path, "rb") as file:
+                    if holds(file.fileno(), self.at, self.tail):
+                        return Path(entry.path)
+        return None
+
+    def change(self, path: Path) -> None:
+        """Go on with another file, from its start."""
+        if self.handle:
+            os.close(self.handle)
+        self.handle = os.open(path, os.O_RDONLY | BINARY)
+        self.mark, self.at, self.tail = mark_of(os.fstat(self.handle)), 0, b""
+
+    def successor(self) -> Path | None:
+        """Return the file that took the place of the one being read, once something is written there.
+
+        Whoever writes has then left the old one. Of several that came since, as .2 and .1, the oldest is next.
+        """
         try:
-            stop.waiting = True
-            data = os.read(handle, min(READ, left) if left else READ)
-            if not data and follow and regular:
+            about = os.stat(self.path)
+        except OSError:  # renamed, and not made anew yet
+            return None
+        if mark_of(about) == self.mark or not about.st_size or not stat.S_ISREG(about.st_mode):
+            return None
+        now, numbered = os.fstat(self.handle).st_mtime_ns, re.compile(re.escape(self.path.name) + r"[.-]\d+")
+        later = [
+            (entry.stat().st_mtime_ns, entry.path)
+            for entry in os.scandir(self.path.parent)
+            if numbered.fullmatch(entry.name) and entry.is_file() and mark_of(entry.stat()) != self.mark
+        ]
+        return Path(min([pair for pair in later if pair[0] > now], default=(0, self.path))[1])
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        while not self.stop.asked:
+            try:
+                self.stop.waiting = True
+                found = self.next()
+            except KeyboardInterrupt:
+                return
+            finally:
+                self.stop.waiting = False
+            if found == b"":
+                return
+            yield found
+
+    def next(self) -> bytes | None:
+        """Return what arrives next: b"" is the end, None says that another file begins."""
+        ended = False
+        while True:
+            following = None
+            if ended and self.regular:
+                if not holds(self.handle, self.at, self.tail):
+                    self.note = f"{self.path} was cut, and is read again from its start."
+                    os.lseek(self.handle, 0, os.SEEK_SET)
+                    self.at, self.tail = 0, b""
+                    return None
+                following = self.successor()  # before the last look at this one
+            data = os.read(self.handle, min(READ, self.left) if self.left else READ)
+            if data and self.left:
+                self.left -= len(data)
+            elif data:
+                self.at, self.tail = self.at + len(data), (self.tail + data[-TAIL:])[-TAIL:]
+                return data
+            elif not self.follow:
+                return b""
+            elif following is not None:
+                self.change(following)
+                return None
+            else:
+                ended = True
                 time.sleep(POLL)
-                continue
-        except KeyboardInterrupt:
-            return
-        finally:
-            stop.waiting = False
-        if not data:
-            return
-        if left:
-            left -= len(data)
-        else:
-            yield data
+
+    def close(self) -> None:
+        if self.handle:
+            os.close(self.handle)
+            self.handle = 0
 
 
 class Leaving:
@@ -95,6 +185,9 @@ class Leaving:
         self.handle = 1 if str(self.path) == "-" else os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)
         about = os.fstat(self.handle)
         self.regular = stat.S_ISREG(about.st_mode)
+        if self.regular and self.handle != 1 and not lock(self.handle):
+            self.close()
+            raise OSError(errno.EBUSY, "another run is writing it; wait for its end, or name another file", self.name)
         if self.regular and (self.handle != 1 or (self.written is not None and about.st_size >= self.written)):
             os.ftruncate(self.handle, self.written or 0)
         if self.regular:
@@ -111,6 +204,12 @@ class Leaving:
             if isinstance(error, BrokenPipeError):
                 raise
             raise OSError(error.errno, error.strerror, self.name) from error
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.handle > 2:
+            os.close(self.handle)
+            self.handle = -1
 
     def sync(self) -> None:
         """Have it on disk, where it goes to a disk."""

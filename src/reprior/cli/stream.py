@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
+from reprior.cli._atomic import alone
 from reprior.cli._inputs import ONLINE, calibrate_option, counts_option, starting, values_options
-from reprior.cli._shell import DONE, INTERRUPTED
+from reprior.cli._shell import DONE, INTERRUPTED, printable
 
 
 @click.command("stream")
@@ -28,13 +30,20 @@ from reprior.cli._shell import DONE, INTERRUPTED
 @click.option("--label", help="What holds the label of a row, where it is known; null or empty where it is not.")
 @click.option("--id", "name", help="What names a row, so that its label can follow in a record of its own.")
 @click.option("--remember", default=10_000, show_default=True, help="How many rows may wait for a label.")
+@click.option("--time", "time_column", help="What holds the time of a row: seconds, or like 2026-11-16T12:00:00Z.")
+@click.option("--alarm/--no-alarm", default=None, help="Watch for a shift from the held-out rows, and say since when."
+              "  [default: with held-out rows, where the prior is written]")  # fmt: skip
+@click.option("--on-alarm", metavar="COMMAND", help="Run this once the alarm is raised: no shell, the facts as JSON on"
+              " its standard input and in REPRIOR_ALARM.")  # fmt: skip
+@click.option("--level", default=0.95, show_default=True, help="Of the intervals beside the prior; 1: none.")
 @click.option("--state", type=click.Path(path_type=Path), help="Keep the state here, and go on from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Where rows go.")
 @click.option("--emit", type=click.Choice(["both", "rows", "prior"]),
               help="Corrected rows, the prior every so many rows, or both (CSV: rows).  [default: rows with -o, else"
               " both]")  # fmt: skip
 @click.option("--every", default=100, show_default=True, help="Rows between two updates of the prior in use.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end of the file, like tail -f.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end of the file, and go on with the one that takes"
+              " its place, like tail -F.")  # fmt: skip
 @click.option("--replay", is_flag=True, help="The pipe starts again from its first row: skip what the state has seen.")
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that are no probabilities instead of stopping.")
 @click.option("--save-every", default=1.0, show_default=True, help="Seconds between two writes of the state.")
@@ -44,28 +53,47 @@ def command(as_json: bool, **settings: Any) -> int:
 
     Each row is corrected before it is learned, with the prior of at most --every rows ago. With --state a restart
     continues exactly: a file is read on from where it stopped, and an output file ends with the very bytes of an
-    uninterrupted run.
+    uninterrupted run. `reprior show` prints what a state holds.
 
     \b
     Example:  reprior stream scores.ndjson --source counts.json --state state.bin -o corrected.ndjson
     """
-    from reprior.cli._job import Job
+    state = settings["state"]
+    with alone("stream", state, "--state") if state is not None else nullcontext():
+        return follow(as_json, settings)
+
+
+def follow(as_json: bool, settings: dict[str, Any]) -> int:
+    """Run the job, say what was done and return the exit code."""
+    from reprior.cli._job import BY_POSITION, Job
 
     job = Job(**settings)
-    if job.warning:
-        click.echo(job.warning, err=True)
-    job.run()
-    if job.skipped and not as_json:
-        click.echo(f"{job.skipped} rows left out; the first: {job.first_skipped}", err=True)
-    labels = job.labels
-    if labels.lost and not as_json:
+    try:
+        if job.warning:
+            click.echo(job.warning, err=True)
+        job.run()
+        piped = job.out.handle == 1
+    finally:
+        job.close()
+    labels, alarm = job.labels, job.watch.verdict()
+    told = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+            "output": job.out.name, "state": str(job.state) if job.state else None, "matched": job.matched,
+            "alarm": alarm}  # fmt: skip
+    lines = []
+    if job.skipped:
+        lines.append(f"{job.skipped} rows left out; the first: {job.first_skipped}")
+    if labels.lost:
         some = "1 label was" if labels.lost == 1 else f"{labels.lost} labels were"
-        click.echo(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id",
-                   err=True)  # fmt: skip
-    if job.out.handle != 1:
-        told = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
-                "output": job.out.name, "state": str(job.state) if job.state else None}  # fmt: skip
+        lines.append(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id")
+    if alarm:
+        since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
+        lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"
+                     f" {alarm['since']}{since}: {', '.join(map(str, alarm['classes'][:8]))}.")  # fmt: skip
+    if not piped:
         text = f"{job.out.name}: {job.stream.n} rows" + (f", {labels.taken} labels" if labels.label else "")
-        text += f"; state in {job.state}" if job.state else "; no state kept"
-        click.echo(json.dumps(told) if as_json else text, err=True)
+        lines.append(text + (f"; state in {job.state}" if job.state else "; no state kept"))
+    if job.stream.n and job.matched == "position":
+        lines.append(BY_POSITION)
+    for line in [json.dumps(told)] * (not piped) if as_json else lines:
+        click.echo(printable(line), err=True)
     return INTERRUPTED if job.stop.asked else DONE

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from reprior._check import fail
-from reprior._types import Matrix, Vector
+from reprior._types import Matrix
 from reprior.io.files import Choice, missing
-from reprior.io.ndjson import by_name, rows_of
+from reprior.io.ndjson import rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,15 @@ class MsgpackForm:
         pack = msgpack.Packer().pack
         return b"".join(pack({**r, self.key: v}) for r, v in zip(records, values, strict=True))
 
-    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
+    def write_value(self, value: dict[str, Any]) -> bytes:
         import msgpack
 
-        packed: bytes = msgpack.packb({"n": n, "prior": by_name(prior, classes)})
+        packed: bytes = msgpack.packb(value)
         return packed
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        return None
 
 
 def headed(head: bytes, body: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:

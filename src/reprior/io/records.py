@@ -14,17 +14,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from reprior._check import fail
-from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, missing, pick
-from reprior.io.ndjson import by_name, dump, layout, numeric_rest, parse_lines, replaced, rows_of
+from reprior._types import Matrix
+from reprior.io.files import LABEL_NAMES, MAGIC, Choice, difference, missing, pick
+from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
 
 
 class Form(Protocol):
     """How records look. `cut` returns the whole records of what has arrived and the bytes they take, `length` what
     the first so many take; `fields` what stands in records by name, `bare` whether that is no row but, say, the label
-    of an earlier one; `opening` goes before the first record written, `unused` are columns that the source does not
-    name."""
+    of an earlier one; `named` are the classes in the order of `rows`, if records name them; `opening` goes before the
+    first record written, `unused` are columns that the source does not name."""
 
     def cut(self, data: bytes) -> tuple[list[Any], int]: ...
 
@@ -38,7 +38,10 @@ class Form(Protocol):
 
     def write(self, records: list[Any], rows: Matrix) -> bytes: ...
 
-    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes: ...
+    def write_value(self, value: dict[str, Any]) -> bytes: ...
+
+    @property
+    def named(self) -> tuple[str, ...] | None: ...
 
     @property
     def opening(self) -> str: ...
@@ -105,8 +108,12 @@ class NdjsonForm:
         values = parse_lines(records, "input", 0, self.caller)
         return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
 
-    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
-        return dump({"n": n, "prior": by_name(prior, classes or self.classes)})
+    def write_value(self, value: dict[str, Any]) -> bytes:
+        return dump(value)
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        return self.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +138,10 @@ class CsvForm:
     def bare(self, fields: dict[str, Any]) -> bool:
         names = self.names
         return len(fields) == len(names) and not any(fields[names[j]].strip() for j in self.columns)
+
+    def is_header(self, line: bytes) -> bool:
+        """Return whether a line is the header once more, as at the start of another file."""
+        return [name.strip() for name in cells(line.removeprefix(b"\xef\xbb\xbf")) or []] == self.names
 
     @property
     def names(self) -> list[str]:
@@ -158,18 +169,27 @@ class CsvForm:
             out.writerow(line)
         return text.getvalue().encode()
 
-    def write_prior(self, n: int, prior: Vector, classes: tuple[str, ...] | None) -> bytes:
+    def write_value(self, value: dict[str, Any]) -> bytes:
+        return dump(value)
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
         names = self.names
-        return dump({"n": n, "prior": by_name(prior, tuple(names[j] for j in self.columns))})
+        return tuple(names[j] for j in self.columns)
 
 
 def recognise(
-    data: bytes, choice: Choice, n_classes: int, label: str | None = None, name: str | None = None
+    data: bytes,
+    choice: Choice,
+    n_classes: int,
+    label: str | None = None,
+    name: str | None = None,
+    time: str | None = None,
 ) -> tuple[Form, int] | None:
     """Return the form that the first record has, and the bytes that belong to no record; None if more is needed.
 
-    `label` and `name` say where records have a label and the name by which a later label may call them: those are no
-    probabilities, and a record with nothing else is passed over.
+    `label`, `name` and `time` say where records have a label, the name by which a later label may call them, and their
+    time: those are no probabilities, and a record with nothing but label and name is passed over.
     """
     caller = choice.caller
     if not data:
@@ -195,22 +215,35 @@ def recognise(
     else:
         return None
     if value is not None:
-        value = {k: v for k, v in value.items() if k not in (label, name)} if isinstance(value, dict) else value
+        value = {k: v for k, v in value.items() if k not in (label, name, time)} if isinstance(value, dict) else value
         key, classes, _ = layout(value, choice, "input")
+        classes = classes and matched(classes, choice)
         return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
     check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
-    rest = [column for column in names if column not in (label, name)]
+    rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
     known = choice.classes and set(choice.classes) <= set(names)
     wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest
-    for column in [*wanted, *filter(None, (label, name))]:
+    for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
             missing(choice, "input", column, {column: "" for column in names})
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    unused = () if choice.columns else tuple(column for column in rest if column not in {*wanted, *LABEL_NAMES})
+    wanted = list(matched(tuple(wanted), choice))
+    unused = () if choice.columns else tuple(column for column in rest if column not in wanted)
     return CsvForm(line.decode(), tuple(names.index(column) for column in wanted), len(names), caller, unused), end
+
+
+def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
+    """Return the classes that records name in the order of the source's; others than those are refused."""
+    if not choice.classes or classes == choice.classes:
+        return classes
+    if {*classes} != {*choice.classes} or len({*classes}) < len(classes):
+        fail(choice.caller, "input", "have the classes of the source",
+             difference(classes, len(classes), choice.classes),
+             remedy="Choose the class columns with `--columns`")  # fmt: skip
+    return choice.classes
 
 
 def form_to_json(form: Form) -> list[Any]:
@@ -218,11 +251,16 @@ def form_to_json(form: Form) -> list[Any]:
     return [type(form).__name__, asdict(form)]  # type: ignore[call-overload]
 
 
-def form_from_json(value: list[Any]) -> Form:
-    """Return the form that `form_to_json` described."""
+def form_from_json(value: list[Any], n_classes: int) -> Form:
+    """Return the form that `form_to_json` described; a ValueError says that it is none of so many classes."""
     from reprior.io.msgpack import MsgpackForm
 
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (NdjsonForm, CsvForm, MsgpackForm)}
     fields = {name: tuple(item) if isinstance(item, list) else item for name, item in value[1].items()}
     form: Form = kinds[value[0]](**fields)
+    of = len(form.columns) if isinstance(form, CsvForm) else form.n_classes  # type: ignore[attr-defined]
+    named = form.named
+    good = isinstance(form.opening, str) and isinstance(form.unused, tuple) and isinstance(form.caller, str)  # type: ignore[attr-defined]
+    if of != n_classes or not good or (named is not None and not all(isinstance(name, str) for name in named)):
+        raise ValueError("no form")
     return form

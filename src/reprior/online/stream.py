@@ -31,7 +31,7 @@ from reprior.online.published import PEERS
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
-from reprior.state import Key, decode, encode, take, write_atomically
+from reprior.state import Key, decode, encode, kind_of, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
 ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (OnlineFmapls, OnlineEbls)} | PEERS
@@ -326,7 +326,13 @@ class Stream:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Stream:
-        """Return the stream that `to_bytes` wrote; bytes that hold no valid stream are refused."""
+        """Return the stream that `to_bytes` wrote; bytes that hold no valid stream are refused.
+
+        What `reprior stream --state` keeps holds one, too.
+        """
+        if kind_of(data, "Stream.from_bytes", key=key) == "stream-job":
+            job = decode(data, "stream-job", "Stream.from_bytes", key=key)
+            data, key = take(job, "stream", np.ndarray, "Stream.from_bytes", (None,)).tobytes(), None
         about = decode(data, "stream", "Stream.from_bytes", key=key)
         method, calibrator = recovered(about, "Stream.from_bytes")
         return Stream.of(StreamState(method, about["values"], calibrator))

@@ -1,0 +1,149 @@
+"""The alarm of a stream: what it has seen, at what times, and whom to tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from reprior import Alarm, InputError
+from reprior._check import fail
+from reprior.online.alarm import RENEW
+from reprior.state import refuse, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reprior import Stream
+    from reprior._types import Matrix, Vector
+
+HOOK_SECONDS = 60  # that a hook may take before it is ended
+
+
+def moment(value: Any, number: int) -> tuple[float, bool]:
+    """Return a time in seconds and whether it was a date: a number, or text like 2026-11-16T12:00:00Z (else UTC)."""
+    try:
+        if not isinstance(value, bool):
+            found = float(value)
+            if np.isfinite(found):
+                return found, False
+    except (TypeError, ValueError, OverflowError):
+        pass
+    try:
+        when = datetime.fromisoformat(value)
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), True
+    except (TypeError, ValueError, OverflowError):
+        fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
+             place=f"row {number}", remedy="`--time` says what holds it")  # fmt: skip
+
+
+class Watch:
+    """An alarm that looks at rows by sixteen, so that a restart never changes what it says; or none."""
+
+    def __init__(self, alarm: Alarm | None, hook: str | None) -> None:
+        self.alarm, self.told = alarm, False
+        try:
+            self.hook = shlex.split(hook) if hook else None
+        except ValueError as error:
+            raise click.UsageError(f"--on-alarm takes a command with its arguments: {error}") from error
+        self.rows: list[Vector] = []  # not looked at yet
+        self.times: list[float] = []
+        self.believed: Vector | None = None
+        self.clock, self.dated = -np.inf, False
+
+    def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
+        """Let the stream learn calibrated rows, and the alarm see them."""
+        told = []
+        for time, dated in times:
+            self.clock, self.dated = max(self.clock, time), self.dated or dated  # records may come late
+            told.append(self.clock)
+        if self.alarm is None:
+            stream.learn_calibrated(rows)
+            return
+        start = 0
+        while start < len(rows):
+            if not self.rows:
+                self.believed = stream.prior
+            stop = min(len(rows), start + RENEW - len(self.rows))
+            self.times += told[start:stop]
+            self.rows += [np.array(row, np.float64) for row in rows[start:stop]]
+            stream.learn_calibrated(rows[start:stop])
+            if len(self.rows) == RENEW:
+                self.alarm.look(np.array(self.rows), self.believed, self.times or None)
+                self.rows, self.times = [], []
+            start = stop
+
+    def verdict(self) -> dict[str, Any] | None:
+        """Return when the alarm was raised, since when and by which classes; None: it was not."""
+        said = self.alarm.verdict if self.alarm else None
+        if not said:
+            return None
+        value: dict[str, Any] = {"raised_at": said.raised_at, "since": said.since,
+                                 "classes": list(said.names or said.classes)}  # fmt: skip
+        times = {"raised_time": said.raised_time, "since_time": said.since_time}
+        return value | {name: self.shown(time) for name, time in times.items() if time is not None}
+
+    def shown(self, time: float) -> float | str:
+        """Return a time as it came in: a number, or a date."""
+        return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z") if self.dated else time
+
+    def tell(self, about: Callable[[], dict[str, Any]]) -> None:
+        """Run the hook, once for each alarm: no shell, the facts as JSON on its standard input."""
+        if self.told or self.verdict() is None:
+            return
+        self.told = True
+        if self.hook is None:
+            return
+        text = json.dumps(about())
+        try:
+            done = subprocess.run(self.hook, input=text.encode(), stdout=2, timeout=HOOK_SECONDS, check=False,
+                                  env={**os.environ, "REPRIOR_ALARM": text})  # fmt: skip
+            failed = f"exit code {done.returncode}" if done.returncode else ""
+        except (OSError, subprocess.SubprocessError) as error:
+            failed = str(error)
+        if failed:
+            click.echo(f"The alarm was raised, but --on-alarm failed: {failed}", err=True)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what a state must keep."""
+        data = self.alarm.to_bytes() if self.alarm else b""
+        return {
+            "alarm": np.frombuffer(data, np.uint8), "alarm_told": self.told, "alarm_dated": self.dated,
+            "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
+            "alarm_times": list(self.times), "alarm_believed": self.believed,
+        }  # fmt: skip
+
+    def restore(self, found: dict[str, Any], n_classes: int, caller: str) -> None:
+        """Go on from what a state has kept."""
+        data = take(found, "alarm", np.ndarray, caller, (None,)).tobytes()
+        self.alarm = Alarm.from_bytes(data) if data else None
+        self.told, self.dated = (take(found, f"alarm_{name}", bool, caller) for name in ("told", "dated"))
+        clock = take(found, "alarm_clock", (int, float, type(None)), caller)
+        self.clock = -np.inf if clock is None else float(clock)
+        rows, times = found.get("alarm_rows"), take(found, "alarm_times", list, caller)
+        believed = take(found, "alarm_believed", (np.ndarray, type(None)), caller, (n_classes,))
+        if not isinstance(rows, np.ndarray) or (rows.shape != (0,) and rows.shape[1:] != (n_classes,)):
+            refuse(caller, "data", "rows that no alarm waits for")
+        if len(rows) >= RENEW or len(times) not in (0, len(rows)) or (len(rows) and believed is None):
+            refuse(caller, "data", "rows that no alarm waits for")
+        if any(type(time) not in (int, float) for time in times):
+            refuse(caller, "data", "times that are none")
+        self.rows, self.times, self.believed = list(rows), times, believed
+
+
+def make_alarm(source: Any, wanted: bool | None) -> Alarm | None:
+    """Return an alarm against the held-out rows; None where there are none, unless one is wanted."""
+    if wanted is False or (wanted is None and source.heldout is None):
+        return None
+    try:
+        return Alarm(source)
+    except InputError:
+        if wanted is None:  # too few rows to tell anything by
+            return None
+        raise
