@@ -54,7 +54,8 @@ def originals() -> Iterator[tuple[bytes, Reader]]:
         {}, {"gamma": 0.5}, {"gamma": 0.5, "delta": "predicted"}, {"gamma": 0.5, "delta": "observed"}, {"update": "ga"},
         {"variant": "paper", "c": 900.0},
     ]  # fmt: skip
-    made = [("online-fmapls", o) for o in options] + [("online-ebls", {}), ("online-ebls", {"drift": False})]
+    made = [("online-fmapls", o) for o in options] + [("online-ebls", {}), ("online-ebls", {"drift": False}),
+                                                     ("online-ebls", {"robust": 0.01})]  # fmt: skip
     made += [(name, {}) for name in rp.ONLINE if not name.startswith("online")]
     for name, chosen in made:
         small = {"experts": 20} if name == "flh-ftl" else {"window": 20} if name == "ftfwh" else chosen

@@ -200,3 +200,35 @@ def test_no_array_but_of_numbers_comes_out_of_bytes() -> None:
         text = json.dumps(header).encode()
         with pytest.raises(rp.InputError, match=r"^test: `data` must hold what reprior writes; got"):
             decode(forge.put_together(text, arrays), "thing", "test")
+
+
+@pytest.mark.parametrize("method", ["online-ebls", "online-fmapls", "fth"])
+def test_one_sample_moves_a_robust_stream_no_further_than_it_may(method: str) -> None:
+    source = rp.summarize(ROWS, ROWS.argmax(axis=1))
+    free, bound = rp.Stream(method, source), rp.Stream(method, source, robust=0.002)
+    table = rp.StreamTable(method, source, robust=0.002)
+    for p in [*ROWS, *np.repeat(np.eye(K)[[4]], 20, axis=0)]:
+        before = bound.prior
+        bound.learn_one(p)
+        assert 0.5 * np.abs(bound.prior - before).sum() <= 0.002 + 1e-12
+        assert bound.prior.sum() == pytest.approx(1, abs=1e-9)
+        free.learn_one(p)
+        table.learn(["a"], p[None])
+    before = bound.prior
+    bound.observe(ROWS[0], 1)
+    assert 0.5 * np.abs(bound.prior - before).sum() <= 0.002 + 1e-12
+    table.observe("a", ROWS[0], 1)
+    assert free.prior[4] > bound.prior[4]
+    back = rp.Stream.from_bytes(bound.to_bytes())
+    for other in (back, bound):
+        other.learn_many(ROWS)
+    assert back.to_bytes() == bound.to_bytes()
+    table.learn(["a"] * 40, ROWS)
+    assert table["a"].to_bytes() == bound.to_bytes()
+    for _ in range(50):
+        bound.learn_many(ROWS)
+        free.learn_many(ROWS)
+    np.testing.assert_allclose(bound.prior, free.prior, atol=0.01)  # it arrives
+    for bad in (0, -1, 1.5, "much"):
+        with pytest.raises(rp.InputError, match="`robust` must be a number above 0 and at most 1"):
+            rp.Stream(method, source, robust=bad)

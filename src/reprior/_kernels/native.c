@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(REPRIOR_PLAIN) /* a sanitizer's build: it starts up later than the choice among clones */
-#define WIDEST
-#elif defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
+/* REPRIOR_PLAIN is for sanitizers, which start up later than the choice among clones is made */
+#if !defined(REPRIOR_PLAIN) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDEST
@@ -620,7 +619,8 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
     const long logs = PyLong_AsLong(args[3]);
     double *scratch = NULL, value = 0.0;
     const int fits = sums && rows->ndim == 2 && w->ndim == 1 && sums->ndim == 2 &&
-                     w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] && sums->shape[0] <= 2;
+                     w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] && sums->shape[0] >= 1 &&
+                     sums->shape[0] <= 2 && !PyErr_Occurred();
     if (fits && (scratch = calloc((size_t)(5 * w->shape[0]), sizeof(double)))) {
         job.rows = rows->buf, job.n = rows->shape[0], job.k = rows->shape[1], job.width = w->shape[0];
         job.inverse = w->buf, job.scratch = scratch, job.single = rows->format[0] == 'f';
@@ -630,7 +630,7 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
         free(scratch);
     }
     PyObject *code = answer(&buffers, REFUSED);
-    if (!scratch) return code; /* the caller takes the reference */
+    if (!scratch || !code) return code; /* the caller takes the reference */
     Py_DECREF(code);
     return PyFloat_FromDouble(value);
 }

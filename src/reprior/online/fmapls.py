@@ -152,7 +152,8 @@ class OnlineFmapls:
         if part["d"].size and self.delta != "predicted":  # d is the last statistic, or counts the labels since
             sound &= (np.abs(part["d"].sum(axis=-1) - (1.0 if self.delta == "running" else last)) < 1e-6).all()
         behind = not any(part[name][:, k:].any() for name in ("u", "d", "alpha"))
-        return bool(sound and whole and behind and (part["d"] >= 0).all() and (part["alpha"][:, :k] > 0).all())
+        alpha = part["alpha"][:, :k]
+        return bool(sound and whole and behind and (part["d"] >= 0).all() and ((alpha > 1e-12) & (alpha < 1e12)).all())
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)

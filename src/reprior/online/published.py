@@ -74,7 +74,7 @@ def check_options(method: Any) -> None:
             whole = check_number(value, method.name, option, low=low, high=1e9, whole=True)
             object.__setattr__(method, option, int(whole))
         elif option in ("diameter", "floor") or (option == "rate" and value != "auto"):
-            high = {"floor": 1, "diameter": 400}.get(option, math.inf)  # exp(-√2·400) is still a number
+            high = {"floor": 1, "diameter": 400, "rate": 1e9}[option]  # exp(-√2·400) is still a number
             check_number(value, method.name, option, low=0, high=high, open_low=True)
     black_box(method)
 
@@ -170,6 +170,7 @@ def to_simplex(x: Vector) -> Vector:
 
 def nearest_on_simplex(x: Vector) -> Vector:
     """Return the point of the simplex nearest to `x` (K,) in Euclidean distance."""
+    x = x - x.max()  # a shift of all of x changes nothing, and large numbers would swallow the 1
     down = np.sort(x)[::-1]
     excess = (np.cumsum(down) - 1.0) / np.arange(1, len(x) + 1)
     return np.asarray(np.maximum(x - excess[np.flatnonzero(down > excess)[-1]], 0.0))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from threading import RLock
-from typing import Any, NoReturn, Self, TypeGuard
+from typing import Any, NoReturn, Self, TypeGuard, cast
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
+from reprior.online.robust import Robust
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
@@ -42,8 +43,17 @@ def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) 
     made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
     known = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
     for option in options:
-        check_choice(option, caller, "options", known)
-    return made(check_source(source, caller), **options)  # type: ignore[call-arg]
+        check_choice(option, caller, "options", [*known, "robust"])
+    own = {option: value for option, value in options.items() if option != "robust"}
+    method: StreamMethod = made(check_source(source, caller), **own)  # type: ignore[call-arg]
+    return method if options.get("robust") is None else cast(StreamMethod, Robust(method, options["robust"]))
+
+
+def chosen(method: StreamMethod) -> dict[str, Any]:
+    """Return the options of a method."""
+    if isinstance(method, Robust):
+        return method.chosen
+    return {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
 
 
 def aligned(shape: tuple[int, ...]) -> Vector:
@@ -102,8 +112,7 @@ def correct_listed(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
-    options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
-    about: dict[str, Any] = {"method": method.name, "options": options, "made": method.source.made,
+    about: dict[str, Any] = {"method": method.name, "options": chosen(method), "made": method.source.made,
                              "layout": [[name, list(shape)] for name, shape in method.layout.items()]}  # fmt: skip
     known = {need: getattr(method if need == "misled" else method.source, need) for need in method.needs}
     known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
@@ -162,7 +171,8 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
 class Stream:
     """One stream of a classifier's outputs: learn each sample, know the prior, correct the next one.
 
-    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`; options are the method's. With a
+    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`. Options are the method's and `robust`,
+    the most that one sample or label may move the prior in total variation; without it there is no such bound. With a
     `calibrator` every method of the stream takes raw outputs and calibrates them itself, once. Samples are learned one
     by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is refused and changes
     nothing. Without a calibrator, wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too;
