@@ -636,10 +636,12 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
 }
 
 /* in small.c */
-PyObject *em(PyObject *, PyObject *const *, Py_ssize_t), *group_counts(PyObject *, PyObject *const *, Py_ssize_t),
-    *group_fit(PyObject *, PyObject *const *, Py_ssize_t), *group_step(PyObject *, PyObject *const *, Py_ssize_t);
+PyObject *climb(PyObject *, PyObject *const *, Py_ssize_t), *em(PyObject *, PyObject *const *, Py_ssize_t),
+    *group_counts(PyObject *, PyObject *const *, Py_ssize_t), *group_fit(PyObject *, PyObject *const *, Py_ssize_t),
+    *group_step(PyObject *, PyObject *const *, Py_ssize_t);
 
 static PyMethodDef functions[] = {
+    {"climb", (PyCFunction)(void (*)(void))climb, METH_FASTCALL, NULL},
     {"em", (PyCFunction)(void (*)(void))em, METH_FASTCALL, NULL},
     {"group_counts", (PyCFunction)(void (*)(void))group_counts, METH_FASTCALL, NULL},
     {"group_fit", (PyCFunction)(void (*)(void))group_fit, METH_FASTCALL, NULL},

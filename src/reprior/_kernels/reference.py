@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._kernels.small import em, group_counts, group_fit, group_step
+from reprior._kernels.small import climb, em, group_counts, group_fit, group_step
 
 __all__ = [
+    "climb",
     "correct",
     "e_step",
     "ebls",

@@ -1,6 +1,6 @@
 /* Whole iterations over rows that stay in cache: EM, and the groups' model. small.py says what each computes.
  *
- * As in native.c, K classes lie in a multiple of eight numbers, eight lanes at a time. */
+ * As in native.c, K classes lie in a multiple of eight numbers, with zeros behind. */
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
@@ -15,64 +15,65 @@
 #define INLINE static inline __attribute__((always_inline))
 #define WIDTH(k) (((k) + 7) / 8 * 8)
 
-typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
-typedef int64_t v8i __attribute__((vector_size(64), aligned(8), may_alias));
-typedef uint64_t v8u __attribute__((vector_size(64), aligned(8), may_alias));
-#define LOAD(p) (*(const v8 *)(p))
-#define STORE(p, x) (*(v8 *)(p) = (x))
-#define SPLAT(x) ((v8){0} + (x))
-#define SELECT(mask, x, y) ((v8)(((v8i)(x) & (mask)) | ((v8i)(y) & ~(mask))))
+enum { LANES = 4 }; /* eight would be spilled to the stack where the machine has four */
+typedef double lanes __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t lanes_i __attribute__((vector_size(32), aligned(8), may_alias));
+typedef uint64_t lanes_u __attribute__((vector_size(32), aligned(8), may_alias));
+#define LOAD(p) (*(const lanes *)(p))
+#define STORE(p, x) (*(lanes *)(p) = (x))
+#define SPLAT(x) ((lanes){0} + (x))
+#define SELECT(mask, x, y) ((lanes)(((lanes_i)(x) & (mask)) | ((lanes_i)(y) & ~(mask))))
 
 enum { REFUSED = -2, GATHERED = 1 << 17 }; /* numbers of a group's rows that are copied side by side: 1 MB */
 static const double LEAST_BELIEF = 1e-200, NEGLIGIBLE = 1e-12;
 
-INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+INLINE double total(lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 /* log x for normal x > 0: x = 2^e m, log m = 2 artanh((m - 1)/(m + 1)) */
-INLINE v8 v_log(v8 x) {
+INLINE lanes v_log(lanes x) {
     /* m lies in [√½, √2); e + 1024 is not negative, so that shift and conversion need no more than AVX2 has */
-    const v8u bits = (v8u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
-    const v8 n = (v8)(e | 0x4330000000000000ULL) - 4503599627371520.0;
-    const v8 m = (v8)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
-    v8 s = 1.0 / 21 * z + 1.0 / 19;
+    const lanes_u bits = (lanes_u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
+    const lanes n = (lanes)(e | 0x4330000000000000ULL) - 4503599627371520.0;
+    const lanes m = (lanes)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
+    lanes s = 1.0 / 21 * z + 1.0 / 19;
     s = s * z + 1.0 / 17, s = s * z + 1.0 / 15, s = s * z + 1.0 / 13, s = s * z + 1.0 / 11, s = s * z + 1.0 / 9;
     s = s * z + 1.0 / 7, s = s * z + 1.0 / 5, s = s * z + 1.0 / 3;
     return n * 6.93147180369123816490e-01 + (2.0 * f + (2.0 * f * z * s + n * 1.90821492927058770002e-10));
 }
 
 /* exp x, 0 where x < -690 */
-INLINE v8 v_exp(v8 x) {
-    const v8i none = x < SPLAT(-690.0);
+INLINE lanes v_exp(lanes x) {
+    const lanes_i none = x < SPLAT(-690.0);
     x = SELECT(none, SPLAT(0.0), x);
-    const v8 shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
-    const v8i n = (v8i)shifted - 0x4338000000000000LL;
-    const v8 whole = shifted - 6755399441055744.0;
-    const v8 r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
-    v8 s = 1.0 / 6227020800 * r + 1.0 / 479001600;
+    const lanes shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
+    const lanes_i n = (lanes_i)shifted - 0x4338000000000000LL;
+    const lanes whole = shifted - 6755399441055744.0;
+    const lanes r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
+    lanes s = 1.0 / 6227020800 * r + 1.0 / 479001600;
     s = s * r + 1.0 / 39916800, s = s * r + 1.0 / 3628800, s = s * r + 1.0 / 362880, s = s * r + 1.0 / 40320;
     s = s * r + 1.0 / 5040, s = s * r + 1.0 / 720, s = s * r + 1.0 / 120, s = s * r + 1.0 / 24, s = s * r + 1.0 / 6;
     s = s * r + 0.5, s = s * r + 1.0, s = s * r + 1.0;
-    return SELECT(none, SPLAT(0.0), (v8)((v8i)s + (n << 52)));
+    return SELECT(none, SPLAT(0.0), (lanes)((lanes_i)s + (n << 52)));
 }
 
 /* log Γ(z), z > 0: Stirling's series at z + 8 where z < 8, less the logarithm of what lies between */
-INLINE v8 v_lgamma(v8 z) {
-    const v8i low = z < SPLAT(8.0);
-    const v8 y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
-    v8 s = -691.0 / 360360 * q + 1.0 / 1188;
+INLINE lanes v_lgamma(lanes z) {
+    const lanes_i low = z < SPLAT(8.0);
+    const lanes y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
+    lanes s = -691.0 / 360360 * q + 1.0 / 1188;
     s = s * q - 1.0 / 1680, s = s * q + 1.0 / 1260, s = s * q - 1.0 / 360, s = s * q + 1.0 / 12;
-    const v8 high = (y - 0.5) * v_log(y) - y + 0.91893853320467274178 + s * inverse;
-    const v8 rise = (z * (z + 1.0)) * ((z + 2.0) * (z + 3.0)) * ((z + 4.0) * (z + 5.0)) * ((z + 6.0) * (z + 7.0));
+    const lanes high = (y - 0.5) * v_log(y) - y + 0.91893853320467274178 + s * inverse;
+    const lanes rise = (z * (z + 1.0)) * ((z + 2.0) * (z + 3.0)) * ((z + 4.0) * (z + 5.0)) * ((z + 6.0) * (z + 7.0));
     return high - v_log(SELECT(low, rise, SPLAT(1.0)));
 }
 
 /* ψ(z), z > 0: the series at z + 8 where z < 8, less Σ 1/(z + i) as one fraction */
-INLINE v8 v_digamma(v8 z) {
-    const v8i low = z < SPLAT(8.0);
-    const v8 y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
-    v8 s = 691.0 / 32760 * q - 1.0 / 132;
+INLINE lanes v_digamma(lanes z) {
+    const lanes_i low = z < SPLAT(8.0);
+    const lanes y = SELECT(low, z + 8.0, z), inverse = 1.0 / y, q = inverse * inverse;
+    lanes s = 691.0 / 32760 * q - 1.0 / 132;
     s = s * q + 1.0 / 240, s = s * q - 1.0 / 252, s = s * q + 1.0 / 120, s = s * q - 1.0 / 12;
-    v8 top = SPLAT(1.0), bottom = z;
+    lanes top = SPLAT(1.0), bottom = z;
     for (int i = 1; i < 8; i++) top = top * (z + (double)i) + bottom, bottom *= z + (double)i;
     return v_log(y) - 0.5 * inverse + s * q - SELECT(low, top / bottom, SPLAT(0.0));
 }
@@ -98,17 +99,17 @@ INLINE void take_row(const Model *m, int64_t row, double *out) {
 
 /* Add l/s of `many` rows side by side to sums and (l/s)² behind it, s = l·w. */
 INLINE void add_rows(const double *l, const double *w, double *sums, Py_ssize_t width, const int many) {
-    v8 s[4] = {{0}};
+    lanes s[4] = {{0}};
     double inverse[4];
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        const v8 x = LOAD(w + i);
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        const lanes x = LOAD(w + i);
         for (int j = 0; j < many; j++) s[j] += LOAD(l + j * width + i) * x;
     }
     for (int j = 0; j < many; j++) inverse[j] = 1.0 / total(s[j]);
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        v8 x = LOAD(sums + i), y = LOAD(sums + width + i);
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        lanes x = LOAD(sums + i), y = LOAD(sums + width + i);
         for (int j = 0; j < many; j++) {
-            const v8 g = LOAD(l + j * width + i) * inverse[j];
+            const lanes g = LOAD(l + j * width + i) * inverse[j];
             x += g, y += g * g;
         }
         STORE(sums + i, x);
@@ -118,11 +119,11 @@ INLINE void add_rows(const double *l, const double *w, double *sums, Py_ssize_t 
 
 /* Add l/s to sums and (l/s)² behind it, s = l·w. Return s. */
 INLINE double add_row(const double *l, const double *w, double *sums, Py_ssize_t width) {
-    v8 s = {0};
-    for (Py_ssize_t i = 0; i < width; i += 8) s += LOAD(l + i) * LOAD(w + i);
+    lanes s = {0};
+    for (Py_ssize_t i = 0; i < width; i += LANES) s += LOAD(l + i) * LOAD(w + i);
     const double scale = total(s), inverse = 1.0 / scale;
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        const v8 g = LOAD(l + i) * inverse;
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        const lanes g = LOAD(l + i) * inverse;
         STORE(sums + i, LOAD(sums + i) + g);
         STORE(sums + width + i, LOAD(sums + width + i) + g * g);
     }
@@ -133,17 +134,17 @@ INLINE double add_row(const double *l, const double *w, double *sums, Py_ssize_t
 INLINE void group_m_step(Model *m, double n, const double *sums, double *belief, double *prior, double *variance,
                          double *counts, double *evidence) {
     const Py_ssize_t width = m->width, k = m->k;
-    v8 rows = {0}, exposed = {0};
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        const v8 b = LOAD(belief + i), w = b * n, count = b * LOAD(sums + i), square = b * b * LOAD(sums + width + i);
-        v8 worth = square / SELECT(count > 1e-300, count, SPLAT(1e-300));
+    lanes rows = {0}, exposed = {0};
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        const lanes b = LOAD(belief + i), w = b * n, count = b * LOAD(sums + i), square = b * b * LOAD(sums + width + i);
+        lanes worth = square / SELECT(count > 1e-300, count, SPLAT(1e-300));
         worth = SELECT(worth > 1e-12, worth, SPLAT(1e-12));
         worth = SELECT(worth < 1.0, worth, SPLAT(1.0));
-        const v8i above = count >= w;
-        const v8 safe = SELECT(w > 1e-300, w, SPLAT(1e-300));
+        const lanes_i above = count >= w;
+        const lanes safe = SELECT(w > 1e-300, w, SPLAT(1e-300));
         STORE(counts + i, count);
-        const v8 x = SELECT(above, count - (1.0 - worth) * w, worth * count);
-        const v8 e = SELECT(above, worth, 1.0 - (1.0 - worth) * count / safe);
+        const lanes x = SELECT(above, count - (1.0 - worth) * w, worth * count);
+        const lanes e = SELECT(above, worth, 1.0 - (1.0 - worth) * count / safe);
         STORE(m->x + i, x);
         STORE(m->e + i, e);
         rows += x, exposed += e * b;
@@ -153,10 +154,10 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
     for (Py_ssize_t c = 0; c < m->components; c++) {
         const double *alpha = m->alpha + c * width, *terms = m->terms + 3 * c, rate = terms[0] / n;
         double sum = 0.0;
-        for (Py_ssize_t i = 0; i < width; i += 8) {
-            const v8 shape = LOAD(m->x + i) + LOAD(alpha + i);
-            const v8 part = v_lgamma(shape) - shape * v_log(LOAD(m->e + i) + rate);
-            if (i + 8 <= k) sum += total(part);
+        for (Py_ssize_t i = 0; i < width; i += LANES) {
+            const lanes shape = LOAD(m->x + i) + LOAD(alpha + i);
+            const lanes part = v_lgamma(shape) - shape * v_log(LOAD(m->e + i) + rate);
+            if (i + LANES <= k) sum += total(part);
             else
                 for (Py_ssize_t j = i; j < k; j++) sum += part[j - i];
         }
@@ -170,35 +171,35 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
     memset(prior, 0, (size_t)width * sizeof(double));
     memset(belief, 0, (size_t)width * sizeof(double));
     memset(variance, 0, (size_t)width * sizeof(double));
-    v8 mean_sum = {0}, belief_sum = {0}, rest = {0};
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        const v8 x = LOAD(m->x + i), e = LOAD(m->e + i), count = LOAD(counts + i);
-        v8 mean = {0}, geometric = {0}, first = {0}, second = {0};
+    lanes mean_sum = {0}, belief_sum = {0}, rest = {0};
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        const lanes x = LOAD(m->x + i), e = LOAD(m->e + i), count = LOAD(counts + i);
+        lanes mean = {0}, geometric = {0}, first = {0}, second = {0};
         for (Py_ssize_t c = 0; c < m->components; c++) {
             const double q = m->member[c], rate = m->terms[3 * c] / n;
             if (q < NEGLIGIBLE) continue;
-            const v8 alpha = LOAD(m->alpha + c * width + i), seen = count + alpha, inverse = 1.0 / (e + rate);
+            const lanes alpha = LOAD(m->alpha + c * width + i), seen = count + alpha, inverse = 1.0 / (e + rate);
             mean += q / (1.0 + rate) * seen;
             geometric += q / (1.0 + rate) * v_exp(v_digamma(seen));
-            const v8 at = (x + alpha) * inverse;
+            const lanes at = (x + alpha) * inverse;
             first += q * at;
             second += q * at * (at + inverse);
         }
-        if (i + 8 > k)
-            for (Py_ssize_t j = k; j < i + 8; j++) mean[j - i] = geometric[j - i] = 0.0;
+        if (i + LANES > k)
+            for (Py_ssize_t j = k; j < i + LANES; j++) mean[j - i] = geometric[j - i] = 0.0;
         STORE(prior + i, mean);
         STORE(belief + i, geometric);
         STORE(variance + i, second - first * first);
         mean_sum += mean, belief_sum += geometric;
     }
     const double share = 1.0 / total(mean_sum), part = 1.0 / total(belief_sum);
-    for (Py_ssize_t i = 0; i < width; i += 8) {
-        const v8 p = LOAD(prior + i) * share, b = LOAD(belief + i) * part, lambda = p * n;
-        const v8 log_lambda = v_log(SELECT(lambda > 1e-300, lambda, SPLAT(1e-300)));
-        v8 lost = LOAD(m->x + i) * log_lambda - LOAD(m->e + i) * lambda;
-        v8 kept = SELECT(b > LEAST_BELIEF, b, SPLAT(LEAST_BELIEF)), spread = LOAD(variance + i) / (n * n) * (1.0 - p);
-        if (i + 8 > k)
-            for (Py_ssize_t j = k; j < i + 8; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
+    for (Py_ssize_t i = 0; i < width; i += LANES) {
+        const lanes p = LOAD(prior + i) * share, b = LOAD(belief + i) * part, lambda = p * n;
+        const lanes log_lambda = v_log(SELECT(lambda > 1e-300, lambda, SPLAT(1e-300)));
+        lanes lost = LOAD(m->x + i) * log_lambda - LOAD(m->e + i) * lambda;
+        lanes kept = SELECT(b > LEAST_BELIEF, b, SPLAT(LEAST_BELIEF)), spread = LOAD(variance + i) / (n * n) * (1.0 - p);
+        if (i + LANES > k)
+            for (Py_ssize_t j = k; j < i + LANES; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
         STORE(prior + i, p);
         STORE(belief + i, kept);
         STORE(variance + i, spread);
@@ -237,9 +238,9 @@ WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, co
             }
             memcpy(before, prior, (size_t)width * sizeof(double));
             group_m_step(m, (double)n, sums, belief, prior, r.variance + g * width, r.counts + g * width, r.tail + 3 * g);
-            v8 moved = {0};
-            for (Py_ssize_t i = 0; i < width; i += 8) {
-                const v8 d = LOAD(prior + i) - LOAD(before + i);
+            lanes moved = {0};
+            for (Py_ssize_t i = 0; i < width; i += LANES) {
+                const lanes d = LOAD(prior + i) - LOAD(before + i);
                 moved += SELECT(d > 0.0, d, -d);
             }
             change = total(moved);
@@ -248,8 +249,8 @@ WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, co
         for (int64_t i = 0; i < n; i++) {
             if (!gathered) take_row(m, order[first + i], room);
             const double *l = room + (gathered ? i * width : 0);
-            v8 s = {0};
-            for (Py_ssize_t j = 0; j < width; j += 8) s += LOAD(l + j) * LOAD(prior + j);
+            lanes s = {0};
+            for (Py_ssize_t j = 0; j < width; j += LANES) s += LOAD(l + j) * LOAD(prior + j);
             product *= total(s);
             if (!(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
         }
@@ -281,8 +282,31 @@ WIDEST static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, co
 
 /* ---- EM ---- */
 
-/* π ← max(a π + b n + c, floor), normalised if `strength` > 0, when next a = strength / max π. n = Σ r of the rows;
- * p (n, k) doubles. Return the iterations done. */
+/* Add l/s of all rows side by side to sums, s = l·w. Return Σ log s if asked. */
+INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t width, const double *w, double *sums, int logs) {
+    double sum = 0.0, product = 1.0;
+    memset(sums, 0, (size_t)width * sizeof(double));
+    for (Py_ssize_t row = 0; row < n; row += 4) { /* rows of zeros lie behind the last */
+        const double *a = room + row * width, *b = a + width, *c = b + width, *d = c + width;
+        lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+        for (Py_ssize_t i = 0; i < width; i += LANES) {
+            const lanes x = LOAD(w + i);
+            s0 += LOAD(a + i) * x, s1 += LOAD(b + i) * x, s2 += LOAD(c + i) * x, s3 += LOAD(d + i) * x;
+        }
+        lanes scale = {total(s0), total(s1), total(s2), total(s3)};
+        for (Py_ssize_t j = n - row; j < 4; j++) scale[j] = 1.0;
+        const lanes inverse = 1.0 / scale;
+        if (logs) {
+            product *= (scale[0] * scale[1]) * (scale[2] * scale[3]);
+            if (!(product > 1e-50 && product < 1e50)) sum += log(product), product = 1.0;
+        }
+        const double i0 = inverse[0], i1 = inverse[1], i2 = inverse[2], i3 = inverse[3];
+        for (Py_ssize_t i = 0; i < width; i += LANES)
+            STORE(sums + i, LOAD(sums + i) + ((LOAD(a + i) * i0 + LOAD(b + i) * i1) + (LOAD(c + i) * i2 + LOAD(d + i) * i3)));
+    }
+    return logs ? sum + log(product) : 0.0;
+}
+
 typedef struct {
     double a, b, c, floor, least, strength;
 } Linear;
@@ -292,43 +316,75 @@ WIDEST static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear 
     const Py_ssize_t width = m->width, k = m->k;
     for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
     for (Py_ssize_t iteration = 0; iteration < n_iter; iteration++) {
-        memset(sums, 0, (size_t)width * sizeof(double));
-        Py_ssize_t row = 0;
-        for (; row + 4 <= n; row += 4) {
-            const double *l = room + row * width;
-            v8 s[4] = {{0}};
-            for (Py_ssize_t i = 0; i < width; i += 8) {
-                const v8 w = LOAD(prior + i);
-                for (int j = 0; j < 4; j++) s[j] += LOAD(l + j * width + i) * w;
-            }
-            double inverse[4];
-            for (int j = 0; j < 4; j++) inverse[j] = 1.0 / total(s[j]);
-            for (Py_ssize_t i = 0; i < width; i += 8) {
-                v8 x = LOAD(sums + i);
-                for (int j = 0; j < 4; j++) x += LOAD(l + j * width + i) * inverse[j];
-                STORE(sums + i, x);
-            }
-        }
-        for (; row < n; row++) {
-            const double *l = room + row * width;
-            v8 s = {0};
-            for (Py_ssize_t i = 0; i < width; i += 8) s += LOAD(l + i) * LOAD(prior + i);
-            const double inverse = 1.0 / total(s);
-            for (Py_ssize_t i = 0; i < width; i += 8) STORE(sums + i, LOAD(sums + i) + LOAD(l + i) * inverse);
-        }
         double whole = 0.0, most = 0.0;
+        add_all(room, n, width, prior, sums, 0);
         for (Py_ssize_t i = 0; i < k; i++) {
-            double x = o.a * prior[i] + o.b * (prior[i] * sums[i]) + o.c;
-            if (x < o.floor) x = o.floor;
-            if (!(x > o.least)) x = 0.0;
-            whole += prior[i] = x;
-            if (x > most) most = x;
+            const double x = o.a * prior[i] + o.b * (prior[i] * sums[i]) + o.c;
+            whole += prior[i] = x > o.floor ? x : o.floor;
         }
-        if (o.strength > 0.0) {
-            for (Py_ssize_t i = 0; i < k; i++) prior[i] /= whole;
-            o.a = o.strength / (most / whole);
+        for (Py_ssize_t i = 0; i < k; i++) {
+            prior[i] /= whole;
+            if (!(prior[i] > o.least)) prior[i] = 0.0;
+            if (prior[i] > most) most = prior[i];
+        }
+        if (o.strength > 0.0) o.a = o.strength / most;
+    }
+}
+
+/* What one pass tells about a prior: see small.py. */
+INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const double *prior, double *gradient,
+                       double *value) {
+    double most = 0.0;
+    *value = add_all(room, n, m->width, prior, gradient, 1) / (double)n;
+    for (Py_ssize_t i = 0; i < m->k; i++) {
+        gradient[i] /= (double)n;
+        if (gradient[i] > most) most = gradient[i];
+    }
+    return most - 1.0;
+}
+
+WIDEST static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
+                                    double *answer) {
+    const Py_ssize_t width = m->width, k = m->k;
+    double *once = room + (n + 3) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
+    for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
+    gap = evaluate(m, n, room, prior, gradient, &value);
+    Py_ssize_t passes = 1;
+    while (gap > tol && passes + 2 <= most) {
+        double first = 0.0, bend = 0.0, whole = 0.0, least;
+        for (Py_ssize_t i = 0; i < k; i++) once[i] = prior[i] * gradient[i];
+        gap = evaluate(m, n, room, once, gradient, &least);
+        passes++;
+        for (Py_ssize_t i = 0; i < k; i++) {
+            twice[i] = once[i] * gradient[i];
+            const double r = once[i] - prior[i], v = twice[i] - once[i] - r;
+            first += r * r, bend += v * v;
+        }
+        if (gap <= tol) {
+            memcpy(prior, once, (size_t)k * sizeof(double));
+            value = least;
+            break;
+        }
+        double length = sqrt(first / (bend > 1e-300 ? bend : 1e-300));
+        if (length >= reach) length = reach, reach *= 4.0;
+        if (length < 1.0) length = 1.0;
+        for (Py_ssize_t i = 0; i < k; i++) {
+            const double r = once[i] - prior[i], v = twice[i] - once[i] - r;
+            const double x = prior[i] + 2.0 * length * r + length * length * v, low = 0.01 * twice[i];
+            whole += prior[i] = x > low ? x : low;
+        }
+        for (Py_ssize_t i = 0; i < k; i++) prior[i] /= whole;
+        gap = evaluate(m, n, room, prior, gradient, &value);
+        passes++;
+        if (value < least) { /* too bold */
+            memcpy(prior, twice, (size_t)k * sizeof(double));
+            gap = evaluate(m, n, room, prior, gradient, &value);
+            passes++;
+            reach = 4.0;
         }
     }
+    answer[0] = gap, answer[1] = value;
+    return passes;
 }
 
 /* ---- Python's side ---- */
@@ -475,12 +531,33 @@ PyObject *em(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
     double *room = NULL;
     if (buffers.bad || prior->shape[0] != m.width || options->shape[0] != 6 ||
-        !(room = calloc((size_t)((n + 1) * m.width), sizeof(double))))
+        !(room = calloc((size_t)((n + 4) * m.width), sizeof(double))))
         return answer(&buffers, REFUSED);
     const double *o = options->buf;
     PyThreadState *thread = PyEval_SaveThread();
-    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + n * m.width);
+    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + (n + 3) * m.width);
     PyEval_RestoreThread(thread);
     free(room);
     return answer(&buffers, 0);
+}
+
+PyObject *climb(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Py_ssize_t n = 0;
+    if (count != 6) return PyErr_Format(PyExc_TypeError, "climb takes 6 arguments");
+    take_rows(&buffers, &m, &n, args[0], args[1]);
+    Py_buffer *prior = take(&buffers, args[2], "d", 1, 1), *out = take(&buffers, args[3], "d", 1, 1);
+    const double tol = PyFloat_AsDouble(args[4]);
+    const Py_ssize_t most = PyLong_AsSsize_t(args[5]);
+    double *room = NULL;
+    if (buffers.bad || prior->shape[0] != m.width || out->shape[0] != 2 ||
+        !(room = calloc((size_t)((n + 6) * m.width), sizeof(double))))
+        return answer(&buffers, REFUSED);
+    PyThreadState *thread = PyEval_SaveThread();
+    const Py_ssize_t passes = climb_rows(&m, n, prior->buf, tol, most, room, out->buf);
+    PyEval_RestoreThread(thread);
+    free(room);
+    return answer(&buffers, passes);
 }

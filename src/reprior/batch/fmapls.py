@@ -9,9 +9,9 @@ import numpy as np
 
 from reprior._check import check_choice, check_number, check_source
 from reprior._types import PriorEstimate, Status, Vector
-from reprior.batch.driver import Step, drive, finish
+from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.rows.blocks import as_blocks
-from reprior.rows.passes import Counts, e_step
+from reprior.rows.passes import Counts, count_rows
 
 FLOOR = 1e-12  # of a share, where the printed FMAPLS would make it negative
 TOLERANCE = 1e-6  # L1 change of the estimate at which Newton's form ends
@@ -55,38 +55,33 @@ def fmapls(
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
     target = as_blocks(proba, known, "fmapls")
     k = len(known.prior)
-    n = e_step(target, np.ones(k)).n if c == "auto" else 0  # only its row count is wanted
+    n = count_rows(target) if c == "auto" else 0
     uniform = np.full(k, 1.0 / k)
     tol = TOLERANCE if update == "newton" else 0.0
     if variant == "paper" or update != "lsf":
         strength = 2.0 * n if isinstance(c, str) else float(c)
         offset = 1.0 if variant == "paper" else 0.0
 
+        # eq. 9 with α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
+        surrogate = Linear(keep=k, add=-offset, floor_a_row=FLOOR, surrogate=strength)  # eq. 15
+
         def m_step(stats: Counts, step: Step) -> Step:
             alpha = step.carry if step.carry is not None else np.ones(k)
-            # eq. 9. Differs from hu2025: a numerator can be negative, where no prior is; it is then held at a floor
-            prior = np.maximum(alpha - offset + stats.counts, FLOOR * stats.n)
-            prior /= prior.sum()
-            if update == "lsf":
-                return Step(prior, strength * prior / prior.max())  # eq. 15
+            prior = surrogate(stats, step).prior
             if update == "newton":
                 return Step(prior, newton(alpha, prior))
             return Step(prior, ascend(alpha, prior, mu=mu, n_grad=int(n_grad)))  # eq. 10
 
-        step, done, met = drive(target, known, m_step, Step(uniform, np.ones(k)), n_iter=int(n_iter), tol=tol)
+        chosen = surrogate if update == "lsf" else m_step
+        step, done, met = drive(target, known, chosen, Step(uniform, np.ones(k)), n_iter=int(n_iter), tol=tol)
     else:
         if isinstance(c, str):
             pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
             strength = n / pace - n
         else:
             strength = float(c)
-
-        def m_step(stats: Counts, step: Step) -> Step:
-            # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
-            prior = (strength * step.prior + stats.counts) / (strength + stats.n)
-            return Step(prior, strength * prior)
-
-        step, done, met = drive(target, known, m_step, Step(uniform), n_iter=int(n_iter))
+        # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
+        step, done, met = drive(target, known, Linear(keep=strength), Step(uniform), n_iter=int(n_iter))
     return replace(finish(target, known, step.prior, done, status_of(met, update)), alpha=step.carry)
 
 

@@ -24,7 +24,7 @@ from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vect
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks
 from reprior.rows.calibrated import CalibratedBlocks
-from reprior.rows.passes import e_step
+from reprior.rows.passes import count_rows
 
 S = TypeVar("S")
 Index = NDArray[np.int64]
@@ -184,7 +184,7 @@ def groups(
     if error.shape not in ((), (k,)) or not (error >= 0).all() or not np.isfinite(error).all():
         fail("groups", "misfit", f"be a number or ({k},) numbers of at least 0", misfit)
     names, codes = factorize(keys)
-    n = len(target.array) if isinstance(target, ArrayBlocks) else e_step(target, np.ones(k)).n
+    n = count_rows(target)
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
     if calibrator is not None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from reprior._check import check_number, check_source
 from reprior._types import PriorEstimate, Status, Vector
+from reprior.batch.driver import Linear, Step, drive, finish
+from reprior.batch.mlls import M_STEP
 from reprior.rows.blocks import as_blocks
-from reprior.rows.passes import Counts
-
-if TYPE_CHECKING:
-    pass
-from reprior.batch.driver import Step, drive, finish
-from reprior.batch.mlls import m_step_mlls
 
 
 def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 100) -> PriorEstimate:
@@ -30,13 +26,9 @@ def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 1
     target = as_blocks(proba, known, "mapls")
     uniform = np.full(len(known.prior), 1.0 / len(known.prior))
     if isinstance(lam, str):
-        fitted, _, _ = drive(target, known, m_step_mlls, Step(known.prior), n_iter=int(n_iter))
+        fitted, _, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
         lam = adaptive_lambda(fitted.prior, known.prior, uniform)
-    share = lam
-
-    def m_step(stats: Counts, step: Step) -> Step:
-        return Step(share * stats.counts / stats.n + (1 - share) * uniform)
-
+    m_step = Linear(gain=lam, add_a_row=(1 - lam) / len(uniform))  # π ← λ n/N + (1 − λ)/K
     step, n, _ = drive(target, known, m_step, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)
 

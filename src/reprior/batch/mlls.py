@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from reprior._check import check_number, check_source
 from reprior._types import PriorEstimate, Status
+from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.batch.solve import maximize
 from reprior.rows.blocks import as_blocks
-from reprior.rows.passes import Counts
 
-if TYPE_CHECKING:
-    pass
-from reprior.batch.driver import Step, drive, finish
+M_STEP = Linear(least=1e-200)  # π ← n/N
 
 
 def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:
@@ -37,10 +33,5 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
         return PriorEstimate(
             point.prior.copy(), point.prior / known.prior, status, passes, point.n, point.value * point.n, known, target
         )
-    step, n, _ = drive(target, known, m_step_mlls, Step(known.prior), n_iter=int(n_iter))
+    step, n, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)
-
-
-def m_step_mlls(stats: Counts, step: Step) -> Step:
-    share = stats.counts / stats.n
-    return Step(np.where(share > 1e-200, share, 0.0))  # a dying class would make denormal products, ten times as slow

@@ -13,12 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reprior._kernels import loops, reference
+from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
-from reprior.rows.blocks import Blocks
+from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import e_step, information
 
 MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
+SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
+CLIMB = 20  # of its passes, more where a pass is cheaper than a Newton step in Python
+MANY = 100_000  # numbers read in that time
 MEMORY = 5  # past steps the acceleration looks at
 
 
@@ -52,8 +57,22 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
 
     It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
     """
-    point, passes = evaluate(target, source_prior, source_prior), 1
-    point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=min(WARM_UP, max_pass))
+    start, passes = source_prior, 0
+    k = len(source_prior)
+    # with hardly more rows than classes EM stalls
+    if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
+        at, inverse, told = np.zeros(width(k)), np.zeros(width(k)), np.zeros(2)
+        at[:k], inverse[:k] = source_prior, 1.0 / source_prior
+        done = loops.climb(
+            target.array, inverse, at, told, tol, min(max(CLIMB, MANY // target.array.size), max_pass - 1)
+        )
+        if done != reference.REFUSED:  # a type or order it cannot read
+            start, passes = at[:k], done
+            if told[0] <= tol:
+                return Point(start, np.ones(k), float(told[1]), float(told[0]), len(target.array)), passes
+    point, passes = evaluate(target, start, source_prior), passes + 1
+    if passes == 1:
+        point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=min(WARM_UP, max_pass))
     if len(source_prior) <= MAX_HESSIAN and point.gap > tol:
         point, passes = newton(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     if point.gap > tol:

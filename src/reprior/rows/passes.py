@@ -10,7 +10,7 @@ import numpy as np
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Vector
-from reprior.rows.blocks import Blocks
+from reprior.rows.blocks import ArrayBlocks, Blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
     total = target.map_sum(of_block)
     sums = total[2:].reshape(shape)[:, :k]
     return Counts(weights * sums[0], float(total[0]), int(total[1]), weights**2 * sums[1] if squares else None)
+
+
+def count_rows(target: Blocks) -> int:
+    """Return the number of rows, by a pass if need be."""
+    return len(target.array) if isinstance(target, ArrayBlocks) else e_step(target, np.ones(target.n_classes)).n
 
 
 @dataclass(frozen=True, slots=True)

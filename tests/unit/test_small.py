@@ -1,0 +1,79 @@
+"""Whole iterations in the kernel: what they return is what the driver's own loop returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior._kernels import NATIVE, loops, small
+from reprior.batch import driver, solve
+
+CALLS: dict[str, Any] = {
+    "mlls": lambda s, p: rp.mlls(s, p, n_iter=50),
+    "mapls": rp.mapls,
+    "mapls, all data": lambda s, p: rp.mapls(s, p, lam=1.0),
+    "mapls, no data": lambda s, p: rp.mapls(s, p, lam=0.0),
+    "fmapls": rp.fmapls,
+    "fmapls, c": lambda s, p: rp.fmapls(s, p, c=30.0),
+    "fmapls, printed": lambda s, p: rp.fmapls(s, p, variant="paper"),
+    "fmapls, printed, small c": lambda s, p: rp.fmapls(s, p, variant="paper", c=3.0),
+}
+
+
+@pytest.mark.parametrize("method", CALLS)
+@pytest.mark.parametrize(("k", "n"), [(5, 83), (2, 1), (19, 40), (8, 4)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_kernel_iterates_as_the_driver_does(
+    method: str, k: int, n: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(k=k, n=n)
+    proba = problem.proba.astype(dtype)
+    fast = CALLS[method](problem.source_prior, proba)
+    monkeypatch.setattr(driver, "SMALL", 0)
+    slow = CALLS[method](problem.source_prior, proba)
+    np.testing.assert_allclose(fast.prior, slow.prior, rtol=1e-10, atol=1e-12)
+    assert (fast.n_iter, fast.status, fast.n) == (slow.n_iter, slow.status, slow.n)
+    if slow.alpha is not None:
+        np.testing.assert_allclose(fast.alpha, slow.alpha, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("k", "n"), [(5, 200), (2, 50), (20, 300)])
+def test_the_small_optimum_is_the_large_one(k: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(k=k, n=n)
+    fast = rp.mlls(problem.source_prior, problem.proba)
+    monkeypatch.setattr(solve, "SMALL", 0)
+    slow = rp.mlls(problem.source_prior, problem.proba)
+    assert fast.status is slow.status is rp.Status.OPTIMUM
+    assert fast.log_likelihood == pytest.approx(slow.log_likelihood, abs=2e-8 * n)
+    gap = solve.evaluate(fast.target, fast.prior, problem.source_prior).gap
+    assert gap <= 1.01e-8
+
+
+def test_rows_the_kernel_cannot_read_take_the_other_way() -> None:
+    problem = make_problem(k=5, n=60)
+    plain = rp.fmapls(problem.source_prior, problem.proba)
+    for rows in (np.asfortranarray(problem.proba), np.repeat(problem.proba, 2, axis=1)[:, ::2]):
+        np.testing.assert_allclose(rp.fmapls(problem.source_prior, rows).prior, plain.prior, rtol=1e-10)
+        assert rp.mlls(problem.source_prior, rows).status is rp.Status.OPTIMUM
+
+
+@pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
+@pytest.mark.parametrize(("k", "n"), [(10, 100), (3, 7), (16, 64)])
+def test_climbing_is_its_specification(k: int, n: int) -> None:
+    problem, width = make_problem(k=k, n=n), -(-k // 8) * 8
+    inverse = np.zeros(width)
+    inverse[:k] = 1 / problem.source_prior
+
+    def run(kernel: Any) -> tuple[int, np.ndarray, np.ndarray]:
+        prior, told = np.zeros(width), np.zeros(2)
+        prior[:k] = problem.source_prior
+        return kernel.climb(problem.proba, inverse, prior, told, 1e-8, 40), prior, told
+
+    for ours, specified in zip(run(loops), run(small), strict=True):
+        np.testing.assert_allclose(ours, specified, rtol=1e-9, atol=1e-10)
+    assert loops.climb(problem.proba, inverse[:-8], np.zeros(width), np.zeros(2), 1e-8, 40) == -2
+    assert loops.em(problem.proba, inverse, np.zeros(width), np.zeros(5), 1) == -2
