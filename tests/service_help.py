@@ -75,7 +75,7 @@ class Process:
             self.stop()
 
 
-def wait_for(condition, seconds: float = 10.0):
+def wait_for(condition, seconds: float = 30.0):
     """Return what a condition gives once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

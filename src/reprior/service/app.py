@@ -224,7 +224,7 @@ class App:
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
         self.hub = Hub(self.settings, Store(self.settings.db) if self.settings.db else None)
         self.hub.start()
-        others = [asyncio.create_task(work) for work in (deliver(self.hub),)]
+        others = [asyncio.create_task(work) for work in self._work()]
         try:
             yield
         finally:
@@ -232,6 +232,16 @@ class App:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             await self.hub.stop()
+
+    def _work(self) -> list[Any]:
+        """Return what runs beside the requests."""
+        assert self.hub is not None
+        work: list[Any] = [deliver(self.hub)]
+        if self.settings.demo:
+            from reprior.service.demo import feed
+
+            work.append(feed(self.hub))
+        return work
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         begun = False

@@ -1,0 +1,56 @@
+"""`--demo`: two streams fed by real classifiers whose class mix drifts, so that a newcomer sees something move."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import numpy as np
+
+from reprior import datasets
+from reprior._types import Labels, Vector
+from reprior.online.stream import Stream
+from reprior.pipelines.pipeline import pipeline
+from reprior.service.hub import Conflict, Hub, Missing, Unavailable
+
+ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has
+QUIET, PERIOD = 200, 10_000.0  # samples before anything moves, and in which one group of classes gives way to the next
+NAMES = {"banking77": "demo: bank messages", "clinc150": "demo: voice assistant"}
+
+
+def mix(base: Vector, n: int, order: Labels) -> Vector:
+    """Return the class mix after `n` samples: first the source's, then one group of classes after the other grows."""
+    k, phase = len(base), max(0, n - QUIET) / PERIOD
+    place = np.empty(k)
+    place[order] = np.arange(k) / k
+    distance = np.abs((place - phase + 0.5) % 1 - 0.5)
+    boost = 1 + min(1.0, phase * 20) * 30 * np.exp(-((distance / 0.04) ** 2))
+    return np.asarray(base * boost / (base * boost).sum())
+
+
+async def feed(hub: Hub) -> None:
+    """Make the streams and feed them for ever, each from when it is ready."""
+    await asyncio.gather(*(feed_one(hub, name, title) for name, title in NAMES.items()))
+
+
+async def feed_one(hub: Hub, name: str, title: str) -> None:
+    """Feed one stream from the rows that its classifier was not trained on."""
+    data = await asyncio.to_thread(datasets.load, name)
+    pipe = await asyncio.to_thread(lambda: pipeline(data.heldout_proba, data.heldout_y, counts=data.counts))
+    stream = Stream("online-ebls", pipe.source, calibrator=pipe.calibrator)
+    with suppress(Conflict):  # an older demo in the same file goes on
+        await hub.create(title, stream, pipe.source, classes=list(data.classes), alarm={"run_length": 1e5})
+    rng = np.random.default_rng(0)
+    base = np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5
+    base, order = base / base.sum(), rng.permutation(len(base))
+    by_class = [np.flatnonzero(data.pool_y == k) for k in range(len(base))]
+    while title in hub.streams:
+        chosen = rng.choice(len(base), ROWS, p=mix(base, hub.get(title).stream.n, order))
+        rows = [int(rng.choice(by_class[k])) for k in chosen]
+        try:
+            await hub.samples(title, data.pool_proba[rows].tolist(), None, None, correct=False)
+        except Unavailable:
+            await asyncio.sleep(1.0)
+        except Missing:
+            return  # somebody deleted it
+        await asyncio.sleep(PAUSE)
