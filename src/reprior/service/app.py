@@ -7,21 +7,23 @@ import logging
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from reprior._check import check_choice, fail
-from reprior.service import kinds, metrics, views
+from reprior.service import inference, kinds, metrics, views
 from reprior.service.events import events
 from reprior.service.guard import Asgi, guarded
-from reprior.service.hub import Hub
+from reprior.service.hub import Hub, Unavailable
 from reprior.service.live import check_seq
+from reprior.service.openapi import openapi
 from reprior.service.settings import Settings
 from reprior.service.store import Store
 from reprior.service.webhook import deliver
@@ -169,6 +171,45 @@ async def health(request: Request) -> Response:
     return answer(told, 200 if hub.trouble is None else 503)
 
 
+async def post_event(request: Request) -> Response:
+    hub, body = hub_of(request), await read_body(request)
+    request.scope["app"].forwarder.put(request.headers, body)
+    return answer(await inference.take_event(hub, request.headers, body))
+
+
+async def post_infer(request: Request) -> Response:
+    name, length = request.path_params["name"], request.headers.get(inference.LENGTH)
+    return await inference.infer(hub_of(request), name, await read_body(request), length)
+
+
+async def get_model(request: Request) -> Response:
+    return answer(inference.model(hub_of(request).get(request.path_params["name"])))
+
+
+async def model_ready(request: Request) -> Response:
+    hub_of(request).get(request.path_params["name"])
+    return answer({"name": request.path_params["name"], "ready": True})
+
+
+async def server_live(request: Request) -> Response:
+    return answer({"live": True})
+
+
+async def server_ready(request: Request) -> Response:
+    trouble = hub_of(request).trouble
+    if trouble:
+        raise Unavailable(trouble)
+    return answer({"ready": True})
+
+
+async def server_about(request: Request) -> Response:
+    return answer({"name": "reprior", "version": version("reprior"), "extensions": ["binary_tensor_data"]})
+
+
+async def get_openapi(request: Request) -> Response:
+    return answer(openapi())
+
+
 async def get_page(request: Request) -> Response:
     return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
@@ -190,6 +231,17 @@ def routes() -> list[Any]:
         Route(f"{stream}/history", get_history),
         Route(f"{stream}/alarms", get_alarms),
         Route(f"{stream}/alarms/{{id:int}}/acknowledge", acknowledge, methods=["POST"]),
+        Route("/events/cloudevents", post_event, methods=["POST"]),
+        Route("/v2", server_about),
+        Route("/v2/health/live", server_live),
+        Route("/v2/health/ready", server_ready),
+        Route("/v2/models/{name}", get_model),
+        Route("/v2/models/{name}/ready", model_ready),
+        Route("/v2/models/{name}/infer", post_infer, methods=["POST"]),
+        Route("/v2/models/{name}/versions/1", get_model),
+        Route("/v2/models/{name}/versions/1/ready", model_ready),
+        Route("/v2/models/{name}/versions/1/infer", post_infer, methods=["POST"]),
+        Route("/openapi.json", get_openapi),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
 
@@ -223,6 +275,7 @@ class App:
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
         self.hub = Hub(self.settings, Store(self.settings.db) if self.settings.db else None)
+        self.forwarder = inference.Forwarder(self.hub)
         self.hub.start()
         others = [asyncio.create_task(work) for work in self._work()]
         try:
@@ -233,10 +286,15 @@ class App:
             await asyncio.gather(*others, return_exceptions=True)
             await self.hub.stop()
 
+    def _allowed(self, scope: Any) -> str:
+        """Return the methods that an address takes; one of its routes alone does not know the others."""
+        fits = [route for route in self._router.routes if route.matches(scope)[0] != Match.NONE]
+        return ", ".join(sorted({method for route in fits for method in getattr(route, "methods", ())}))
+
     def _work(self) -> list[Any]:
         """Return what runs beside the requests."""
         assert self.hub is not None
-        work: list[Any] = [deliver(self.hub)]
+        work: list[Any] = [deliver(self.hub), self.forwarder.run()]
         if self.settings.demo:
             from reprior.service.demo import feed
 
@@ -258,6 +316,8 @@ class App:
             if scope["type"] != "http":
                 raise
             response = expected(error)
+            if response.status_code == 405:
+                response.headers["Allow"] = self._allowed(scope)
             if not begun:
                 await response(scope, receive, send)
 

@@ -285,6 +285,8 @@ def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matri
         if len(value) % size:
             fail(caller, "proba", f"hold rows of {size} bytes, {n_classes} times {kind} each", f"{len(value)} bytes")
         return np.frombuffer(value, f"<{kind}").reshape(-1, n_classes)
+    if isinstance(value, np.ndarray):
+        return value
     if dtype is not None:
         fail(caller, "dtype", "go with raw bytes", "it with a list")
     if not isinstance(value, list):
