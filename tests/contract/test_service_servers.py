@@ -65,7 +65,8 @@ def test_infer_corrects_in_the_request_path(server, name):
     ({"datatype": "INT32"}, "`datatype` must be one of FP16"), ({"shape": [1, 4]}, "`data` must hold 1 times 4"),
     ({"shape": [3]}, "two whole numbers"), ({"data": "x"}, "list of numbers"), ({"data": [[1, 0], [1]]}, "rectangular"),
     ({"data": [0.5, 0.6, 0.7]}, "sum to 1"), ({"shape": [1, 2], "data": [1, 0]}, "3 columns"),
-    ({"parameters": {"binary_data_size": 12}}, "bytes behind"), ({"parameters": {"binary_data_size": -1}}, "whole number"),
+    ({"parameters": {"binary_data_size": 12}}, "bytes behind"),
+    ({"parameters": {"binary_data_size": -1}}, "whole number"),
 ])  # fmt: skip
 def test_a_bad_tensor_is_refused(server, name, change, said):
     tensor = {"name": "proba", "shape": [1, 3], "datatype": "FP32", "data": [0.2, 0.3, 0.5], **change}
@@ -143,7 +144,8 @@ def test_kserve_payloads_are_learned_once(server, name):
     assert httpx.get(f"{server.url}/streams/{name}").json()["prior"] == replay(SOURCE, [rows, rows]).prior.tolist()
     for change, status, said in (
         ({"ce-specversion": "0.3"}, 400, "be 1.0"), ({"ce-id": ""}, 400, "`id` must be given"),
-        ({"ce-inferenceservicename": "nope"}, 404, "no stream"), ({"ce-inferenceservicename": ""}, 400, "name the stream"),
+        ({"ce-inferenceservicename": "nope"}, 404, "no stream"),
+        ({"ce-inferenceservicename": ""}, 400, "name the stream"),
     ):  # fmt: skip
         answer = httpx.post(url, json=v1, headers=kserve(name, "9", **change))
         assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
@@ -165,9 +167,11 @@ def test_events_are_known_after_a_restart(tmp_path):
 @pytest.mark.parametrize("form", ["to_binary", "to_structured"])
 def test_the_real_cloudevents_client(server, name, form):
     http = pytest.importorskip("cloudevents.v1.http", reason=WHY)
+    from cloudevents.v1 import conversion
+
     about = {"type": "org.kubeflow.serving.inference.response", "source": "test", "inferenceservicename": name}
     event = http.CloudEvent(about, {"predictions": [[0.2, 0.3, 0.5]]})
-    headers, body = getattr(http, form)(event)
+    headers, body = getattr(conversion, form)(event)
     for repeated in (False, True):
         told = httpx.post(f"{server.url}/events/cloudevents", content=body, headers=headers).json()
         assert (told["n"], told["repeated"]) == (1, repeated)
