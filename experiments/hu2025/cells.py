@@ -36,22 +36,24 @@ def cells(models: list[str], shuffled: tuple[float, ...], dirichlet: tuple[float
 
 CIFAR = cells([f"cifar100-lt-{r}" for r in CIFAR_RATIOS], SHUFFLED, DIRICHLET)
 TEXT = cells(["banking77", "clinc150"], SHUFFLED, DIRICHLET)
-IMAGENET = cells(["imagenet-lt-simulated"], SHUFFLED[:4], DIRICHLET[:4])
+IMAGENET = cells(["imagenet-lt", "imagenet-lt-simulated"], SHUFFLED[:4], DIRICHLET[:4])
 
 
-def draw(cell: Cell, outputs: Outputs, trial: int, *, n_dirichlet: int = 3000) -> Sample:
+def draw(cell: Cell, outputs: Outputs, trial: int, *, n_dirichlet: int = 3000, printed: bool = False) -> Sample:
     """Return the target rows of a trial; the same cell and trial give the same rows on any machine.
 
     A shuffled long tail takes all test rows of its largest class, as eq. 3 does with the test set's class size; a
     Dirichlet target has `n_dirichlet` rows. Classes that run out of test rows are filled up with replacement.
+    `printed` draws as eq. 2 and 3 stand, with the exponent k/K and class sizes rounded down; else as public code does.
     """
     k = len(outputs.counts)
     kind = ("shuffled", "dirichlet").index(cell.shift)
     rng = np.random.default_rng([SEED, kind, round(1000 * cell.value), trial])
+    exponent, rounding = ("k/K", "floor") if printed else ("k/(K-1)", "largest-remainder")
     if cell.shift == "shuffled":
-        prior = rp.simulate.shuffled_long_tail(k, cell.value, rng=rng)
+        prior = rp.simulate.shuffled_long_tail(k, cell.value, rng=rng, exponent=exponent)
         largest = int(np.bincount(outputs.y_test, minlength=k).min())
-        n = int(rp.simulate.long_tail_counts(k, cell.value, n_max=largest).sum())
+        n = int(rp.simulate.long_tail_counts(k, cell.value, n_max=largest, exponent=exponent).sum())
     else:
         prior, n = rp.simulate.dirichlet(k, cell.value, rng=rng), n_dirichlet
-    return rp.simulate.resample(outputs.test, outputs.y_test, prior, n=n, rng=rng)
+    return rp.simulate.resample(outputs.test, outputs.y_test, prior, n=n, rng=rng, rounding=rounding)

@@ -14,6 +14,7 @@ from reprior import Source, calibrate
 from reprior.pipelines.pipeline import Pipeline
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
+GRADIENT = ((0.01, 10), (100.0, 10), (100.0, 100))  # μ and T_grad: a usual small step, and the best of sweeps.py
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 
 
@@ -89,29 +90,31 @@ def truth(use: str = "raw") -> Contender:
     return lambda known, target: Guess(target.prior, target.prior / known.sources[use].prior, use)
 
 
-def rlls_undivided(known: Known, target: Target) -> Guess:
+def rlls_undivided(*, soft: bool) -> Contender:
     """RLLS with a confusion matrix that was never divided by the number of held-out rows.
 
-    The public code of the MAPLS authors computes it so; only here, to explain the paper's RLLS column.
+    The public code of the MAPLS authors computes it so, with soft outputs. Here it explains the paper's RLLS column.
     """
-    source, raw = known.sources["raw"], target.rows["raw"]
-    n, k = float(source.counts.sum()), len(source.prior)
-    hard = source.hard_confusion
-    change = np.bincount(raw.argmax(1), minlength=k) / len(raw) - hard.sum(1)
-    log_term = np.log(2 * k / 0.05)
-    strength = 0.01 * 3 * (2 * log_term / (3 * n) + np.sqrt(2 * log_term / n))
-    big = hard * n
+    def run(known: Known, target: Target) -> Guess:
+        source, raw = known.sources["raw"], target.rows["raw"]
+        n, k = float(source.counts.sum()), len(source.prior)
+        joint = source.confusion if soft else source.hard_confusion
+        mean = raw.mean(0) if soft else np.bincount(raw.argmax(1), minlength=k) / len(raw)
+        change, big = mean - joint.sum(1), joint * n
+        log_term = np.log(2 * k / 0.05)
+        strength = 0.01 * 3 * (2 * log_term / (3 * n) + np.sqrt(2 * log_term / n))
 
-    def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        residual = big @ theta - change
-        a, b = np.sqrt(residual @ residual + 1e-30), np.sqrt(theta @ theta + 1e-30)
-        return a + strength * b, big.T @ residual / a + strength * theta / b
+        def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            residual = big @ theta - change
+            a, b = np.sqrt(residual @ residual + 1e-30), np.sqrt(theta @ theta + 1e-30)
+            return a + strength * b, big.T @ residual / a + strength * theta / b
 
-    theta = minimize(objective, np.full(k, 1e-6), jac=True, method="L-BFGS-B", bounds=[(-1, None)] * k,
-                     options={"maxiter": 200}).x
-    prior = (1 + theta) * source.prior
-    prior /= prior.sum()
-    return Guess(prior, prior / source.prior)
+        theta = minimize(objective, np.full(k, 1e-6), jac=True, method="L-BFGS-B", bounds=[(-1, None)] * k,
+                         options={"maxiter": 200}).x
+        prior = (1 + theta) * source.prior
+        prior /= prior.sum()
+        return Guess(prior, prior / source.prior)
+    return run
 
 
 def no_change(known: Known, target: Target) -> Guess:
@@ -128,11 +131,13 @@ CONTENDERS: dict[str, Contender] = {
     "BBSE": batch("bbse"),
     "BBSE, solve and clip": batch("bbse", solver="clip"),
     "RLLS": batch("rlls"),
-    "RLLS, C undivided": rlls_undivided,
+    "RLLS, C undivided": rlls_undivided(soft=True),
     "MAPLS": batch("mapls"),
     **{f"FMAPLS printed, c={c:g}N": batch("fmapls", variant="paper", c_of_n=c) for c in PRINTED_C},
     "FMAPLS": batch("fmapls"),
-    "FMAPLS, GA": batch("fmapls", variant="paper", update="ga", c=1.0),
+    **{f"FMAPLS printed, GA, μ={mu:g}, T_grad={t}": batch(
+        "fmapls", variant="paper", update="ga", c=1.0, mu=mu, n_grad=t) for mu, t in GRADIENT},
+    "FMAPLS, Newton": batch("fmapls", update="newton"),
     "EBLS": batch("ebls"),
     **{f"online-FMAPLS printed, c={c:g}": online("online-fmapls", variant="paper", c=c) for c in PRINTED_ONLINE_C},
     "online-FMAPLS": online("online-fmapls"),

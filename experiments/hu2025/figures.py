@@ -1,213 +1,318 @@
 """Draw the figures from the results files.
 
-    python figures.py [NAME ...]        # all of them without names; each writes figures/NAME.png
+python figures.py [NAME ...]        # all of them without names; each writes figures/NAME.png
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
-from cells import CIFAR_RATIOS, DIRICHLET, SHUFFLED
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from tables import PRINTED, best_single
+from cells import CIFAR_RATIOS
+from record import read
+from tables import PRINTED, PRINTED_GA, best_single
 
 HERE = Path(__file__).parent
-plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-                     "grid.alpha": 0.3, "figure.dpi": 130, "legend.frameon": False})
-COLOURS = plt.get_cmap("viridis")(np.linspace(0.05, 0.85, 5))
-METHOD_COLOURS = {"MAPLS": "#999999", "FMAPLS": "#0072b2", "online-FMAPLS": "#56b4e9", "EBLS": "#d55e00",
-                  "online-EBLS": "#e69f00", "default pipeline": "#222222"}
+sys.path.insert(0, str(HERE.parent))
+import style  # noqa: E402  the look is shared with the other experiments
+from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+from matplotlib.lines import Line2D  # noqa: E402
+from style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, plt  # noqa: E402
+
+KL = "KL(true ‖ estimate)"
+SHOWN = {"shuffled": (0.02, 0.05, 0.1), "dirichlet": (1.0, 2.0, 3.0)}  # of the five strengths: the ends and the middle
+COLOURS = (BLACK, BLUE, RED)
 
 
-def read(name: str) -> dict:
-    return json.loads((HERE / "results" / f"{name}.json").read_text())
+def online_panel(ax: Axes, curves: dict, batch: dict, model: str, shift: str, values: tuple[float, ...]) -> None:
+    """KL along the stream, and at the right end the batch estimate from the same rows."""
+    for value, colour in zip(values, COLOURS, strict=True):
+        name = f"{model}/{shift}-{value:g}"
+        cell = curves[name]
+        end = cell["samples"][-1]
+        ax.plot(cell["samples"], cell["online-FMAPLS"], color=colour)
+        ax.plot(cell["samples"], cell["online-EBLS"], color=colour, ls=(0, (4, 2)), lw=1.1)
+        for method, marker in (("FMAPLS", "<"), ("EBLS", "x")):
+            ax.plot([1.25 * end], [batch[name][method][0]], marker, color=colour, ms=5, mew=1.3, clip_on=False)
+    ax.set(xscale="log", yscale="log", xlabel="samples seen")
+    ax.yaxis.set_major_locator(plt.FixedLocator([0.03, 0.05, 0.1, 0.2, 0.4, 0.8]))
+    ax.yaxis.set_major_formatter(plt.FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_locator(plt.NullLocator())
 
 
-def online_panels(curves: dict, models: list[str], titles: list[str], shift: str, values: tuple[float, ...]) -> Figure:
-    fig, axes = plt.subplots(1, len(models), figsize=(3.2 * len(models), 3.1), sharey=True, squeeze=False)
-    symbol = "ρ" if shift == "shuffled" else "α"
-    for ax, model, title in zip(axes[0], models, titles, strict=True):
-        for value, colour in zip(values, COLOURS, strict=False):
-            cell = curves[f"{model}/{shift}-{value:g}"]
-            ax.plot(cell["samples"], cell["online-FMAPLS"], color=colour)
-            ax.plot(cell["samples"], cell["online-EBLS"], color=colour, ls="--", lw=1)
-        ax.set(xscale="log", yscale="log", xlabel="samples seen", title=title)
-    axes[0, 0].set_ylabel("KL(true ‖ estimate)")
-    handles = [Line2D([], [], color=c, label=f"{symbol}_test = {v:g}") for v, c in zip(values, COLOURS, strict=False)]
-    handles += [Line2D([], [], color="k", label="online-FMAPLS (stable)"),
-                Line2D([], [], color="k", ls="--", lw=1, label="online-EBLS")]
-    fig.legend(handles=handles, loc="lower center", ncol=len(handles), fontsize=8)
-    fig.tight_layout(rect=(0, 0.09, 1, 1))
+def online_legend(fig: Figure, shift: str, values: tuple[float, ...]) -> None:
+    symbol = "ρ_test" if shift == "shuffled" else "α_test"
+    handles = [Line2D([], [], color=c, label=f"{symbol} = {v:g}") for v, c in zip(values, COLOURS, strict=True)]
+    fig.legend(handles=handles + method_handles(), loc="outside lower center", ncol=7)
+
+
+def method_handles() -> list[Line2D]:
+    return [
+        Line2D([], [], color=GREY, label="online-FMAPLS, stable"),
+        Line2D([], [], color=GREY, ls=(0, (4, 2)), lw=1.1, label="online-EBLS"),
+        Line2D([], [], color=GREY, ls="", marker="<", label="FMAPLS, batch"),
+        Line2D([], [], color=GREY, ls="", marker="x", label="EBLS, batch"),
+    ]
+
+
+def cifar_online(shift: str) -> Figure:
+    data, batch = read("online-cifar"), read("cifar")["cells"]
+    fig, axes = plt.subplots(1, 4, figsize=(12, 3.4), sharey=True)
+    for ax, ratio in zip(axes, CIFAR_RATIOS, strict=True):
+        online_panel(ax, data["cells"], batch, f"cifar100-lt-{ratio}", shift, SHOWN[shift])
+        ax.set_title(f"CIFAR-100-LT, ρ_train = {ratio}")
+    axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
+    online_legend(fig, shift, SHOWN[shift])
     return fig
-
-
-def cifar_online(shift: str, values: tuple[float, ...]) -> Figure:
-    models = [f"cifar100-lt-{r}" for r in CIFAR_RATIOS]
-    titles = [f"CIFAR-100-LT, ρ_train = {r}" for r in CIFAR_RATIOS]
-    return online_panels(read("online-cifar"), models, titles, shift, values)
 
 
 def imagenet_online() -> Figure:
-    curves = read("online-imagenet")
-    fig, axes = plt.subplots(1, 2, figsize=(7.5, 3.2), sharey=True)
-    for ax, shift, values in zip(axes, ("shuffled", "dirichlet"), (SHUFFLED[:4], DIRICHLET[:4]), strict=True):
-        symbol = "ρ" if shift == "shuffled" else "α"
-        for value, colour in zip(values, COLOURS, strict=False):
-            cell = curves[f"imagenet-lt-simulated/{shift}-{value:g}"]
-            ax.plot(cell["samples"], cell["online-FMAPLS"], color=colour, label=f"{symbol}_test = {value:g}")
-            ax.plot(cell["samples"], cell["online-EBLS"], color=colour, ls="--", lw=1)
-        ax.set(xscale="log", yscale="log", xlabel="samples seen", title=f"simulated, K = 1000, {shift}")
-        ax.legend(fontsize=8)
-    axes[0].set_ylabel("KL(true ‖ estimate)\n(solid: online-FMAPLS, dashed: online-EBLS)")
-    fig.tight_layout()
+    data, batch = read("online-imagenet"), read("imagenet")["cells"]
+    fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    for ax, shift, values in zip(axes, ("shuffled", "dirichlet"), ((0.02, 0.04, 0.05), (1.0, 2.0, 2.5)), strict=True):
+        online_panel(ax, data["cells"], batch, "imagenet-lt-simulated", shift, values)
+        symbol = "ρ_test" if shift == "shuffled" else "α_test"
+        ax.set_title(
+            f"simulated, K = 1000: {symbol} = "
+            + ", ".join(f"{v:g} ({n})" for v, n in zip(values, ("black", "blue", "red"), strict=True))
+        )
+    axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
+    fig.legend(handles=method_handles(), loc="outside lower center", ncol=4)
     return fig
 
 
-def bars(ax: Axes, groups: list[str], labels: list[str], table: dict, printed: str) -> None:
-    methods = {"MAPLS": "MAPLS", printed: printed, "FMAPLS": "FMAPLS, stable", "online-FMAPLS": "online-FMAPLS, stable",
-               "EBLS": "EBLS", "online-EBLS": "online-EBLS", "default pipeline": "default pipeline (held-out labels)"}
-    width = 0.8 / len(methods)
-    for i, (method, label) in enumerate(methods.items()):
+def bars(ax: Axes, groups: list[str], labels: list[str], table: dict) -> None:
+    printed, gradient = best_single(table, PRINTED), best_single(table, PRINTED_GA)
+    methods = {
+        "MAPLS": ("MAPLS", GREY),
+        printed: (printed, GREEN),
+        gradient: (gradient, PINK),
+        "FMAPLS": ("FMAPLS, stable", BLUE),
+        "online-FMAPLS": ("online-FMAPLS, stable", "#56b4e9"),
+        "EBLS": ("EBLS", RED),
+        "online-EBLS": ("online-EBLS", ORANGE),
+        "default pipeline": ("default pipeline (held-out labels)", BLACK),
+    }
+    methods = {m: v for m, v in methods.items() if m in table[groups[0]]}
+    width = 0.85 / len(methods)
+    for i, (method, (label, colour)) in enumerate(methods.items()):
         values = np.array([[x or 0.0 for x in table[g][method][:2]] for g in groups])
         x = np.arange(len(groups)) + (i - (len(methods) - 1) / 2) * width
-        ax.bar(x, values[:, 0], width, yerr=values[:, 1], label=label, color=METHOD_COLOURS.get(method, "#009e73"),
-               error_kw={"lw": 0.8})
+        ax.bar(x, values[:, 0], 0.92 * width, yerr=values[:, 1], label=label, color=colour, error_kw={"lw": 0.8})
     ax.set_xticks(range(len(groups)), labels)
-    ax.set_ylabel("KL(true ‖ estimate)")
+    ax.set_ylabel(KL)
     ax.grid(axis="x", visible=False)
 
 
 def ablation_cifar() -> Figure:
     table = read("cifar")["cells"]
-    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.4), sharey=True)
+    fig, axes = plt.subplots(1, 2, figsize=(10.5, 3.7), sharey=True)
     hardest = {"shuffled-0.02": "shuffled, ρ_test = 0.02", "dirichlet-1": "Dirichlet, α_test = 1"}
     for ax, (setting, title) in zip(axes, hardest.items(), strict=True):
-        bars(ax, [f"cifar100-lt-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table,
-             best_single(table, PRINTED))
-        ax.set(xlabel="ρ_train", title=title)
-    axes[0].legend(fontsize=7)
+        bars(ax, [f"cifar100-lt-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table)
+        ax.set(xlabel="ρ_train", title=f"CIFAR-100-LT, {title}")
     axes[1].set_ylabel("")
-    fig.tight_layout()
+    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4)
     return fig
 
 
 def ablation_imagenet() -> Figure:
     table = read("imagenet")["cells"]
-    fig, ax = plt.subplots(figsize=(5.5, 3.3))
+    fig, ax = plt.subplots(figsize=(7, 3.7))
     groups = [f"imagenet-lt-simulated/{s}" for s in ("shuffled-0.02", "dirichlet-1")]
-    bars(ax, groups, ["ρ_test = 0.02", "α_test = 1"], table, best_single(table, PRINTED))
-    ax.set(title="simulated, K = 1000", ylim=(0, 0.25))
-    ax.legend(fontsize=7, ncol=2)
-    fig.tight_layout()
+    bars(ax, groups, ["ρ_test = 0.02", "α_test = 1"], table)
+    ax.set(title="simulated, K = 1000 (not ImageNet)")
+    fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncol=3)
     return fig
 
 
 def why() -> Figure:
     data = read("why")
-    fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.6), sharey=True)
-    colours = plt.get_cmap("viridis")(np.linspace(0, 0.9, len(data["c_of_n"])))
-    for c, colour in zip(data["c_of_n"], colours, strict=True):
-        axes[0].plot(data["steps"], data["kl"][f"{c:g}"], "o-", ms=2.5, color=colour, label=f"c = {c:g} N")
-    axes[0].axvline(100, color="k", lw=0.6, ls=":")
-    axes[0].set(xlabel="iterations T", title="every c passes through the same minimum, at its own T")
-    some = [t for t in (8, 32, 100, 256, 1024) if t in data["steps"]]
-    for t, colour in zip(some, COLOURS, strict=True):
+    some = [c for c in data["c_of_n"] if c in (0.25, 1, 4, 16)]
+    fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    for c, colour in zip(some, (BLACK, BLUE, RED, ORANGE), strict=True):
+        axes[0].plot(data["steps"], data["kl"][f"{c:g}"], "o-", ms=3, color=colour, label=f"c = {c:g} N")
+    axes[0].axvline(100, color=GREY, lw=0.8, ls=":")
+    axes[0].set(xlabel="iterations T", title="Each c passes about the same minimum, at its own T")
+    for t, colour in zip((32, 100, 1024), (BLACK, BLUE, RED), strict=True):
         at = data["steps"].index(t)
         kl = [data["kl"][f"{c:g}"][at] for c in data["c_of_n"]]
-        axes[1].plot(data["c_of_n"], kl, "o-", ms=2.5, color=colour, label=f"T = {t}")
+        axes[1].plot(data["c_of_n"], kl, "o-", ms=3, color=colour, label=f"T = {t}")
     axes[1].set(xlabel="c / N", title="so the best c depends on T")
     for ax in axes:
-        for name, style in (("MLLS", ":"), ("MAPLS", "--"), ("FMAPLS stable", "-")):
-            ax.axhline(data[name], color="#d55e00", lw=1, ls=style, label=f"{name}, T = 100" if ax is axes[1] else None)
-        ax.set(xscale="log", yscale="log", ylim=(0.85 * data["FMAPLS stable"], 6))  # room for the legend
-        ax.legend(fontsize=7, ncol=3, loc="upper left")
-    axes[0].set_ylabel("KL of FMAPLS as printed")
-    fig.tight_layout()
+        ax.set(xscale="log", yscale="log", ylim=(0.85 * data["FMAPLS stable"], 3.5))
+        for name, dash in (("MLLS", ":"), ("MAPLS", "--"), ("FMAPLS stable", "-")):
+            ax.axhline(data[name], color=GREEN, lw=1, ls=dash, label=f"{name}, T = 100" if ax is axes[1] else None)
+        ax.legend(ncol=2, loc="upper center")
+    axes[0].set_ylabel(f"KL of FMAPLS as printed, {data['cell']}")
     return fig
 
 
 def collapse() -> Figure:
     data = read("collapse")
-    fig, ax = plt.subplots(figsize=(7.5, 4.2))
-    for (c, kl), style in zip(data["printed"].items(), ("-", ":"), strict=True):
-        ax.plot(data["samples"], kl, color="k", ls=style, label=f"as printed, c = {c}")
-    mended = data["printed, start mended"]
-    for (c, kl), colour in zip(mended.items(), plt.get_cmap("viridis")(np.linspace(0, 0.9, len(mended))), strict=True):
-        ax.plot(data["samples"], kl, color=colour, label=f"start mended, c = {c}")
-    for (c, kl), style in zip(data["stable, constant c"].items(), (":", "-.", "--"), strict=True):
-        ax.plot(data["samples"], kl, color="#e69f00", ls=style, lw=1, label=f"posterior mean, c = {c}")
-    ax.plot(data["samples"], data["stable"], color="#d55e00", lw=2, label="posterior mean, growing c (default)")
-    ax.axhline(data["uniform"], color="k", lw=0.7, ls=":", label="uniform prior (the start)")
-    ax.set(xscale="log", yscale="log", xlabel="samples seen", ylabel="KL(true ‖ estimate)",
-           title="online-FMAPLS: the printed recursion collapses, or hardly moves")
-    ax.legend(fontsize=7, ncol=2)
-    fig.tight_layout()
+    x = data["samples"]
+    fig, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+    mended = {
+        f"start mended, c = {c}": (kl, "-", colour)
+        for (c, kl), colour in zip(
+            data["printed, start mended"].items(), (BLACK, BLUE, RED, ORANGE, GREEN), strict=True
+        )
+    }
+    printed = {
+        f"as printed, c = {c}": (kl, (0, (4, 2)), colour)
+        for (c, kl), colour in zip(data["printed"].items(), (PINK, GREY), strict=True)
+    }
+    constant = {
+        f"c = {c}": (kl, "-", colour)
+        for (c, kl), colour in zip(data["stable, constant c"].items(), (ORANGE, GREEN, BLUE), strict=True)
+    }
+    left, right = {**printed, **mended}, {**constant, "growing c (default)": (data["stable"], "-", RED)}
+    for ax, lines, title in (
+        (axes[0], left, "As printed (γ = 1): it collapses, or hardly moves"),
+        (axes[1], right, "Posterior mean: c trades speed for precision, a growing c has both"),
+    ):
+        ax.set(xscale="log", yscale="log", ylim=(0.06, 60), xlim=(10, 3100), xlabel="samples seen", title=title)
+        for label, (kl, dash, colour) in lines.items():
+            ax.plot(x, kl, ls=dash, color=colour, lw=2.4 if "default" in label else 1.5, label=label)
+        ax.axhline(data["uniform"], color=BLACK, lw=0.8, ls=":", zorder=0)
+        style.label_ends(ax, [(x[-1], kl[-1], label, colour) for label, (kl, _, colour) in lines.items()])
+        ax.text(10.5, 1.08 * data["uniform"], "uniform prior", fontsize=7)
+    axes[0].set_ylabel(f"{KL}, {data['cell']}")
+    return fig
+
+
+def plane() -> Figure:
+    """The whole plane: rows are starts, columns readings of δ; in each, γ by c, KL at the end of the stream."""
+    data = read("plane")
+    name, cell = next(iter(data["cells"].items()))
+    fig, axes = plt.subplots(2, 3, figsize=(13, 6), sharex=True, sharey=True)
+    what = {"running": "the running statistic", "predicted": "the predicted class", "observed": "the true label"}
+    for i, start in enumerate(data["starts"]):
+        for j, reading in enumerate(data["readings"]):
+            ax = axes[i, j]
+            kl = [[cell["kl"][f"{start}, {reading}, γ={g:g}, c={c:g}"][-1] for c in data["cs"]] for g in data["gammas"]]
+            style.heat(ax, kl, data["cs"], data["gammas"], low=cell["stable"], high=20)
+            ax.set_title(
+                f"start as printed, δ = {what[reading]}" if start == "printed" else f"start mended, δ = {what[reading]}"
+            )
+            if i:
+                ax.set_xlabel("c")
+            if not j:
+                ax.set_ylabel("γ")
+    where = f"after {cell['samples'][-1]} samples, {name}, mean of {data['trials']} trials"
+    reference = f"Uniform prior {cell['uniform']:.2f}, stable form {cell['stable']:.2f}"
+    fig.suptitle(f"KL of online-FMAPLS as printed {where}. {reference}", fontsize=10)
+    return fig
+
+
+def ascent() -> Figure:
+    """Gradient ascent beside the surrogate: KL against its own knob, mean of the eight hardest cells."""
+    data = read("ascent")
+    mean = {m: float(np.mean([v[m][0] for v in data["cells"].values()])) for m in next(iter(data["cells"].values()))}
+    fig, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    for t, colour in zip(data["steps"], (ORANGE, RED, BLACK), strict=True):
+        axes[0].plot(
+            data["mus"],
+            [mean[f"GA, μ={m:g}, T_grad={t}"] for m in data["mus"]],
+            "o-",
+            ms=3,
+            color=colour,
+            label=f"gradient ascent, T_grad = {t}",
+        )
+    axes[1].plot(
+        data["c_of_n"],
+        [mean[f"LSF, c={c:g}N"] for c in data["c_of_n"]],
+        "o-",
+        ms=3,
+        color=BLUE,
+        label="surrogate (LSF)",
+    )
+    axes[0].set(xlabel="μ", title="Gradient ascent (eq. 10)")
+    axes[1].set(xlabel="c / N", title="Surrogate (eq. 15)")
+    for ax in axes:
+        for name, label, dash in (
+            ("MAPLS", "MAPLS", ":"),
+            ("Newton, posterior mean", "Newton, no constant", "--"),
+            ("stable", "stable form, no constant", "-"),
+        ):
+            ax.axhline(mean[name], color=GREEN, lw=1, ls=dash, label=label)
+        ax.set(xscale="log", yscale="log")
+        ax.yaxis.set_major_locator(plt.FixedLocator([0.1, 0.2, 0.5, 1, 2]))
+        ax.yaxis.set_major_formatter(plt.FormatStrFormatter("%g"))
+        ax.legend()
+    axes[0].set_ylabel(f"{KL}, mean of the eight hardest\nCIFAR-100-LT cells, {data['trials']} trials each")
     return fig
 
 
 def intervals() -> Figure:
     data = read("intervals")
     names = list(next(iter(data["cells"].values())))
-    fig, ax = plt.subplots(figsize=(7.5, 3.4))
-    width = 0.8 / len(names)
-    short = {"cifar100-lt-": "ρ_train ", "/shuffled-": "\nρ_test ", "/dirichlet-": "\nα_test "}
+    fig, ax = plt.subplots(figsize=(9.5, 3.8))
+    width = 0.84 / len(names)
     labels = list(data["cells"])
-    for long, brief in short.items():
+    for long, brief in {"cifar100-lt-": "ρ_train ", "/shuffled-": "\nρ_test ", "/dirichlet-": "\nα_test "}.items():
         labels = [label.replace(long, brief) for label in labels]
-    for i, (name, colour) in enumerate(zip(names, ("#999999", "#56b4e9", "#d55e00"), strict=True)):
-        ax.bar(np.arange(len(labels)) + (i - 1) * width, [100 * v[name][0] for v in data["cells"].values()], width,
-               label=name, color=colour)
-    ax.axhline(95, color="k", lw=0.8, ls="--")
+    for i, (name, colour) in enumerate(zip(names, (GREY, PINK, "#56b4e9", RED), strict=True)):
+        ax.bar(
+            np.arange(len(labels)) + (i - (len(names) - 1) / 2) * width,
+            [100 * v[name][0] for v in data["cells"].values()],
+            0.92 * width,
+            label=name,
+            color=colour,
+        )
+    ax.axhline(95, color=BLACK, lw=0.8, ls="--")
     ax.set_xticks(range(len(labels)), labels, fontsize=7)
-    ax.set(ylabel="classes covered, %", ylim=(0, 118), title="95 % intervals around EBLS")
-    ax.legend(fontsize=7, ncol=3, loc="upper center")
+    ax.set(ylabel="classes covered, %", ylim=(0, 100), title=f"95 % intervals, CIFAR-100-LT, {data['trials']} trials")
     ax.grid(axis="x", visible=False)
-    fig.tight_layout()
+    fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncol=2)
     return fig
 
 
 def timing() -> Figure:
     data = read("timing")
-    fig, axes = plt.subplots(1, 3, figsize=(10.5, 3.3), sharey=True)
-    colours = {"FMAPLS+GA": "#0072b2", "FMAPLS+LSF": "#56b4e9",
-               "online-FMAPLS+GA": "#d55e00", "online-FMAPLS+LSF": "#e69f00"}
+    fig, axes = plt.subplots(1, 3, figsize=(11, 3.6), sharey=True)
+    colours = {"FMAPLS+GA": BLUE, "FMAPLS+LSF": "#56b4e9", "online-FMAPLS+GA": RED, "online-FMAPLS+LSF": ORANGE}
     for ax, axis in zip(axes, ("N", "K", "T_grad"), strict=True):
         for variant, colour in colours.items():
             points = data["seconds"][variant][axis]
             slope = data["slopes_of_last_three_points"][variant][axis]
-            ax.plot([int(x) for x in points], list(points.values()), "o-", ms=3, color=colour,
-                    label=f"{variant}: slope {slope:.2f}")
+            ax.plot(
+                [int(x) for x in points],
+                list(points.values()),
+                "o-",
+                ms=3,
+                color=colour,
+                label=f"{variant}: slope {slope:.2f}",
+            )
         fixed = ", ".join(f"{k} = {v}" for k, v in data["fixed"].items() if k != axis)
         ax.set(xscale="log", yscale="log", xlabel=f"{axis}   ({fixed})", ylim=(3e-8, 1))
-        ax.legend(fontsize=7, loc="upper left")
+        ax.legend(loc="upper left", fontsize=7)
     axes[0].set_ylabel("CPU-seconds an iteration\n(online: a sample)")
-    fig.tight_layout()
     return fig
 
 
 FIGURES: dict[str, Callable[[], Figure]] = {
-    "figure2-online-shuffled": lambda: cifar_online("shuffled", SHUFFLED),
-    "figure3-online-dirichlet": lambda: cifar_online("dirichlet", DIRICHLET),
+    "figure2-online-shuffled": lambda: cifar_online("shuffled"),
+    "figure3-online-dirichlet": lambda: cifar_online("dirichlet"),
     "figure4-online-imagenet-simulated": imagenet_online,
     "figure5-ablation": ablation_cifar,
     "figure6-ablation-imagenet-simulated": ablation_imagenet,
     "why-fmapls-works": why,
     "printed-online-collapse": collapse,
+    "printed-online-plane": plane,
+    "gradient-ascent": ascent,
     "intervals": intervals,
     "table1-timing": timing,
 }
 
+
+def main(names: list[str]) -> None:
+    for name in names or FIGURES:
+        style.save(FIGURES[name](), HERE / "figures" / f"{name}.png")
+
+
 if __name__ == "__main__":
-    (HERE / "figures").mkdir(exist_ok=True)
-    for name in sys.argv[1:] or FIGURES:
-        FIGURES[name]().savefig(HERE / "figures" / f"{name}.png")
+    main(sys.argv[1:])

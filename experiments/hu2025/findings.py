@@ -1,6 +1,9 @@
-"""Write the tables of docs/what-we-found.md from the results, between its markers.
+"""Write docs/what-we-found.md from its template, page.md, and the stored results: every table and every number in it.
 
     python findings.py
+
+In the template `<!-- table: NAME -->` stands for a table of TABLES, `{FACT:ARGUMENTS}` for a number of FACTS. The page
+itself is never edited by hand; a test fills the template again and compares.
 """
 
 from __future__ import annotations
@@ -10,147 +13,506 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import claims
 import numpy as np
 import outputs
+import record
 from cells import CIFAR_RATIOS
-from claims import DEFAULT, claims
-from tables import CEILINGS, PRINTED, PRINTED_ONLINE, best_single
+from claims import DEFAULT, compare
+from tables import CEILINGS, PRINTED, PRINTED_GA, PRINTED_ONLINE, SWEPT, best_single
 
 HERE = Path(__file__).parent
+TEMPLATE = HERE / "page.md"
 PAGE = HERE.parents[1] / "docs" / "what-we-found.md"
-BLOCK = re.compile(r"(<!-- findings.py: (\S+) -->\n).*?(<!-- to here -->)", re.DOTALL)
+TABLE, FACT = re.compile(r"<!-- table: (\S+) -->"), re.compile(r"\{([^{}\n]+)\}")
 Cells = dict[str, dict[str, list[float]]]
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]) + "\n"
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def cells(experiment: str) -> Cells:
+    return record.read(experiment)["cells"]
+
+
+def named(table: Cells, method: str) -> str:
+    """Return the full name of a method: the swept ones are called by the best setting they have."""
+    swept = {"printed": PRINTED, "printed-online": PRINTED_ONLINE, "gradient": PRINTED_GA}
+    return best_single(table, swept[method]) if method in swept else method
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 def networks() -> str:
-    """Return what was trained, and how good it is: on all test images, as trained and put to the balanced prior."""
-    rows = []
+    """Return what was trained, how good it is, and the accuracy of printed FMAPLS beside the paper's."""
+    theirs, mine, rows = claims.paper(), claims.ours(stable=False), []
     for ratio in CIFAR_RATIOS:
         name = f"cifar100-lt-{ratio}"
         o = outputs.load(name)
         last = json.loads((outputs.FOLDER / f"{name}.jsonl").read_text().splitlines()[-1])
         right, weights = o.y_held_out, o.counts.sum() / o.counts
-        rows.append([
-            f"{ratio}", f"{o.counts.sum():,}", f"{last['of']}", f"{len(right):,}",
-            f"{100 * np.mean(o.test.argmax(1) == o.y_test):.1f} %",
-            f"{100 * np.mean((o.test * weights).argmax(1) == o.y_test):.1f} %",
-            f"{100 * np.mean(o.held_out.argmax(1) == right):.1f} %", f"{100 * o.held_out.max(1).mean():.1f} %"])
-    return markdown(["ρ_train", "training images", "epochs", "held-out images", "test accuracy, as trained",
-                     "… at the balanced prior", "held-out accuracy", "held-out confidence"], rows)
+        settings = [c for c in mine.cells if c.startswith(f"{ratio}/")]
+        rows.append(
+            [
+                f"{ratio}",
+                f"{o.counts.sum():,}",
+                f"{last['of']}",
+                f"{len(right):,}",
+                f"{100 * np.mean(o.test.argmax(1) == o.y_test):.1f} %",
+                f"{100 * np.mean((o.test * weights).argmax(1) == o.y_test):.1f} %",
+                f"{100 * np.mean(o.held_out.argmax(1) == right):.1f} %",
+                f"{100 * o.held_out.max(1).mean():.1f} %",
+                *(f"{np.mean([v.accuracy(c) for c in settings]):.1f} %" for v in (theirs, mine)),
+            ]
+        )
+    return markdown(
+        [
+            "ρ_train",
+            "training images",
+            "epochs",
+            "held-out images",
+            "test accuracy, as trained",
+            "… at the balanced prior",
+            "held-out accuracy",
+            "held-out confidence",
+            "FMAPLS as printed: paper",
+            "here",
+        ],
+        rows,
+    )
 
 
-def means(cells: Cells, names: list[str]) -> str:
+def means(table: Cells) -> str:
     """Return mean KL and accuracy over the shifts of each classifier, best KL and best accuracy in bold."""
-    models = list(dict.fromkeys(c.split("/")[0] for c in cells))
-    table = {m: [np.mean([v[m] for c, v in cells.items() if c.startswith(k + "/")], axis=0)[[0, 2]] for k in models]
-             for m in names}
+    names = main_methods(table)
+    models = list(dict.fromkeys(c.split("/")[0] for c in table))
+    values = {
+        m: [np.mean([v[m] for c, v in table.items() if c.startswith(k + "/")], axis=0)[[0, 2]] for k in models]
+        for m in names
+    }
     rivals = [m for m in names if m not in CEILINGS]
-    low = [min(round(table[m][i][0], 3) for m in rivals) for i in range(len(models))]
-    high = [max(round(table[m][i][1], 1) for m in rivals) for i in range(len(models))]
+    low = [min(round(values[m][i][0], 3) for m in rivals) for i in range(len(models))]
+    high = [max(round(values[m][i][1], 1) for m in rivals) for i in range(len(models))]
 
     def bold(text: str, on: bool) -> str:
         return f"**{text}**" if on else text
-    rows = [[m, *(bold(f"{kl:.3f}", m in rivals and round(kl, 3) == low[i]) + ", " * (m in rivals)
-                  + bold(f"{accuracy:.1f}", m in rivals and round(accuracy, 1) == high[i]) if m in rivals
-                  else f"{accuracy:.1f}" for i, (kl, accuracy) in enumerate(values))] for m, values in table.items()]
+
+    rows = [
+        [
+            m,
+            *(
+                bold(f"{kl:.3f}", round(kl, 3) == low[i])
+                + ", "
+                + bold(f"{accuracy:.1f}", round(accuracy, 1) == high[i])
+                if m in rivals
+                else f"{accuracy:.1f}"
+                for i, (kl, accuracy) in enumerate(row)
+            ),
+        ]
+        for m, row in values.items()
+    ]
     titles = [k.replace("cifar100-lt-", "ρ_train ").replace("imagenet-lt-", "") for k in models]
     return markdown(["mean KL, accuracy in %", *titles], rows)
 
 
-def main_methods(cells: Cells) -> list[str]:
-    """Return the methods of `means`: of the printed ones, only the best single c."""
-    keep = {best_single(cells, PRINTED), best_single(cells, PRINTED_ONLINE)}
-    hide = {"source prior", "BBSE, solve and clip", "FMAPLS, GA"}
-    names = [m for m in next(iter(cells.values())) if m in keep or
-             not (m.startswith((PRINTED, PRINTED_ONLINE)) or m in hide)]
+def main_methods(table: Cells) -> list[str]:
+    """Return the methods of `means`: of the printed ones, only the best single setting."""
+    keep = {best_single(table, s) for s in SWEPT}
+    hide = {"source prior", "BBSE, solve and clip"}
+    names = [m for m in next(iter(table.values())) if m in keep or not (m.startswith(SWEPT) or m in hide)]
     return [m for m in names if m not in CEILINGS] + [m for m in CEILINGS if m in names]
 
 
-def comparisons(cells: Cells) -> str:
+def comparisons(table: Cells) -> str:
     """Return who is below whom in KL, in how many cells and by how much."""
-    rows = []
-    for c in claims(cells)["comparisons"]:
-        rows.append([c["ours"], c["theirs"], f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %",
-                     *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values()))])
-    models = reversed(claims(cells)["comparisons"][0]["change_percent_by_model"])
-    return markdown(["KL of", "against", "lower in", "mean", *(m.rsplit("-", 1)[-1] for m in models)], rows)
+    found = claims.comparisons(table)["comparisons"]
+    rows = [
+        [
+            c["ours"],
+            c["theirs"],
+            f"{c['lower_in']} of {c['cells']}",
+            f"{c['change_percent']:+.0f} %",
+            *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values())),
+        ]
+        for c in found
+    ]
+    models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["change_percent_by_model"])]
+    return markdown(["KL of", "against", "lower in", "mean", *models], rows)
 
 
-def accuracy(cells: Cells) -> str:
+def accuracy(table: Cells) -> str:
     """Return how far the accuracy of the default is from the best of all methods, by classifier and cell by cell."""
+    found = claims.comparisons(table)["accuracy"]
     rows = []
-    for a in claims(cells)["accuracy"]:
+    for a in found:
         by = a["gap_to_best_by_model"]
-        rows.append([a["method"], *(f"{by[m][1]:.2f} ({by[m][0]})" for m in reversed(by)), f"{a['mean_gap']:.2f}",
-                     f"{a['within_0.1_points_in']} of {a['cells']}", f"{a['mean_below_true_prior']:.1f}"])
-    models = [m.rsplit("-", 1)[-1] for m in reversed(claims(cells)["accuracy"][0]["gap_to_best_by_model"])]
-    return markdown(["points below the best", *models, "mean over cells", "cells within 0.1", "below the true prior"],
-                    rows)
+        rows.append(
+            [
+                a["method"],
+                *(f"{by[m][1]:.2f} ({by[m][0]})" for m in reversed(by)),
+                f"{a['mean_gap']:.2f}",
+                f"{a['within_0.1_points_in']} of {a['cells']}",
+                f"{a['mean_below_true_prior']:.1f}",
+            ]
+        )
+    models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["gap_to_best_by_model"])]
+    return markdown(
+        ["points below the best", *models, "mean over cells", "cells within 0.1", "below the true prior"], rows
+    )
 
 
 def printed() -> str:
     """Return the printed algorithms' paths in one cell: by iterations for batch, by samples for online."""
-    batch, online = result("why"), result("collapse")
+    batch, online = record.read("why"), record.read("collapse")
     kl = {c: dict(zip(batch["steps"], values, strict=True)) for c, values in batch["kl"].items()}
     best_c = min(kl, key=lambda c: kl[c][100])
     at = min(online["samples"], key=lambda n: abs(n - 1000))
     i, last = online["samples"].index(at), online["samples"][-1]
-    rows = [["batch, best c at 100 iterations", f"{best_c} N", f"{kl[best_c][100]:.3f}"],
-            ["… the same c after 1024 iterations", f"{best_c} N", f"{kl[best_c][1024]:.3f}"],
-            ["… best c at 1024 iterations", *min(((f"{c} N", f"{v[1024]:.3f}") for c, v in kl.items()),
-                                                 key=lambda row: float(row[1]))],
-            ["batch, stable (no c), 100 iterations", "", f"{batch['FMAPLS stable']:.3f}"],
-            ["MAPLS", "", f"{batch['MAPLS']:.3f}"], ["MLLS, 100 iterations", "", f"{batch['MLLS']:.3f}"]]
+    rows = [
+        ["batch, best c at 100 iterations", f"{best_c} N", f"{kl[best_c][100]:.3f}"],
+        ["… the same c after 1024 iterations", f"{best_c} N", f"{kl[best_c][1024]:.3f}"],
+        [
+            "… best c at 1024 iterations",
+            *min(((f"{c} N", f"{v[1024]:.3f}") for c, v in kl.items()), key=lambda row: float(row[1])),
+        ],
+        ["batch, stable (no c), 100 iterations", "", f"{batch['FMAPLS stable']:.3f}"],
+        ["MAPLS", "", f"{batch['MAPLS']:.3f}"],
+        ["MLLS, 100 iterations", "", f"{batch['MLLS']:.3f}"],
+    ]
     for c, values in online["printed"].items():
-        rows.append([f"online as printed, after {at} samples", c, f"{values[i]:.3f}"])
+        rows.append([f"online as printed, γ = 1, after {at} samples", c, f"{values[i]:.3f}"])
     for c, values in online["printed, start mended"].items():
         rows.append([f"… start mended, after {at} / {last} samples", c, f"{values[i]:.3f} / {values[-1]:.3f}"])
-    rows += [[f"online, stable (no c), after {at} / {last} samples", "",
-              f"{online['stable'][i]:.3f} / {online['stable'][-1]:.3f}"],
-             ["uniform prior", "", f"{online['uniform']:.3f}"]]
-    return markdown([batch["cell"], "c", "KL"], rows)
+    rows += [
+        [
+            f"online, stable (no c), after {at} / {last} samples",
+            "",
+            f"{online['stable'][i]:.3f} / {online['stable'][-1]:.3f}",
+        ],
+        ["uniform prior", "", f"{online['uniform']:.3f}"],
+    ]
+    return markdown([f"{batch['cell']}, {batch['trials']} trials", "c", "KL"], rows)
+
+
+def ascent_means() -> dict[str, np.ndarray]:
+    table = cells("ascent")
+    return {m: np.mean([v[m] for v in table.values()], axis=0) for m in next(iter(table.values()))}
+
+
+def ascent() -> str:
+    """Return gradient ascent at its best μ for each T_grad, beside the surrogate and the rules without a constant."""
+    data, mean = record.read("ascent"), ascent_means()
+    names = [min((f"GA, μ={m:g}, T_grad={t}" for m in data["mus"]), key=lambda m: mean[m][0]) for t in data["steps"]]
+    names += [
+        "GA, μ=0.01, T_grad=10",
+        min((m for m in mean if m.startswith("LSF")), key=lambda m: mean[m][0]),
+        "Newton, printed",
+        "Newton, posterior mean",
+        "stable",
+        "MAPLS",
+    ]
+    by = {r: [c for c in data["cells"] if c.startswith(f"cifar100-lt-{r}/")] for r in CIFAR_RATIOS}
+    rows = [
+        [
+            m,
+            f"{mean[m][0]:.3f}",
+            *(f"{np.mean([data['cells'][c][m][0] for c in by[r]]):.3f}" for r in CIFAR_RATIOS),
+            f"{100 * mean[m][1]:.2f} %" if m.startswith("GA") else "",
+            f"{mean[m][2]:.1f} N" if m != "MAPLS" else "",
+            f"{1000 * mean[m][3]:.0f}",
+        ]
+        for m in dict.fromkeys(names)
+    ]
+    return markdown(
+        ["update of α", "mean KL", *(f"ρ_train {r}" for r in CIFAR_RATIOS), "steps guarded", "Σα at the end", "ms"],
+        rows,
+    )
+
+
+def ascent_online() -> str:
+    """Return gradient ascent on a stream: for each form and T_grad the best μ, its KL and its cost."""
+    data = record.read("ascent-online")
+    some = list(data["cells"])
+    rows = []
+    mean = {m: np.mean([data["cells"][c][m] for c in some], axis=0) for m in data["cells"][some[0]]}
+    for form in ("printed", "posterior mean"):
+        for t in data["steps"]:
+            best = min((f"{form}, μ={m:g}, T_grad={t}" for m in data["mus"]), key=lambda m: mean[m][0])
+            rows.append(
+                [
+                    f"GA, {best}",
+                    *(f"{data['cells'][c][best][0]:.2f}" for c in some),
+                    f"{100 * mean[best][1]:.1f} %",
+                    f"{1e6 * mean[best][3]:.0f}",
+                ]
+            )
+    for name in ("online-FMAPLS, stable", "uniform prior"):
+        rows.append(
+            [
+                name,
+                *(f"{data['cells'][c][name][0]:.2f}" for c in some),
+                "",
+                f"{1e6 * mean[name][3]:.0f}" if mean[name][3] else "",
+            ]
+        )
+    return markdown(["on a stream", *(f"KL, {c}" for c in some), "steps guarded", "µs a sample"], rows)
+
+
+def monotone() -> str:
+    """Return in how many steps what falls, by c/N: the range over the cells."""
+    table = cells("monotone")
+    rows = []
+    for c in next(iter(table.values())):
+        values = np.array([v[c] for v in table.values()])
+        spans = [f"{a:.0f}–{b:.0f}" if b else "0" for a, b in zip(values.min(0), values.max(0), strict=True)]
+        rows.append([c, *spans[:6]])
+    return markdown(
+        [
+            "c/N",
+            *(
+                f"{what}, {t} steps"
+                for t in (99, 299)
+                for what in ("log-likelihood", "log posterior, α of the step", "log-likelihood − Σ log π")
+            ),
+        ],
+        rows,
+    )
 
 
 def intervals() -> str:
     """Return the lowest and highest coverage of each kind of interval over the cells, and its mean width."""
-    table = result("intervals")["cells"]
+    table = cells("intervals")
     rows = []
     for kind in next(iter(table.values())):
         coverage, width = np.array([v[kind] for v in table.values()]).T
         rows.append([kind, f"{100 * coverage.min():.0f}–{100 * coverage.max():.0f} %", f"{width.mean():.4f}"])
-    return markdown(["95 % intervals of EBLS, raw outputs", "classes covered", "mean width"], rows)
+    return markdown(["95 % intervals, raw outputs", "classes covered", "mean width"], rows)
 
 
-def result(name: str) -> dict:
-    return json.loads((HERE / "results" / f"{name}.json").read_text())
+def timing() -> str:
+    """Return all twelve slopes of Table 1."""
+    data = record.read("timing")
+    rows = [[v, *(f"{x:+.2f}" for x in axes.values())] for v, axes in data["slopes_of_last_three_points"].items()]
+    return markdown(["slope of log time against log …", "N", "K", "T_grad"], rows)
 
 
-def cells(experiment: str) -> Cells:
-    return result(experiment)["cells"]
+def kl_accuracy(values: list[float]) -> str:
+    return f"{values[0]:.3f}, {values[1]:.1f}"
 
 
-BLOCKS: dict[str, Callable[[], str]] = {
+def protocol_moments() -> str:
+    """Return BBSE and RLLS on the networks, soft and hard."""
+    by = record.read("protocol")["moments"]
+    rows = [[m, *(kl_accuracy(v[m]) for v in by.values())] for m in next(iter(by.values()))]
+    return markdown(["mean KL, accuracy in %", *(f"ρ_train {k.rsplit('-', 1)[-1]}" for k in by)], rows)
+
+
+def protocol_draws() -> str:
+    """Return what eq. 2 and 3 as printed change, mean over the training ratios."""
+    by = record.read("protocol")["draws"]
+    names = list(next(iter(next(iter(by.values())).values())))
+    rows = [
+        [m, *(kl_accuracy(np.mean([v[m] for v in draws.values()], axis=0)) for draws in by.values())] for m in names
+    ]
+    return markdown(["mean KL, accuracy in %", *by], rows)
+
+
+def protocol_text() -> str:
+    """Return BBSE and RLLS on text, with the outputs on held-out rows and on the training rows."""
+    by = record.read("protocol-text")["classifiers"]
+    kinds = [(name, kind) for name, v in by.items() for kind in v]
+    rows = [["rows, accuracy on them", *(f"{by[n][k]['rows']:,}, {by[n][k]['accuracy']:.1f}" for n, k in kinds)]]
+    for m in by[kinds[0][0]][kinds[0][1]]["methods"]:
+        rows.append([m, *(kl_accuracy(by[n][k]["methods"][m]) for n, k in kinds)])
+    return markdown(["mean KL, accuracy in %", *(f"{n}, {k} outputs" for n, k in kinds)], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
-    "cifar": lambda: means(cells("cifar"), main_methods(cells("cifar"))),
+    "cifar": lambda: means(cells("cifar")),
     "cifar-comparisons": lambda: comparisons(cells("cifar")),
     "cifar-accuracy": lambda: accuracy(cells("cifar")),
-    "text": lambda: means(cells("text"), main_methods(cells("text"))),
+    "claims": lambda: claims.table(claims.verdicts()).rstrip("\n"),
+    "text": lambda: means(cells("text")),
     "text-comparisons": lambda: comparisons(cells("text")),
     "printed": printed,
+    "ascent": ascent,
+    "ascent-online": ascent_online,
+    "monotone": monotone,
     "intervals": intervals,
-    "imagenet": lambda: means(cells("imagenet"), main_methods(cells("imagenet"))),
+    "timing": timing,
+    "protocol-moments": protocol_moments,
+    "protocol-text": protocol_text,
+    "protocol-draws": protocol_draws,
+    "imagenet": lambda: means({c: v for c, v in cells("imagenet").items() if "simulated" in c}),
 }
 
 
-def filled(page: str) -> str:
-    """Return the page with every block made anew."""
-    return BLOCK.sub(lambda block: block[1] + BLOCKS[block[2]]() + block[3], page)
+# -- numbers in the prose ---------------------------------------------------------------------------------------------
+
+
+def over(argument: str, column: int) -> float:
+    """Return a method's mean over the cells; `METHOD@0.02` only at that training ratio, `text/METHOD` on text."""
+    experiment, _, rest = (
+        argument.rpartition("/") if argument.startswith(("text/", "imagenet/")) else ("cifar", "", argument)
+    )
+    method, _, where = rest.partition("@")
+    table = cells(experiment)
+    method = named(table, method)
+    return float(np.mean([v[method][column] for c, v in table.items() if not where or f"-{where}/" in c]))
+
+
+def pair(argument: str) -> dict:
+    ours, theirs = argument.split("|")
+    table = cells("text" if ours.startswith("text/") else "cifar")
+    return compare(table, named(table, ours.removeprefix("text/")), named(table, theirs))
+
+
+def below(argument: str) -> str:
+    """Return by how many per cent KL is below (`A|B`), or below at one training ratio (`A|B@0.02`)."""
+    names, _, where = argument.partition("@")
+    found = pair(names)
+    value = found["change_percent_by_model"][f"cifar100-lt-{where}"] if where else found["change_percent"]
+    return f"{abs(value):.0f}"
+
+
+def span(argument: str) -> str:
+    values = [abs(round(v)) for v in pair(argument)["change_percent_by_model"].values()]
+    return f"{min(values)} to {max(values)}"
+
+
+def rlls(what: str) -> str:
+    theirs, table = claims.paper(), cells("cifar")
+    ratio = [theirs.kl(c.replace("cifar100-lt-", ""), "RLLS") / v["source prior"][0] - 1 for c, v in table.items()]
+    return {"low": f"{100 * min(ratio):.0f}", "high": f"{100 * max(ratio):.0f}"}[what]
+
+
+def gap(what: str) -> str:
+    """Return the default pipeline's distance to the best accuracy: cells within 0.1, and the largest distance."""
+    a = claims.accuracy_gaps(cells("cifar"), DEFAULT)
+    return {"near": f"{a['within_0.1_points_in']} of {a['cells']}", "largest": f"{a['largest_gap']:.2f}"}[what]
+
+
+def newton(what: str) -> str:
+    mean = ascent_means()
+    return {
+        "kl": f"{mean['Newton, posterior mean'][0]:.3f}",
+        "ms": f"{1000 * mean['Newton, posterior mean'][3]:.0f}",
+        "stable-ms": f"{1000 * mean['stable'][3]:.0f}",
+        "stable": f"{mean['stable'][0]:.3f}",
+    }[what]
+
+
+def ascended(what: str) -> str:
+    mean = ascent_means()
+    ga, lsf = (min((m for m in mean if m.startswith(s)), key=lambda m: mean[m][0]) for s in ("GA", "LSF"))
+    cheap = min((m for m in mean if m.startswith("GA") and m.endswith("=10")), key=lambda m: mean[m][0])
+    return {
+        "kl": f"{mean[ga][0]:.3f}",
+        "setting": ga.removeprefix("GA, ").replace("=", " = "),
+        "lsf": f"{mean[lsf][0]:.3f}",
+        "c": lsf.removeprefix("LSF, c="),
+        "times": f"{mean[ga][3] / mean[lsf][3]:.1f}",
+        "cheap": f"{mean[cheap][0]:.3f}",
+        "cheap-setting": cheap.removeprefix("GA, ").replace("=", " = "),
+        "cheap-times": f"{mean[cheap][3] / mean[lsf][3]:.1f}",
+        "small": f"{mean['GA, μ=0.01, T_grad=10'][0]:.2f}",
+        "small-guarded": f"{100 * mean['GA, μ=0.01, T_grad=10'][1]:.0f}",
+        "guarded": f"{100 * mean[ga][1]:.2f}",
+        "alpha": f"{mean[lsf][2]:.0f}",
+    }[what]
+
+
+def streamed(what: str) -> str:
+    table = cells("ascent-online")
+    values = {
+        form: [min(x[0] for m, x in v.items() if m.startswith(form)) for v in table.values()]
+        for form in ("printed", "posterior mean", "online-FMAPLS", "uniform")
+    }
+    return " and ".join(f"{x:.2f}" for x in values[what])
+
+
+def in_plane(what: str) -> str:
+    """Return what the sweep of the online recursion says, of the readings that need no label."""
+    cell = next(iter(cells("plane").values()))
+    end = {k: v[-1] for k, v in cell["kl"].items() if "observed" not in k}
+    printed, mended = ([v for k, v in end.items() if k.startswith(s)] for s in ("printed", "mended"))
+    best = min(end, key=end.__getitem__)
+    path = cell["kl"]["printed, running, γ=0.01, c=3000"]
+    return {
+        "settings": str(len(end)),
+        "printed": str(len(printed)),
+        "gone": str(sum(v > 2 for v in printed)),
+        "least": f"{min(printed):.2f}",
+        "best": f"{end[best]:.2f}",
+        "setting": best.replace("=", " = "),
+        "uniform": f"{cell['uniform']:.2f}",
+        "stable": f"{cell['stable']:.2f}",
+        "n": f"{cell['samples'][-1]:,}",
+        "mended-gone": str(sum(v > 2 for v in mended)),
+        "mended": str(len(mended)),
+        "slow-2000": f"{path[cell['samples'].index(2000)]:.2f}",
+        "slow-end": f"{path[-1]:.1f}",
+    }[what]
+
+
+def weaker(_: str) -> str:
+    """Return how many points of accuracy our networks are behind the paper's, by FMAPLS as printed: least to most."""
+    theirs, mine = claims.paper(), claims.ours(stable=False)
+    lost = []
+    for ratio in CIFAR_RATIOS:
+        settings = [c for c in mine.cells if c.startswith(f"{ratio}/")]
+        lost.append(np.mean([theirs.accuracy(c) - mine.accuracy(c) for c in settings]))
+    return f"{min(lost):.1f} to {max(lost):.1f}"
+
+
+def trials(name: str) -> str:
+    return str(record.read(name)["trials"])
+
+
+def true_prior(where: str) -> str:
+    return f"{max(over(f'{m}@{where}' if where else m, 2) for m in CEILINGS):.1f}"
+
+
+FACTS: dict[str, Callable[[str], str]] = {
+    "kl": lambda a: f"{over(a, 0):.3f}",
+    "accuracy": lambda a: f"{over(a, 2):.1f}",
+    "name": lambda a: named(cells("cifar"), a).rsplit("=", 1)[-1] if a == "printed" else named(cells("cifar"), a),
+    "below": below,
+    "span": span,
+    "lower": lambda a: f"{pair(a)['lower_in']} of {pair(a)['cells']}",
+    "gap": gap,
+    "rlls": rlls,
+    "newton": newton,
+    "ascent": ascended,
+    "streamed": streamed,
+    "plane": in_plane,
+    "trials": trials,
+    "row-trials": lambda a: str(record.read(a.split("/")[0])["made_with"][a.split("/", 1)[1]]["trials"]),
+    "weaker": weaker,
+    "ceiling": true_prior,
+    "slope": lambda a: f"{record.read('timing')['slopes_of_last_three_points'][a.split('|')[0]][a.split('|')[1]]:.2f}",
+    "verdicts": lambda a: str(sum(str(v["verdict"]) == a for v in claims.verdicts())),
+}
+
+
+def fact(text: str) -> str:
+    name, _, argument = text.partition(":")
+    return FACTS[name](argument)
+
+
+def filled(template: str) -> str:
+    """Return the page: the template with every table and number made from the results."""
+    body = TABLE.sub(lambda m: TABLES[m[1]](), FACT.sub(lambda m: fact(m[1]), template))
+    return "<!-- Made by experiments/hu2025/findings.py from page.md and the stored results: edit those. -->\n\n" + body
+
+
+def main() -> None:
+    PAGE.write_text(filled(TEMPLATE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(PAGE.relative_to(HERE.parents[1]))
 
 
 if __name__ == "__main__":
-    assert DEFAULT in main_methods(cells("cifar"))
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    main()

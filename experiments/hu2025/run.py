@@ -1,12 +1,13 @@
 """Run the paper's comparison: every cell, every method, 100 trials; resumable.
 
-    python run.py cifar            # Tables 2 and 3, the 40 cells
-    python run.py text             # the same on Banking77 and CLINC150
-    python run.py imagenet         # Tables 4 and 5 at K = 1000, simulated
+    python run.py cifar                     # Tables 2 and 3, the 40 cells
+    python run.py text                      # the same on Banking77 and CLINC150
+    python run.py imagenet                  # Tables 4 and 5: outputs that imagenet.py made, and a simulation
+    python run.py cifar text --methods GA   # only methods with this in their name; the other rows stay as stored
 
-Finished pieces are kept in a work folder; started again, the script goes on where it stopped, and runs a method that
-is new, or named after --redo, without running the others again. Means and standard errors go to
-results/EXPERIMENT.json, the tables (Markdown and HTML) beside it.
+Finished pieces are kept in .work/, named by the code and data they were made with; started again, the script goes on
+where it stopped. Means and standard errors go to results/EXPERIMENT.json, the tables (Markdown and HTML) beside it. A
+run with fewer trials than the stored one has, or of some cells only, goes to .work/ instead; --store overrides that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import argparse
 import functools
 import hashlib
 import json
-import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -30,9 +30,11 @@ from pathlib import Path
 
 import numpy as np
 import outputs
+import record
 from cells import CIFAR, IMAGENET, TEXT, Cell, draw
 from contenders import CONTENDERS, Contender, Target, know
 from models import available, load
+from tables import write_tables
 
 import reprior as rp
 
@@ -52,15 +54,17 @@ class Experiment:
 EXPERIMENTS = {
     "cifar": Experiment(CIFAR, 100, 10, 3000),
     "text": Experiment(TEXT, 100, 25, 1500),
-    # a trial at K = 1000 takes half a minute with these left out
-    "imagenet": Experiment(IMAGENET, 3, 1, 12000, skip=(
+    # a trial at K = 1000 takes half a minute with these left out; 5 of them are stored
+    "imagenet": Experiment(IMAGENET, 5, 1, 12000, skip=(
         "MLLS, converged", "FMAPLS printed, c=4N", "FMAPLS printed, c=8N", "MLLS + TS", "RLLS + TS", "BBSE + TS",
         "FMAPLS + BCTS", "MAPLS, mean output as prior")),
 }
 
 
-def methods(experiment: Experiment) -> dict[str, Contender]:
-    return {name: f for name, f in CONTENDERS.items() if name not in experiment.skip}
+def methods(experiment: Experiment, wanted: tuple[str, ...] = ("",)) -> dict[str, Contender]:
+    """Return the methods of an experiment that are named in `wanted`, or have one of its other texts in their name."""
+    return {name: f for name, f in CONTENDERS.items() if name not in experiment.skip and any(
+        text == name or (text in name and text not in CONTENDERS) for text in wanted)}
 
 
 @functools.lru_cache(maxsize=4)
@@ -70,11 +74,11 @@ def prepared(model: str):
     return pool, known, {name: c(pool.test) for name, c in known.calibrators.items()}
 
 
-def run_chunk(name: str, cell: Cell, trials: range, path: Path, redo: tuple[str, ...] = ()) -> None:
-    """Write KL and accuracy (trials, 2) in some trials of a cell, for every method the piece does not hold yet."""
+def run_chunk(name: str, cell: Cell, trials: range, path: Path, wanted: tuple[str, ...] = ("",)) -> None:
+    """Write KL and accuracy (trials, 2) in some trials of a cell, for wanted methods that the piece lacks."""
     experiment = EXPERIMENTS[name]
     values = json.loads(path.read_text()) if path.exists() else {}
-    todo = {m: f for m, f in methods(experiment).items() if m not in values or m in redo}
+    todo = {m: f for m, f in methods(experiment, wanted).items() if m not in values}
     if not todo:
         return
     pool, known, calibrated = prepared(cell.model)
@@ -102,23 +106,33 @@ def progress(done: Iterable[object], total: int) -> Iterator[None]:
     print(file=sys.stderr)
 
 
-def summary(name: str, cells: list[Cell], trials: int, folder: Path) -> dict[str, object]:
-    """Return mean and standard error of KL and accuracy for each cell and method."""
+def summary(name: str, cells: list[Cell], trials: int, folder: Path, wanted: tuple[str, ...]) -> dict[str, object]:
+    """Return mean and standard error of KL and accuracy for each cell and wanted method."""
     table: dict[str, dict[str, list[float]]] = {}
     for cell in cells:
         pieces = [json.loads(piece_path(folder, name, cell, c).read_text()) for c in chunks(name, trials)]
-        for method in methods(EXPERIMENTS[name]):
+        for method in methods(EXPERIMENTS[name], wanted):
             v = np.array([row for piece in pieces for row in piece[method]])
             mean, se = v.mean(0).round(5).tolist(), [None, None]  # one trial has no standard error
             if len(v) > 1:
                 se = (v.std(0, ddof=1) / np.sqrt(len(v))).round(5).tolist()
             table.setdefault(cell.name, {})[method] = [mean[0], se[0], mean[1], se[1]]
-    return {
-        "experiment": name, "trials": trials, "columns": ["kl", "kl_se", "accuracy", "accuracy_se"],
-        "made_with": {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine(),
-                      "command": f"python run.py {name} --trials {trials}"},
-        "cells": table,
-    }
+    made = {**record.circumstances(), "trials": trials}
+    return {"experiment": name, "trials": trials, "columns": ["kl", "kl_se", "accuracy", "accuracy_se"],
+            "made_with": {m: made for m in methods(EXPERIMENTS[name], wanted)}, "cells": table}
+
+
+def merged(stored: dict, fresh: dict) -> dict:
+    """Return the stored result with the fresh rows in place of its own; rows of methods given up are dropped.
+
+    Rows may differ in their number of trials, which `made_with` tells and the tables repeat.
+    """
+    cells = {}
+    for cell in [*stored["cells"], *(c for c in fresh["cells"] if c not in stored["cells"])]:
+        rows = {**stored["cells"].get(cell, {}), **fresh["cells"].get(cell, {})}
+        cells[cell] = {m: rows[m] for m in CONTENDERS if m in rows}
+    made = {**stored["made_with"], **fresh["made_with"]}
+    return {**stored, "made_with": {m: made[m] for m in CONTENDERS if m in made}, "cells": cells}
 
 
 def chunks(name: str, trials: int) -> list[range]:
@@ -126,42 +140,63 @@ def chunks(name: str, trials: int) -> list[range]:
     return [range(i, min(i + size, trials)) for i in range(0, trials, size)]
 
 
+@functools.cache
+def code() -> bytes:
+    """Return a digest of everything a row depends on: the package and this folder's settings and methods."""
+    files = [*sorted(Path(rp.__file__).parent.rglob("*.py")),
+             *(HERE / f for f in ("cells.py", "contenders.py", "simulated.py"))]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).digest()
+
+
 def piece_path(folder: Path, name: str, cell: Cell, trials: range) -> Path:
-    """Return where a piece is kept; named by how rows are drawn and from what, so that none is wrongly reused."""
+    """Return where a piece is kept; named by the code and the data it is made with, so that none is wrongly reused."""
     data = outputs.FOLDER / f"{cell.model}.npz"
-    content = (HERE / "cells.py").read_bytes() + (data.read_bytes() if data.exists() else b"")
-    key = hashlib.sha256(content).hexdigest()[:8]
+    key = hashlib.sha256(code() + (data.read_bytes() if data.exists() else b"")).hexdigest()[:8]
     return folder / f"{name}-{cell.name.replace('/', '-')}-{trials.start}-{trials.stop}-{key}.json"
+
+
+def run(name: str, *, trials: int | None = None, jobs: int = 1, wanted: tuple[str, ...] = ("",), only: str = "",
+        work: Path = record.WORK, results: Path = record.RESULTS, store: bool = False) -> Path:
+    """Run one experiment and return where its result went."""
+    experiment = EXPERIMENTS[name]
+    if not methods(experiment, wanted):
+        raise SystemExit(f"run.py: no method of {name} has {' or '.join(wanted)} in its name")
+    work.mkdir(parents=True, exist_ok=True)
+    trials = trials or experiment.trials
+    cells = [c for c in experiment.cells if available(c.model) and only in c.name]
+    tasks = [(name, cell, c, piece_path(work, name, cell, c)) for c in chunks(name, trials) for cell in cells]
+    if jobs == 1:
+        for _ in progress((run_chunk(*t, wanted=wanted) for t in tasks), len(tasks)):
+            pass
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            futures = [pool.submit(run_chunk, *t, wanted=wanted) for t in tasks]
+            for _ in progress((f.result() for f in as_completed(futures)), len(tasks)):
+                pass
+    result = summary(name, cells, trials, work, wanted)
+    path = record.destination(name, full=trials >= experiment.trials and not only, force=store, folder=results)
+    if wanted != ("",) and path.exists():
+        result = merged(json.loads(path.read_text(encoding="utf-8")), result)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_tables(path)
+    return path
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("experiment", choices=EXPERIMENTS, nargs="?", default="cifar")
+    parser.add_argument("experiments", choices=EXPERIMENTS, nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--trials", type=int)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--redo", nargs="+", default=[], metavar="METHOD", help="run these again")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cells with this in their name; no tables")
-    parser.add_argument("--work", type=Path, default=HERE / ".work")
-    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--methods", nargs="+", default=[""], metavar="TEXT", help="only these, by part of the name")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only cells with this in their name")
+    parser.add_argument("--store", action="store_true", help="store the result of a shorter run too")
+    parser.add_argument("--work", type=Path, default=record.WORK)
+    parser.add_argument("--results", type=Path, default=record.RESULTS)
     args = parser.parse_args()
-    trials = args.trials or EXPERIMENTS[args.experiment].trials
-    folder = args.work
-    folder.mkdir(parents=True, exist_ok=True)
-    args.results.mkdir(parents=True, exist_ok=True)
-    cells = [c for c in EXPERIMENTS[args.experiment].cells if available(c.model) and args.only in c.name]
-    tasks = [(args.experiment, cell, c, piece_path(folder, args.experiment, cell, c))
-             for c in chunks(args.experiment, trials) for cell in cells]
-    with ProcessPoolExecutor(args.jobs) as pool:
-        futures = [pool.submit(run_chunk, *t, redo=tuple(args.redo)) for t in tasks]
-        for _ in progress((f.result() for f in as_completed(futures)), len(tasks)):
-            pass
-    if args.only:
-        return
-    result = summary(args.experiment, cells, trials, folder)
-    path = args.results / f"{args.experiment}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    from tables import write_tables
-    write_tables(path)
+    for name in args.experiments or ["cifar"]:
+        print(run(name, trials=args.trials, jobs=args.jobs, wanted=tuple(args.methods), only=args.only, work=args.work,
+                  results=args.results, store=args.store))
 
 
 if __name__ == "__main__":

@@ -13,17 +13,14 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import json
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+import record
 
 import reprior as rp
 
-HERE = Path(__file__).parent
 NS, KS, GRADS = (1000, 4000, 16000, 64000), (30, 100, 300, 1000), (1, 10, 100, 1000)
 N0, K0, G0 = 4000, 100, 10
 ROUNDS, SHORT, LONG = 3, 5, 25
@@ -81,12 +78,9 @@ def main() -> None:
     table = {v: {a: {str(x): best[v, a, x] for x in points} for a, points in axes.items()} for v, axes in plan.items()}
     slopes = {v: {a: round(float(np.polyfit(np.log([int(x) for x in p][-3:]), np.log(list(p.values())[-3:]), 1)[0]), 2)
                   for a, p in axes.items()} for v, axes in table.items()}
-    result = {
+    record.store(record.RESULTS / "timing.json", {
         "unit": "CPU-seconds an iteration (online: a sample)", "fixed": {"N": N0, "K": K0, "T_grad": G0},
-        "made_with": {"python": platform.python_version(), "numpy": np.__version__, "machine": platform.machine(),
-                      "command": "python timing.py"},
-        "seconds": table, "slopes_of_last_three_points": slopes}
-    (HERE / "results" / "timing.json").write_text(json.dumps(result, indent=1) + "\n")
+        "seconds": table, "slopes_of_last_three_points": slopes})
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.slow
 def experiment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make the experiment's modules importable; they live beside each other, outside the package."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    names = {p.stem for p in FOLDER.glob("*.py")}
+    names = {p.stem for p in FOLDER.glob("*.py")} | {"style"}
+    before = list(sys.path)
     yield FOLDER
+    sys.path[:] = before
     for name in names & set(sys.modules):
         del sys.modules[name]
 
@@ -59,12 +61,14 @@ def test_a_changed_outputs_file_is_refused(experiment: Path, tmp_path: Path) -> 
         outputs.load("x", tmp_path)
 
 
-def test_the_page_of_findings_holds_what_the_results_say(experiment: Path) -> None:
-    import findings
+def test_every_figure_is_drawn_from_the_stored_results(experiment: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import figures
 
-    page = findings.PAGE.read_text(encoding="utf-8")
-    assert set(findings.BLOCKS) == {block[2] for block in findings.BLOCK.finditer(page)}
-    assert findings.filled(page) == page
+    for name, draw in figures.FIGURES.items():
+        figures.style.save(draw(), tmp_path / f"{name}.png")
+        assert (FOLDER / "figures" / f"{name}.png").exists(), name
+    assert len(list(tmp_path.iterdir())) == len(list((FOLDER / "figures").iterdir())) == len(figures.FIGURES)
 
 
 def test_cells_come_out_as_expected(experiment: Path, tmp_path: Path) -> None:
