@@ -117,7 +117,7 @@ def printed(out):
     truth = target("dirichlet", k, rng)
     rows = simulate.draw_stream(pool, y, np.tile(truth, (n, 1)), rng=rng).proba
     figure, axis = plt.subplots(figsize=(7.5, 4))
-    for c, shade in ((100, 0.9), (300, 0.75), (1000, 0.6), (3000, 0.45), (10000, 0.3)):
+    for c, colour in ((100, "#222222"), (300, "#0072b2"), (1000, "#cc79a7"), (10000, "#999999")):
         prior, path = np.full(k, 1 / k), []
         for i, p in enumerate(rows):
             if i % 20 == 0:
@@ -127,7 +127,7 @@ def printed(out):
                 break
             prior = np.maximum(next_prior(prior, r / r.sum(), c_hat=c / prior.max()), 1e-12)
             prior = prior / prior.sum()
-        axis.semilogy(20 * np.arange(len(path)), kl_rows(truth[None], np.array(path)), color=plt.cm.Blues(shade),
+        axis.semilogy(20 * np.arange(len(path)), kl_rows(truth[None], np.array(path)), color=colour,
                       label=f"as printed, c = {c:,}")  # fmt: skip
     for label, method in (("stable, c = auto", OnlineFmapls(source)), ("online-ebls", OnlineEbls(source))):
         colour = COLOURS["online-fmapls" if "stable" in label else label]
@@ -142,11 +142,12 @@ def printed(out):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "docs" / "img")
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-    follow(out)
-    alarm(out)
-    printed(out)
+    parser.add_argument("--only", choices=("follow", "alarm", "printed"))
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for draw in (follow, alarm, printed):
+        if options.only in (None, draw.__name__):
+            draw(options.out)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def surrogate_error(quick, folder):
         path.append((t, alpha.sum()))
     right.loglog(*np.array(path).T, color=ORANGE, label="Newton")
     right.set(xlabel="steps at a fixed π", ylabel="Σα", ylim=(10, 1e5),
-              title="Gradient ascent (eq. 10): after the first steps Σα grows without end")
+              title="Gradient ascent (eq. 10): in the end Σα grows without bound")
     right.legend()
     style.save(fig, folder / "surrogate.png")
     return {

@@ -14,7 +14,7 @@ from reprior import Source, calibrate
 from reprior.pipelines.pipeline import Pipeline
 
 PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
-GRADIENT = ((0.01, 10), (100.0, 10), (100.0, 100))  # μ and T_grad: a usual small step, and the best of sweeps.py
+GRADIENT = ((0.01, 10), (100.0, 10), (100.0, 100), (300.0, 100))  # μ, T_grad: a usual small step, the best of sweeps
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 
 

@@ -479,7 +479,7 @@ def true_prior(where: str) -> str:
 FACTS: dict[str, Callable[[str], str]] = {
     "kl": lambda a: f"{over(a, 0):.3f}",
     "accuracy": lambda a: f"{over(a, 2):.1f}",
-    "name": lambda a: named(cells("cifar"), a).rsplit("=", 1)[-1] if a == "printed" else named(cells("cifar"), a),
+    "setting": lambda a: named(cells("cifar"), a).removeprefix(PRINTED_GA).replace("=", " = "),
     "below": below,
     "span": span,
     "lower": lambda a: f"{pair(a)['lower_in']} of {pair(a)['cells']}",

@@ -4,7 +4,7 @@
     python make.py --rerun EBLS default        # run the methods with these in their name again first, then the same
 
 --rerun runs them in all three experiments with the stored numbers of trials, and the curves and intervals that show
-them; the other rows stay. About an hour on one idle core for `EBLS default`; it goes on where it stopped.
+them; the other rows stay. About half an hour of one core for `EBLS default`; it goes on where it stopped.
 """
 
 from __future__ import annotations

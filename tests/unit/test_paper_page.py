@@ -196,3 +196,19 @@ def test_a_made_up_imagenet_lt_folder_goes_all_the_way_to_the_table(
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert set(cells) == {"imagenet-lt/dirichlet-1", "imagenet-lt/dirichlet-1.5"}
     assert all(0 <= row["MAPLS"][2] <= 100 for row in cells.values())
+
+
+def test_what_the_analysis_says_of_its_numbers_is_so() -> None:
+    folder = ROOT / "experiments" / "analysis"
+    found, text = json.loads((folder / "analysis.json").read_text()), (folder / "README.md").read_text(encoding="utf-8")
+    surrogate, rate, fixed = (found[name] for name in ("surrogate_error", "rate_and_precision", "fixed_points"))
+    ratio = surrogate["ratio_to_bound"]
+    assert f"between {ratio['min']:.2f} and {ratio['max']:.2f} times 1/(ĉπ)" in text
+    assert surrogate["within_bounds"]
+    auto = rate["kl"]["stable, c = auto"]
+    assert f"({auto['kl_after_1000']:.3f} after 1,000, {auto['kl_at_end']:.3f} after\n20,000)" in text
+    assert all(17 < v["kl_at_end"] < 23.5 for name, v in rate["kl"].items() if name.startswith("printed"))
+    assert fixed["l1_between_ends"] < 5e-15
+    assert fixed["dirichlet_0_residual_in_counts"] < 5e-10
+    assert fixed["classes_killed"] == 2
+    assert f"grows by {fixed['growth_per_sample'] / fixed['one_over_c']:.2f}/c a sample" in text
