@@ -75,10 +75,9 @@ def imagenet_online() -> Figure:
     for ax, shift, values in zip(axes, ("shuffled", "dirichlet"), ((0.02, 0.04, 0.05), (1.0, 2.0, 2.5)), strict=True):
         online_panel(ax, data["cells"], batch, "imagenet-lt-simulated", shift, values)
         symbol = "ρ_test" if shift == "shuffled" else "α_test"
-        ax.set_title(
-            f"simulated, K = 1000: {symbol} = "
-            + ", ".join(f"{v:g} ({n})" for v, n in zip(values, ("black", "blue", "red"), strict=True))
-        )
+        lines = [Line2D([], [], color=c, label=f"{symbol} = {v:g}") for v, c in zip(values, COLOURS, strict=True)]
+        ax.legend(handles=lines, loc="lower left")
+        ax.set_title(f"simulated, K = 1000, {shift} targets (not ImageNet)")
     axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
     fig.legend(handles=method_handles(), loc="outside lower center", ncol=4)
     return fig

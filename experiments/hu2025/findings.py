@@ -472,6 +472,18 @@ def trials(name: str) -> str:
     return str(record.read(name)["trials"])
 
 
+def fewer(experiment: str) -> str:
+    """Return which rows have another number of trials than the rest, and how many."""
+    result = record.read(experiment)
+    shown = main_methods(result["cells"])
+    other = {
+        m: made["trials"]
+        for m, made in result["made_with"].items()
+        if made["trials"] != result["trials"] and m in shown
+    }
+    return "; ".join(f"{m}: {n}" for m, n in other.items()) or "none"
+
+
 def true_prior(where: str) -> str:
     return f"{max(over(f'{m}@{where}' if where else m, 2) for m in CEILINGS):.1f}"
 
@@ -490,7 +502,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "streamed": streamed,
     "plane": in_plane,
     "trials": trials,
-    "row-trials": lambda a: str(record.read(a.split("/")[0])["made_with"][a.split("/", 1)[1]]["trials"]),
+    "fewer": fewer,
     "weaker": weaker,
     "ceiling": true_prior,
     "slope": lambda a: f"{record.read('timing')['slopes_of_last_three_points'][a.split('|')[0]][a.split('|')[1]]:.2f}",
