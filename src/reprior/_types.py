@@ -83,7 +83,8 @@ class PriorEstimate:
 
     `prior` (K,) and `weights` = prior / source prior (K,); `n` is the number of target rows, `log_likelihood` that
     of the rows under `prior`, relative to the source prior (0 = the source prior explains them equally well).
-    `alpha` (K,) are the Dirichlet parameters that a method ended with, if it has any.
+    `alpha` (K,) are the Dirichlet parameters that a method ended with, if it has any; `posterior` is what it believes
+    about the shares, if it says, and intervals are then read from it.
     """
 
     prior: Vector
@@ -95,6 +96,7 @@ class PriorEstimate:
     source: Source = field(repr=False)
     target: Blocks | None = field(default=None, repr=False)
     alpha: Vector | None = field(default=None, repr=False)
+    posterior: Any = field(default=None, repr=False)
 
     def correct(self, proba: Any) -> Matrix:
         """Return `proba` (n, K) as the classifier would have put it under the estimated prior (eq. 8)."""

@@ -12,6 +12,7 @@ from scipy.special import digamma, gammaln, logsumexp
 
 import reprior as rp
 from reprior import datasets, simulate
+from reprior.batch.ebls import climb, laplace
 from reprior.batch.moments import regularised_shift
 
 Case = tuple[rp.Source, np.ndarray]
@@ -236,83 +237,31 @@ def test_fmapls_paper_gradient_ascent_is_algorithm_1(k: int) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
-# -- ebls against its pseudocode, written out without acceleration ----------------------------------------------------
+# -- ebls against quadrature, which two and three classes allow -------------------------------------------------------
 
 
-def slow_ebls(source: np.ndarray, proba: np.ndarray, n_iter: int) -> np.ndarray:
-    """EBLS with N×K temporaries, a derivative by differences, and plain iteration."""
-    n_rows, k = proba.shape
-    likelihood = proba / source
-
-    def log_nb(x: np.ndarray, shape: float, mean: np.ndarray) -> np.ndarray:
-        return (gammaln(x + shape) - gammaln(shape) + shape * np.log(shape / (shape + mean))
-                + x * np.log(mean / (shape + mean)))  # fmt: skip
-
-    def fit(base: np.ndarray) -> tuple[np.ndarray, float]:
-        log_a, m, mix, w = 0.0, 1.0, np.array([0.05, 0.9, 0.05]), n_rows * base
-        prior = base
-        for _ in range(n_iter):
-            w = w * n_rows / w.sum()
-            r = likelihood * w
-            r /= r.sum(axis=1, keepdims=True)
-            n, squares = r.sum(axis=0), (r**2).sum(axis=0)
-            kappa = squares / n
-            x, e = np.empty(k), np.empty(k)
-            for j in range(k):
-                if n[j] >= w[j]:
-                    x[j], e[j] = n[j] - (1 - kappa[j]) * w[j], kappa[j]
-                else:
-                    x[j], e[j] = kappa[j] * n[j], 1 - (1 - kappa[j]) * n[j] / w[j]
-
-            def components(log_a: float, m: float) -> tuple[np.ndarray, np.ndarray]:
-                a = np.exp(log_a)
-                shape = np.array([np.ones(k), np.full(k, a), np.full(k, 0.5)])
-                return shape, np.array([np.full(k, 2.0), a / (m * n_rows * base), np.full(k, 0.5 / (0.3 * n_rows))])
-
-            def weigh(log_a: float, m: float, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-                shape, rate = components(log_a, m)
-                log_q = (np.log(mix)[:, None] + gammaln(x + shape) - gammaln(shape) + shape * np.log(rate)  # noqa: B023
-                         - (x + shape) * np.log(e + rate))  # noqa: B023  # fmt: skip
-                log_z = logsumexp(log_q, axis=0)
-                return np.exp(log_q - log_z), log_z
-
-            for _ in range(2):
-                q, _ = weigh(log_a, m, mix)
-                mix = (q.sum(axis=1) + np.array([0.1, 1, 0.1])) / (k + 1.2)
-                a = np.exp(log_a)
-                rate = a / (m * n_rows * base)
-                m = np.clip(sum(q[1] * (x + a) / (e + rate)) / sum(q[1] * n_rows * base), 1e-3, 10)
-
-                def goal(log_a: float) -> float:
-                    fitted = q[1] @ log_nb(x, np.exp(log_a), e * m * n_rows * base)  # noqa: B023
-                    return fitted - log_a - 2 * np.log1p(np.exp(-log_a))
-
-                h = 1e-4
-                slope = (goal(log_a + h) - goal(log_a - h)) / (2 * h)
-                bend = (goal(log_a + h) - 2 * goal(log_a) + goal(log_a - h)) / h**2
-                log_a += np.clip(-slope / bend if bend < 0 else np.sign(slope), -1, 1)
-                log_a = np.clip(log_a, -7, 12)
-            q, log_z = weigh(log_a, m, mix)
-            shape, rate = components(log_a, m)
-            lam = (q * (n + shape) / (1 + rate)).sum(axis=0)
-            prior = lam / lam.sum()
-            w = (q * np.exp(digamma(n + shape) - np.log(1 + rate))).sum(axis=0)
-        evidence = np.log(likelihood @ prior).sum() + log_z.sum() - (x * np.log(lam) - e * lam).sum()
-        return prior, evidence - log_a - 2 * np.log1p(np.exp(-log_a))
-
-    uniform = np.full(k, 1 / k)
-    around_uniform, ev_uniform = fit(uniform)
-    around_source, ev_source = fit(source)
-    return around_source if ev_source - ev_uniform > 0.1 * k else around_uniform
+def integrate(likelihood: np.ndarray, alpha: np.ndarray, temper: float, grid: np.ndarray) -> tuple[float, ...]:
+    """Log evidence of a Dirichlet prior, mean and variance of the shares, summed over `grid` (g, K) in u = log π."""
+    density = gammaln(alpha.sum()) - gammaln(alpha).sum() + np.log(grid) @ alpha  # dπ = Π π du, one u left out
+    log_post = density + temper * np.log(grid @ likelihood.T).sum(axis=1)
+    weight = np.exp(log_post - logsumexp(log_post))
+    return float(logsumexp(log_post)), weight @ grid, weight @ (grid - weight @ grid) ** 2
 
 
-@pytest.mark.parametrize("shift", ["long tail", "none"])
-def test_ebls_is_its_pseudocode_iterated_to_the_end(shift: str) -> None:
-    shipped = datasets.load("banking77")
-    k = shipped.counts.size
-    prior = shipped.counts if shift == "none" else simulate.shuffled_long_tail(k, 0.05, rng=3)
-    proba = simulate.resample(shipped.pool_proba, shipped.pool_y, prior, n=600, rng=4).proba
-    ours = rp.ebls(shipped.counts, proba)
-    assert ours.status is rp.Status.CONVERGED
-    theirs = slow_ebls(shipped.counts / shipped.counts.sum(), proba, n_iter=600)
-    np.testing.assert_allclose(ours.prior, theirs, rtol=0, atol=1e-6)
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("alpha", [1.0, 5.0, 40.0])
+def test_the_evidence_of_a_hypothesis_is_its_integral(k: int, alpha: float) -> None:
+    rng = np.random.default_rng(k)
+    likelihood, temper = rng.dirichlet(np.full(k, 0.7), 80) * k, 0.6
+    prior = alpha * np.arange(1.0, k + 1)
+    step, u = (0.01, np.arange(-12, 12, 0.01)) if k == 2 else (0.05, np.arange(-10, 10, 0.05))
+    free = np.stack([a.ravel() for a in np.meshgrid(*[u] * (k - 1))], axis=1)
+    grid = np.exp(np.column_stack([free, np.zeros(len(free))]))
+    grid /= grid.sum(axis=1, keepdims=True)
+    truth, mean, variance = integrate(likelihood, prior, temper, grid)
+    modes, _, reached = climb(likelihood, prior[None], temper, None, tol=1e-10, n_iter=500)
+    evidence, variances, _ = laplace(likelihood, prior[None], np.zeros(k), modes, temper)
+    assert reached
+    assert evidence[0] == pytest.approx(truth + (k - 1) * np.log(step), abs=0.1)
+    np.testing.assert_allclose(modes[0], mean, atol=0.01)
+    np.testing.assert_allclose(variances[0], variance, rtol=0.3)

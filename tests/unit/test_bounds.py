@@ -133,10 +133,10 @@ def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_toge
     twins = np.column_stack([problem.proba[:, :2], problem.proba[:, 2] * 0.25, problem.proba[:, 2] * 0.75])
     prior = np.append(problem.source_prior[:2], problem.source_prior[2] * np.array([0.25, 0.75]))
     source = rp.Source(prior, classes=("a", "b", "c", "d"))
-    found = rp.ebls(source, twins).interval()
+    found = rp.mlls(source, twins).interval()
     assert "c, d cannot be told apart" in found.note
     assert (found.lower[2:] == 0).all()
-    merged = rp.ebls(problem.source_prior, problem.proba).interval()
+    merged = rp.mlls(problem.source_prior, problem.proba).interval()
     np.testing.assert_allclose(found.upper[2:], merged.upper[2], rtol=0.05)
     np.testing.assert_allclose(found.upper[:2], merged.upper[:2], rtol=0.05)
     assert np.isfinite(found.upper).all()
@@ -144,7 +144,7 @@ def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_toge
 
 def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
     problem = make_problem(k=5, n=300)
-    with_labels = rp.ebls(problem.source, problem.proba)
+    with_labels = rp.mlls(problem.source, problem.proba)
     without = replace(with_labels, source=replace(with_labels.source, heldout=None))
     assert "Optimistic" in without.interval().note
     assert "misfit on held-out rows widens it" in with_labels.interval().note
@@ -193,7 +193,7 @@ def test_levels_outside_the_open_unit_interval_are_refused(level):
 def test_an_estimate_without_rows_says_so():
     problem = make_problem()
     with pytest.raises(rp.InputError, match="interval: `estimate` must carry its target rows"):
-        replace(rp.ebls(problem.source, problem.proba), target=None).interval()
+        replace(rp.mlls(problem.source, problem.proba), target=None).interval()
 
 
 def test_a_class_that_has_every_row_is_not_certain_to_have_all() -> None:

@@ -190,27 +190,3 @@ def test_correct_refuses_what_it_cannot_do() -> None:
     with pytest.raises(rp.InputError, match="2 columns"):
         rp.correct([[0.2, 0.3, 0.5]], [0.5, 0.5])
     assert rp.correct(np.array([[0.5, 0.5]], np.float16), [1, 1]).dtype == np.float16
-
-
-def test_a_misfit_of_nothing_changes_nothing_and_a_large_one_keeps_to_the_base(problem):
-    plain = rp.ebls(problem.source_prior, problem.proba).prior
-    np.testing.assert_array_equal(rp.ebls(problem.source_prior, problem.proba, misfit=np.zeros(5)).prior, plain)
-    uniform = np.full(5, 0.2)
-    kept = rp.ebls(uniform, problem.proba, misfit=1e6).prior
-    np.testing.assert_allclose(kept, uniform, atol=0.02)
-    assert rp.metrics.kl(uniform, rp.ebls(uniform, problem.proba).prior) > 0.1
-
-
-def test_a_class_with_a_misfit_keeps_its_share_and_the_others_do_not(problem):
-    uniform, misfit = np.full(5, 0.2), np.zeros(5)
-    free = rp.ebls(uniform, problem.proba).prior
-    most = int(free.argmax())
-    misfit[most] = 10.0
-    held = rp.ebls(uniform, problem.proba, misfit=misfit).prior
-    assert held[most] < free[most] - 0.02
-
-
-@pytest.mark.parametrize("bad", [-1.0, [1.0, 2.0], float("nan")])
-def test_a_misfit_that_is_no_variance_is_refused(problem, bad):
-    with pytest.raises(rp.InputError, match="misfit"):
-        rp.ebls(problem.source_prior, problem.proba, misfit=bad)

@@ -6,7 +6,7 @@ import pytest
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
 from reprior.pipelines.pipeline import pipeline
 from reprior.pipelines.select import select
-from reprior.pipelines.source import misfit_of, pooled_prior, tilt_of
+from reprior.pipelines.source import carried_prior, misfit_of, pooled_prior, tilt_of
 
 
 def softmax(z):
@@ -29,19 +29,31 @@ EPS = simulate.long_tail(8, 0.2)
 COUNTS = np.round(800 * EPS)
 
 
-def test_the_default_is_temperature_with_biases_pooled_prior_and_ebls_with_misfit():
+def test_the_default_is_temperature_with_biases_the_carried_prior_and_ebls_around_the_training_mix():
     held, y = outputs(300, EPS, sharpen=2.0)
-    pipe = pipeline(held, y, counts=COUNTS, method="ebls")
-    assert pipe.calibrator.kind == "bias-corrected"
+    pipe = pipeline(held, y, counts=COUNTS)
+    assert (pipe.calibrator.kind, pipe.method) == ("bias-corrected", "ebls")
     assert pipe.source.made == "training counts and mean held-out output"
-    misfit = misfit_of(COUNTS, pipe.calibrator(held))
-    np.testing.assert_array_equal(pipe.options["misfit"], misfit)
+    np.testing.assert_array_equal(pipe.options["base"], COUNTS / COUNTS.sum())
     target, y_new = outputs(2000, EPS[::-1], sharpen=2.0, seed=1, carried=EPS)
-    by_hand = ebls(pipe.source, pipe.calibrator(target), misfit=misfit)
-    np.testing.assert_array_equal(pipe.estimate(target).prior, by_hand.prior)
+    by_hand = ebls(pipe.source, pipe.calibrator(target), base=COUNTS)
+    np.testing.assert_allclose(pipe.estimate(target).prior, by_hand.prior, rtol=1e-12)
     np.testing.assert_allclose(pipe.correct(target, by_hand.prior), by_hand.correct(pipe.calibrator(target)))
     truth = np.bincount(y_new, minlength=8) / 2000
     assert metrics.kl(truth, by_hand.prior) < 0.5 * metrics.kl(truth, ebls(EPS, target).prior)
+
+
+def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_gave():
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet([6.0, 3.0, 0.03], 500)  # two classes of which rows say much, and one of which they say little
+    counts = np.array([300.0, 300.0, 30.0])
+    mean, pooled = rows.mean(axis=0), pooled_prior(rows, counts)
+    np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
+    np.testing.assert_allclose(carried_prior(rows, counts, ridge=np.inf), pooled, rtol=1e-6)
+    found = carried_prior(rows, counts, ridge=10.0)
+    np.testing.assert_allclose(found[0] / found[1], mean[0] / mean[1], rtol=0.1)
+    near = (found[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
+    assert 0.5 < near < 1
 
 
 def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():
@@ -81,7 +93,7 @@ def test_without_counts_the_mean_output_is_the_prior():
     held, y = outputs(300, EPS)
     pipe = pipeline(held, y)
     np.testing.assert_allclose(pipe.source.prior, pipe.calibrator(held).mean(axis=0))
-    assert "misfit" not in pipe.options
+    assert pipe.options == {}
 
 
 def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone():
@@ -94,14 +106,13 @@ def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone
     assert np.ptp(pipeline(few, y, counts=COUNTS).calibrator.bias) < np.ptp(calibrate.bias_corrected(few, y).bias)
 
 
-def test_without_labels_the_training_counts_decide():
-    assert pipeline(counts=[100, 50, 20]).method == "fmapls"
-    assert pipeline(counts=[100] * 25).method == "ebls"
-    pipe = pipeline(counts=[1000, 50, 10])
-    assert (pipe.method, pipe.calibrator, pipe.source.made) == ("mapls", None, "training counts")
+def test_the_default_is_one_method_whatever_is_known():
+    for counts in ([100, 50, 20], [100] * 25, [1000, 50, 10]):
+        pipe = pipeline(counts=counts)
+        assert (pipe.method, pipe.calibrator, pipe.source.made) == ("ebls", None, "training counts")
     held, y = outputs(30, EPS)
     few = pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01))
-    assert (few.method, few.calibrator.kind, few.source.made) == ("fmapls", "none", "training counts")
+    assert (few.method, few.calibrator.kind, few.source.made) == ("ebls", "none", "training counts")
     assert pipeline(held, y).calibrator.kind == "bias-corrected"
     assert pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01), method="mlls").method == "mlls"
 
@@ -146,10 +157,10 @@ def test_select_finds_the_calibrator_that_the_outputs_need_and_shows_its_table()
     held, y = outputs(2000, EPS, carried=np.full(8, 1 / 8), sharpen=2.0)
     pipe = select(held, y, trials=4, methods=("mapls", "ebls"))
     assert pipe.calibrator.kind == "bias-corrected"
-    assert [line.kl for line in pipe.table] == sorted(line.kl for line in pipe.table)
-    assert len(pipe.table) == 3 * 2 * 2
-    raw = min(line.kl for line in pipe.table if line.calibration == "none")
-    assert pipe.table[0].kl < 0.7 * raw
+    assert [line.loss for line in pipe.table] == sorted(line.loss for line in pipe.table)
+    assert len(pipe.table) == 1 + 3 * 2
+    raw = min(line.loss for line in pipe.table if line.calibration == "none")
+    assert pipe.table[0].loss < 0.7 * raw
     target, y_new = outputs(2000, EPS[::-1], carried=np.full(8, 1 / 8), sharpen=2.0, seed=5)
     truth = np.bincount(y_new, minlength=8) / 2000
     assert metrics.kl(truth, pipe.estimate(target).prior) < 0.02
@@ -157,15 +168,18 @@ def test_select_finds_the_calibrator_that_the_outputs_need_and_shows_its_table()
     assert again.table == pipe.table
 
 
-def test_select_leaves_the_default_for_what_is_clearly_better():
-    held, y = outputs(400, EPS, sharpen=1.5)
-    few = {"trials": 4, "calibrations": ("ts",), "methods": ("fmapls", "ebls"), "misfits": (0, 1)}
-    pipe = select(held, y, counts=COUNTS, **few)
-    kept = next(c for c in pipe.table if c[:4] == ("temperature", "pooled", "fmapls", 0.0))
-    picked = next(c for c in pipe.table if c.method == pipe.method and c.prior == "pooled")
-    assert picked.kl <= kept.kl
-    wrong = select(held, y, counts=np.roll(COUNTS, 4), **few)  # not what the classifier was trained on
-    assert wrong.source.made == "mean held-out output"
+def test_select_returns_the_default_itself_unless_another_is_clearly_better():
+    held, y = outputs(400, EPS[::-1], carried=EPS, sharpen=1.5)  # held-out rows of another class mix than training had
+    few = {"trials": 4, "calibrations": ("temperature",), "methods": ("fmapls", "ebls")}
+    for criterion in ("kl", "log-loss", "accuracy"):
+        pipe, usual = select(held, y, counts=COUNTS, criterion=criterion, **few), pipeline(held, y, counts=COUNTS)
+        line = {c[:3]: c for c in pipe.table}
+        default = line["auto", "auto", "auto"]
+        if pipe.table[0].loss > default.loss - 1e-12:
+            np.testing.assert_array_equal(pipe.source.prior, usual.source.prior)  # the mix is corrected for here too
+            np.testing.assert_array_equal(pipe.calibrator.bias, usual.calibrator.bias)
+        assert pipe.table[0].loss <= default.loss
+        assert len({c[:3] for c in pipe.table}) == 1 + 3 * 2
 
 
 @pytest.mark.parametrize(
@@ -210,8 +224,8 @@ def test_names_of_methods_may_be_capital_and_stand_for_the_same():
     held, y = outputs(300, EPS)
     made = [pipeline(held, y, counts=COUNTS, method=name) for name in ("EBLS", "ebls")]
     assert made[0].method == made[1].method
-    np.testing.assert_array_equal(made[0].options["misfit"], made[1].options["misfit"])
-    assert pipeline(held, y, method="AUTO").method == "fmapls"
+    np.testing.assert_array_equal(made[0].options["base"], made[1].options["base"])
+    assert pipeline(held, y, method="AUTO").method == "ebls"
 
 
 def test_label_counts_of_another_mix_are_put_back_to_training():

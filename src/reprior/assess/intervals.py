@@ -22,15 +22,19 @@ FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which 
 
 
 def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
-    """Return lower and upper ends (K,), (K,) for each class's share, from the observed information of the target rows.
+    """Return lower and upper ends (K,), (K,) for each class's share.
 
-    The interval holds the shares whose best fit is not much worse than the best of all, by a quadratic model of the
-    log-likelihood around the estimate. It is centred on the maximum-likelihood shares: methods that shrink are biased,
-    and an interval around a biased estimate would miss large classes. `note` says how far to trust it.
+    An estimate that carries its posterior has them from there, and always lies between them. For other methods the
+    observed information of the target rows tells: the interval holds the shares whose best fit is not much worse than
+    the best of all, by a quadratic model of the log-likelihood around the estimate. It is centred on the
+    maximum-likelihood shares: methods that shrink are biased, and an interval around a biased estimate would miss large
+    classes. `note` says how far to trust it.
     """
     from scipy.special import ndtri  # costs more to import than the whole of reprior
 
     level = check_level(level, "interval")
+    if estimate.posterior is not None:
+        return from_posterior(estimate, level)
     source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:
@@ -62,6 +66,35 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
             f"For {outside} of {len(group)} classes the estimate lies outside: its method holds back from what these "
             "rows alone say, and they say the interval."
         )
+    return Interval(lower, upper, level=level, note=" ".join(notes))
+
+
+def from_posterior(estimate: PriorEstimate, level: float) -> Interval:
+    """Return the interval that an estimate's own posterior gives, without its bet that nothing has shifted."""
+    source, posterior, k = estimate.source, estimate.posterior, len(estimate.prior)
+    lower, upper = posterior.quantiles(level)
+    notes = []
+    if source.heldout is None:
+        notes.append("Without held-out labelled rows nothing tells how wrong the classifier is; it may be too narrow.")
+    else:
+        widened = np.sqrt(1 + posterior.unsure)
+        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {widened:.2f}.")
+        unseen = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
+        if unseen:
+            notes.append(f"{unseen} classes have no held-out row; their misfit is taken to be that of the others.")
+    if estimate.n < k:
+        notes.append(f"Few rows: {estimate.n:.0f} for {k} classes.")
+    if estimate.target is not None:
+        near = (estimate.n * estimate.prior + SMOOTHING) / (estimate.n + SMOOTHING * k)
+        rows = local_likelihood(estimate.target, near, source.prior)
+        group, share = alike(rows)
+        fit = maximum(merge(rows, group, share) if group.max() + 1 < k else rows)
+        notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
+        single = np.bincount(group)[group] == 1
+        # what a group of classes has together, any one of them may have alone, or not at all
+        lower = np.where(single, lower, 0.0)
+        upper = np.where(single, upper, np.minimum(np.bincount(group, upper)[group], 1.0))
+    lower, upper = np.minimum(lower, estimate.prior), np.maximum(upper, estimate.prior)
     return Interval(lower, upper, level=level, note=" ".join(notes))
 
 

@@ -1,60 +1,285 @@
-"""EBLS: the posterior mean under a prior over class shares that is itself fitted to the data."""
+"""EBLS, the default: the posterior mean under a prior over class shares that is itself weighed by the data.
+
+Most targets have not shifted, and most classifiers say little. So "nothing has shifted" is one of the hypotheses, and
+shifts of many sizes, around the source prior and around the uniform one, are the others; each is a Dirichlet prior,
+weighed by its evidence. Two rules keep the data from saying more than they know. The source prior and the calibrator
+come from held-out rows, a sample too, so N target rows count as harmonically many as N and the held-out rows together;
+and where the classifier is seen to mislead on held-out rows put to the estimated mix, they count for less.
+"""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reprior._check import as_array, check_number, check_source, fail
-from reprior._types import PriorEstimate, Source, Status, Vector
+from reprior._check import as_array, check_number, check_prior, check_source, fail
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
+from reprior.batch.driver import finish
+from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, as_blocks
 from reprior.rows.passes import e_step
 
-if TYPE_CHECKING:
-    from reprior.batch.shares import Fit
-from reprior.batch.driver import drive, finish
+AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
+AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
+NO_SHIFT, UNIFORM = 0.75, 0.1  # how likely, before any row is seen: no shift; a shift around the uniform prior
+LOOSE = 5.0  # rows a class up to which a hypothesis lets the rows themselves say the shares
+FORESEEN = 20  # directions of error taken from theory, beside those that were observed
+SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
+BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: where there are none; at least
+SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
+HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
 
-def ebls(source: Any, proba: Any, *, misfit: Any = 0.0, tol: float = 1e-8, n_iter: int = 2000) -> PriorEstimate:
-    """Estimate the target prior by empirical Bayes: the posterior mean under a class-share prior fitted to the data.
+def ebls(
+    source: Any, proba: Any, *, base: Any = None, worth: float | None = None, seen: Any = None, tol: float = 1e-5,
+    n_iter: int = 60,
+) -> PriorEstimate:  # fmt: skip
+    """Estimate the target prior by empirical Bayes: where nothing is known, nothing is changed.
 
-    Nothing needs tuning. Each class's share is absent, ordinary or an outlier, in proportions learned from all classes;
-    ordinary shares scatter around the uniform or the source prior, whichever explains the rows better. `misfit`, a
-    number or (K,), is the variance of the classifier's own error in the log of a class's share, which more rows do not
-    lessen: 1/(training rows of the class) does well where a class had few.
+    Parameters
+    ----------
+    source : Source, or class counts or prior (K,)
+        What the outputs carry. Its held-out rows, if it has any, tell how far outputs can be trusted.
+    proba : rows (n, K) of probabilities, Blocks, or a top-k pair
+    base : (K,), optional
+        The class mix of training where it is known better than the prior that outputs carry. That is kept if nothing
+        has shifted.
+    worth : float, optional
+        How many held-out rows stand behind the outputs. By default those of the source, at least 20 a class, or 30 a
+        class if it has none.
+    seen : (K,), optional
+        Labels counted among further target rows, which are not in `proba`.
+    tol, n_iter
+        The L1 change of a hypothesis at which iterations stop, and passes over the rows at most.
+
+    Examples
+    --------
+    >>> rows = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]] * 50
+    >>> ebls([1, 1], rows).prior.round(2)
+    array([0.5, 0.5])
     """
     known = check_source(source, "ebls")
     check_number(tol, "ebls", "tol", low=0, open_low=True)
     check_number(n_iter, "ebls", "n_iter", low=1, whole=True)
     target = as_blocks(proba, known, "ebls")
     k = len(known.prior)
-    uniform = np.full(k, 1.0 / k)
-    error = as_array(misfit, "ebls", "misfit").astype(np.float64)
-    if error.shape not in ((), (k,)) or not (error >= 0).all() or not np.isfinite(error).all():
-        fail("ebls", "misfit", f"be a number or ({k},) numbers of at least 0", misfit)
-    best, total, reached = fit_ebls(target, known, uniform, misfit=error, n_iter=int(n_iter), tol=tol)
-    if np.abs(known.prior - uniform).max() > 1e-9:
-        other, more, ok = fit_ebls(target, known, known.prior, misfit=error, n_iter=int(n_iter), tol=tol)
-        total += more
-        if evidence(target, known, other) - evidence(target, known, best) > 0.1 * k:
-            best, reached = other, ok
-    return finish(target, known, best.prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
+    middle = known.prior if base is None else check_prior(base, "ebls", "base", n_classes=k, like="`source`")
+    labels = np.zeros(k) if seen is None else as_array(seen, "ebls", "seen").astype(np.float64)
+    if labels.shape != (k,) or not (labels >= 0).all() or not np.isfinite(labels).all():
+        fail("ebls", "seen", f"be ({k},) counts of at least 0", seen)
+    if worth is None:
+        worth = BLIND * k if known.heldout is None else max(float(len(known.heldout[1])), FEWEST * k)
+    check_number(worth, "ebls", "worth", low=0, open_low=True)
+    rows, n = sample(target, known.prior)
+    unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
+    given = suppose(middle, worth, labels)
+    fit, total, reached = weigh(rows, given, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+    if known.heldout is not None:
+        # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
+        misled = unsure_of(rows, n, fit.weights @ fit.modes, *known.heldout, unsure=unsure)
+        if abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
+            kept = fit.log_odds > fit.log_odds.max() - HOPELESS
+            unsure, given, start = misled, given.those(kept), fit.modes[kept]
+            fit, more, reached = weigh(rows, given, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter), start=start)
+            total += more
+    prior = answer(target, known, fit, given, n, sampled=len(rows) < n)
+    estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
+    return replace(estimate, posterior=Posterior(fit.open_weights, fit.modes, fit.variances, unsure))
 
 
-def fit_ebls(
-    target: Blocks, known: Source, base: Vector, *, misfit: Vector, n_iter: int, tol: float
-) -> tuple[Fit, int, bool]:
-    """Return the fit whose ordinary shares scatter around `base` (K,)."""
-    from reprior.batch.shares import m_step_ebls, start_ebls
+@dataclass(frozen=True, slots=True)
+class Hypotheses:
+    """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
+    which make no bet that nothing has shifted, `open` (C,); `loose` (C,) ones let the rows say the shares. Labels that
+    were `seen` (K,) count in all."""
 
-    m_step = partial(m_step_ebls, misfit=misfit)
-    fit, n, ok = drive(target, known, m_step, start_ebls(base), n_iter=n_iter, tol=tol, squares=True)
-    return fit, n, ok
+    alpha: Matrix
+    odds: Vector
+    open: Vector
+    loose: NDArray[np.bool_]
+    seen: Vector
+
+    def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
+        """Return some of them."""
+        return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.seen)
 
 
-def evidence(target: Blocks, known: Source, fit: Fit) -> float:
-    """Return the approximate log evidence of a fit, by which two bases are compared."""
-    stats = e_step(target, fit.prior / known.prior, likelihood=True)
-    return fit.temper * stats.log_likelihood + fit.log_prior_mass
+def suppose(base: Vector, worth: float, seen: Vector) -> Hypotheses:
+    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none; that is known to no
+    more than `worth` rows either."""
+    k = len(base)
+    near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
+    alpha = np.concatenate([k * near[:, None] * base, np.repeat(far[:, None], k, axis=1), worth * base[None]])
+    shift = (1 - NO_SHIFT - UNIFORM) / len(near)
+    odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), [NO_SHIFT]])
+    flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), [1e-6]])
+    return Hypotheses(alpha, odds, flat, np.concatenate([near, far, [np.inf]]) <= LOOSE, seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Hypotheses after the rows: `weights` (C,) to estimate by and `open_weights` (C,) for intervals, most likely
+    shares `modes` (C, K), their `variances` (C, K), and shares `said` (C, K) by the rows there."""
+
+    weights: Vector
+    open_weights: Vector
+    modes: Matrix
+    variances: Matrix
+    said: Matrix
+    log_odds: Vector
+
+
+def sample(target: Blocks, source_prior: Vector) -> tuple[Matrix, int]:
+    """Return likelihood ratios L = P/ε of all rows (n, K), or of a sample if they are many, and how many there are."""
+    n, k = e_step(target, np.ones(len(source_prior))).n, len(source_prior)
+    stride = max(1, n // max(SAMPLE // k, 4 * k))
+
+    def of_block(block: Matrix) -> Rows:
+        return Rows((block[::stride] / source_prior,))
+
+    return np.concatenate(target.map_sum(of_block).parts), n
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of blocks, which add up to all of them."""
+
+    parts: tuple[Matrix, ...]
+
+    def __add__(self, other: Rows) -> Rows:
+        return Rows(self.parts + other.parts)
+
+
+def weigh(
+    rows: Matrix, given: Hypotheses, n: int, temper: float, *, tol: float, n_iter: int, start: Matrix | None = None
+) -> tuple[Weighed, int, bool]:
+    """Return what likelihood ratios `rows` make of hypotheses, the passes and whether `tol` was reached.
+
+    The rows stand for `n`, each of which counts `temper`. In u = log π, where a Dirichlet prior has its mode at its
+    mean, EM finds the mode, π ∝ α + βn(π), and Laplace's method the evidence.
+    """
+    each = temper * n / len(rows)  # what a row of the sample counts
+    alpha = given.alpha + given.seen
+    modes, passes, reached = climb(rows, alpha, each, start, tol=tol, n_iter=n_iter)
+    evidence, variances, said = laplace(rows, given.alpha, given.seen, modes, each)
+    log_odds = evidence + np.log(given.odds)
+    weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
+    return Weighed(weights, flat, modes, variances, said, log_odds), passes, reached
+
+
+def climb(
+    rows: Matrix, alpha: Matrix, each: float, start: Matrix | None, *, tol: float, n_iter: int
+) -> tuple[Matrix, int, bool]:
+    """Return the mode (C, K) of each hypothesis by EM with squared extrapolation, all hypotheses in one pass."""
+
+    def step(modes: Matrix) -> Matrix:
+        new = alpha + each * modes * ((1 / (rows @ modes.T)).T @ rows)
+        return np.asarray(new / new.sum(axis=1, keepdims=True))
+
+    modes = alpha / alpha.sum(axis=1, keepdims=True) if start is None else start
+    passes = 0
+    while passes + 2 <= max(n_iter, 2):
+        first = step(modes)
+        second = step(first)
+        passes += 2
+        if np.abs(second - first).sum(axis=1).max() < tol:
+            return second, passes, True
+        a, b, c = np.log(modes), np.log(first), np.log(second)
+        rise, bend = b - a, c - 2 * b + a
+        length = np.sqrt((second * rise**2).sum(axis=1) / np.maximum((second * bend**2).sum(axis=1), 1e-300))
+        length = np.clip(length, 1.0, 30.0)[:, None]
+        leap = np.clip(a + 2 * length * rise + length**2 * bend, c - 2, c + 2)  # no class is thrown out of sight
+        leap = np.exp(leap - leap.max(axis=1, keepdims=True))
+        modes = step(leap / leap.sum(axis=1, keepdims=True))
+        passes += 1
+    return modes, passes, False
+
+
+def laplace(rows: Matrix, alpha: Matrix, seen: Vector, modes: Matrix, each: float) -> tuple[Vector, Matrix, Matrix]:
+    """Return log evidence (C,), variances of the shares (C, K) and the shares that the rows say (C, K) at each mode.
+
+    The negative Hessian in u is diag(α) + β RᵀR − Tππᵀ, T = Σα + βN. All u may move together, so one coordinate is
+    left out: the determinant of what remains is that of diag(α) + β RᵀR divided by T, for that takes 1 to Tπ.
+    """
+    from scipy.special import gammaln  # costs more to import than the whole of reprior
+
+    evidence, variances, said = np.empty(len(alpha)), np.empty_like(modes), np.empty_like(modes)
+    diagonal, k = np.arange(alpha.shape[1]), alpha.shape[1]
+    for c, (prior, pi) in enumerate(zip(alpha, modes, strict=True)):
+        strength, likelihood = prior + seen, rows @ pi
+        resp = rows / likelihood[:, None]
+        resp *= pi
+        counts = resp.sum(axis=0)
+        said[c] = counts / len(rows)
+        scale = 1 / np.sqrt(strength + each * counts)
+        resp *= scale
+        hessian = each * (resp.T @ resp)
+        hessian[diagonal, diagonal] += strength * scale**2 + 1e-12
+        half = np.linalg.cholesky(hessian)
+        total = strength.sum() + each * len(rows)
+        size = 2 * (np.log(half[diagonal, diagonal]) - np.log(scale)).sum() - np.log(total)
+        normaliser = gammaln(prior.sum()) - gammaln(prior).sum()
+        fit = each * np.log(likelihood).sum() + strength @ np.log(pi)
+        evidence[c] = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
+        spread = np.linalg.solve(half, np.diag(scale))
+        variances[c] = pi**2 * np.maximum((spread**2).sum(axis=0) - 1 / total, 1e-300)
+    return evidence, variances, said
+
+
+def unsure_of(rows: Matrix, n: int, prior: Vector, heldout: Matrix, y: Labels, *, unsure: float) -> float:
+    """Return by how much the held-out rows' noise and the classifier's error exceed the noise of `n` target rows.
+
+    Held-out rows put to the mix `prior` (K,) should give it back; how far they scatter within their classes says what
+    noise to expect of that, and what they miss beyond it is the classifier's error. Both are measured in directions of
+    u in which the target rows tell anything, each in units of what those tell. Few directions say little, so what
+    theory expects, `unsure`, counts as FORESEEN more, unless that is more.
+    """
+    k = len(prior)
+    stride = max(1, len(y) // max(SAMPLE // k, 4 * k))
+    heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
+    resp = heldout * (prior / heldout.mean(axis=0))
+    resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+    counts = np.bincount(y, minlength=k).astype(np.float64)
+    wanted = np.where(counts > 0, prior, 0.0)
+    if wanted.sum() < 1e-6:
+        return unsure
+    wanted = wanted / wanted.sum()
+    weight = (wanted / np.maximum(counts, 1))[y]
+    means = np.zeros((k, k))
+    np.add.at(means, y, resp)
+    means /= np.maximum(counts, 1)[:, None]
+    error = np.where(counts > 0, weight @ resp - wanted, 0.0)
+    error -= wanted * error.sum()
+    lone = np.sqrt(counts / np.maximum(counts - 1, 0.5))[y]
+    scatter = (resp - means[y]) * (weight * lone)[:, None]
+    target = rows * prior
+    target /= target.sum(axis=1, keepdims=True)
+    said = target.sum(axis=0)
+    told, directions = np.linalg.eigh((target.T @ target - np.outer(said, said) / len(rows)) / len(rows))
+    use = told > 1e-4 * told[-1]
+    whiten = directions[:, use] / np.sqrt(told[use])
+    noise = n * float(((scatter @ whiten) ** 2).sum()) / use.sum()
+    missed = n * float(((error @ whiten) ** 2).sum()) / use.sum()
+    expected = min(unsure, (FORESEEN * unsure + use.sum() * noise) / (FORESEEN + use.sum()))
+    return float(expected + SEEN * max(0.0, missed - noise))
+
+
+def answer(target: Blocks, known: Source, fit: Weighed, given: Hypotheses, n: int, *, sampled: bool) -> Vector:
+    """Return the estimate: what the rows say under loose hypotheses, where shares may be anything, else the mode."""
+    loose, said = given.loose, fit.said
+    if sampled and fit.weights[loose].sum() > 1e-6:  # let all rows say it
+        middle = fit.weights[loose] @ fit.modes[loose] / fit.weights[loose].sum()
+        all_rows = e_step(target, middle / known.prior).counts / n
+        said = np.broadcast_to(all_rows, said.shape)
+    if given.seen.any():
+        said = (n * said + given.seen) / (n + given.seen.sum())
+    shares = fit.weights @ np.where(loose[:, None], said, fit.modes)
+    return np.asarray(shares / shares.sum())
+
+
+def softmax(a: Vector) -> Vector:
+    out = np.exp(a - a.max())
+    return np.asarray(out / out.sum())

@@ -196,10 +196,10 @@ def groups(
     rows = GroupedRows.of(target, codes, len(names), known.prior)
     population, note = None, "Each group is estimated by itself."
     if share:
-        mix = ebls(known, target, misfit=error, **options).prior
+        mix = ebls(known, target, **options).prior
         state, model, rounds = share_fit(rows, mix)
         widen(rows, state, model, mix)
-        own_weight(rows, state, model, known, error, options)
+        own_weight(rows, state, model, known, options)
         population = describe(names, rows, state, model, mix, known)
         note = "The groups' rows and what groups have in common are in it."
     else:
@@ -649,9 +649,7 @@ def distances(points: Matrix, means: Matrix) -> Matrix:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def own_weight(
-    rows: GroupedRows, state: State, model: Model, known: Source, misfit: Vector, options: Mapping[str, Any]
-) -> None:
+def own_weight(rows: GroupedRows, state: State, model: Model, known: Source, options: Mapping[str, Any]) -> None:
     """Mix what a group's rows say by themselves into its estimate, where the others can tell little.
 
     What others tell of the common mix are as many rows as they are worth together; K/2 of them weigh as much as the
@@ -667,7 +665,7 @@ def own_weight(
     single = by_itself(known.prior)
     spread = rows.some(alone).fit(single, State.at(len(alone), known.prior, single)).variance[:, :k]
     for g, variance in zip(alone, spread, strict=True):
-        own = ebls(known, rows.of_group(int(g)), misfit=misfit, **options)
+        own = ebls(known, rows.of_group(int(g)), **options)
         w, shared = weight[g], state.prior[g, :k].copy()
         state.prior[g, :k] = w * shared + (1 - w) * own.prior
         state.variance[g, :k] = w * state.variance[g, :k] + (1 - w) * variance + w * (1 - w) * (shared - own.prior) ** 2

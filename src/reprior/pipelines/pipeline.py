@@ -15,14 +15,12 @@ from reprior._check import check_choice, check_labelled, check_prior, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, estimate
 from reprior.pipelines import calibrate
-from reprior.pipelines.source import misfit_of, pooled_prior, summarize, tilt_of
+from reprior.pipelines.source import carried_prior, summarize, tilt_of
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
 
 RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
-FEW_CLASSES = 20  # below which there are too few shares to learn their distribution from
-SEVERE = 20.0  # times as many training rows in the largest class as in the smallest: its tail is then misjudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +51,12 @@ class Pipeline:
 
 
 class Candidate(NamedTuple):
-    """A line of the table `select` decides from: mean and standard error of KL(true ‖ estimate) on simulated shifts."""
+    """A line of the table `select` decides from: mean and standard error of the loss on simulated shifts."""
 
     calibration: str
     prior: str
     method: str
-    misfit: float
-    kl: float
+    loss: float
     error: float
 
 
@@ -71,16 +68,15 @@ def pipeline(
 
     `counts` (K,) are the training rows of each class; held-out rows may have another class mix. `calibration` is a
     name of `calibrate.KINDS`; "auto" is temperature scaling with a bias for each class, held back where a class has
-    few labels. `prior` is "pooled" (training counts and mean calibrated output), "mean", "labels", "training", or a
-    vector (K,), which can also stand alone; "auto" pools if it can. `method` is a name of `METHODS`; "auto" is EBLS
-    that allows for classes learnt from few rows, FMAPLS below 20 classes, or MAPLS where training was severely
-    long-tailed and no labels tell what that did to the outputs. `options` go to the method.
+    few labels. `prior` is "carried" (mean calibrated output, pooled with training counts where biases are held back),
+    "pooled", "mean", "labels", "training", or a vector (K,), which can also stand alone; "auto" is "carried" with
+    counts and "mean" without. `method` is a name of `METHODS`; "auto" is "ebls". `options` go to the method.
 
-    >>> pipeline(counts=[500] * 30).method, pipeline(counts=[500, 300]).method, pipeline(counts=[900, 90, 10]).method
-    ('ebls', 'fmapls', 'mapls')
+    >>> pipeline(counts=[500, 300]).method
+    'ebls'
     """
     method = check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
-    method = ALIASES.get(method, method)
+    method = "ebls" if method == "auto" else ALIASES.get(method, method)
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         given = "one of them" if counts is None else "`counts`"
         fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
@@ -92,7 +88,6 @@ def pipeline(
     if proba is None:
         source = Source(check_prior(prior, "pipeline", "prior") if trained is None else trained)
         source = source if trained is None else replace(source, made="training counts")
-        method = _auto(method, len(source.prior), source.prior if total is None else total, heldout=False)
         return Pipeline(None, source, method, options)
     rows, labels = check_labelled(proba, y, "pipeline")
     n, k = rows.shape
@@ -111,44 +106,30 @@ def pipeline(
     else:
         cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
     source = _source(cal, rows, labels, prior, total, classes, tilt=tilt)
-    method = _auto(method, k, total, heldout=True)
-    misfit = misfit_of(total, cal(rows), None if tilt is None else 1 / tilt[labels])
-    return Pipeline(cal, source, method, _options(method, misfit, 1.0, options))
+    return Pipeline(cal, source, method, _options(method, total, options))
 
 
-def _auto(method: str, n_classes: int, counts: Vector | None, *, heldout: bool) -> str:
-    if method != "auto":
-        return method
-    if not heldout and counts is not None and counts.max() > SEVERE * counts.min():
-        return "mapls"
-    return "fmapls" if n_classes < FEW_CLASSES else "ebls"
-
-
-def _options(
-    method: str, misfit: Vector | None, strength: float, options: dict[str, Any], **more: Any
-) -> dict[str, Any]:
-    if method != "ebls":
-        return options
-    return ({} if misfit is None else {"misfit": strength * misfit}) | more | options
+def _options(method: str, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's options: the default keeps to the class mix of training, where that is known."""
+    return options if method != "ebls" or counts is None else {"base": counts / counts.sum()} | options
 
 
 def _source(
     cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
-    classes: Sequence[str] | None = None, *, smooth: bool = False, tilt: Vector | None = None,
+    classes: Sequence[str] | None = None, *, tilt: Vector | None = None,
 ) -> Source:  # fmt: skip
-    """Return the source of calibrated outputs; `smooth` gives unseen classes half a label, `tilt` is undone."""
+    """Return the source of calibrated outputs; `tilt` is undone."""
     out, made, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
     if isinstance(prior, str):
-        check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled"))
+        check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled", "carried"))
         if prior == "auto":
-            prior = "mean" if counts is None else "pooled"
-        if prior == "labels" and smooth:
-            prior, made = np.bincount(labels, minlength=rows.shape[1]) + 0.5, "held-out label counts"
-        elif prior in ("training", "pooled"):
+            prior = "mean" if counts is None else "carried"
+        if prior in ("training", "pooled", "carried"):
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
-            prior = counts if prior == "training" else pooled_prior(out, counts, weight)
+            held_back = np.inf if cal.kind in ("none", "temperature") or prior == "pooled" else RIDGE
+            prior = counts if prior == "training" else carried_prior(out, counts, weight, ridge=held_back)
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)

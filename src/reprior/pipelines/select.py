@@ -3,68 +3,81 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from reprior import simulate
-from reprior._check import as_rng, check_int, check_labelled
+from reprior._check import as_rng, check_choice, check_int, check_labelled
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
-from reprior.batch.registry import estimate
 from reprior.pipelines import calibrate
-from reprior.pipelines.pipeline import RIDGE, Candidate, Pipeline, _options, _source, pipeline
-from reprior.pipelines.source import misfit_of
+from reprior.pipelines.pipeline import Candidate, Pipeline, pipeline
+
+CRITERIA = ("kl", "log-loss", "accuracy")
 
 
 def select(
-    proba: Any, y: Any, *, counts: Any = None, n: int | None = None, trials: int = 8,
+    proba: Any, y: Any, *, counts: Any = None, n: int | None = None, trials: int = 8, criterion: str = "kl",
     calibrations: Sequence[str] = ("none", "temperature", "bias-corrected"),
-    methods: Sequence[str] = ("mlls", "mapls", "fmapls", "ebls"), misfits: Sequence[float] = (0.0, 1.0, 3.0),
+    methods: Sequence[str] = ("mlls", "mapls", "fmapls", "ebls"), classes: Sequence[str] | None = None,
     rng: int | np.random.Generator | None = 0,
 ) -> Pipeline:  # fmt: skip
     """Return the pipeline that does best on shifts simulated from held-out outputs (n, K) and labels (n,).
 
-    Half of the rows, in turn, calibrate and summarise; from the other half targets of up to `n` rows are drawn, to
-    random priors and no row twice. Calibrators × source priors × methods × strengths compete; `misfits` are multiples
-    of what the default takes from the training `counts` (K,). The default pipeline is kept unless another beats it by
-    more than two standard errors. `Pipeline.table` lists all, best first.
+    Half of the rows, in turn, fit a pipeline; from the other half targets of up to `n` rows are drawn, to random
+    priors and no row twice. Calibrators × source priors × methods compete with the default pipeline, which is returned
+    as it is unless another beats it by more than two standard errors. `Pipeline.table` lists all, best first.
+
+    Parameters
+    ----------
+    proba, y, counts, classes
+        As in `pipeline`; `counts` (K,) are training rows, and held-out rows may have another class mix.
+    n : int, optional
+        Rows of a simulated target at most; all that are left if not given.
+    trials : int
+        How many targets are drawn: no shift, a flat mix, a long tail and a Dirichlet draw, in turn.
+    criterion : "kl", "log-loss" or "accuracy"
+        What is compared: KL(true ‖ estimate), or log-loss or error rate of the corrected outputs.
+    calibrations, methods
+        Names of calibrators and of methods that compete.
     """
     rows, labels = check_labelled(proba, y, "select")
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
-    total = None if counts is None else np.asarray(counts, np.float64)
-    priors = ("mean", "labels") if counts is None else ("mean", "pooled", "training")
-    strengths = [0.0] if counts is None else [float(m) for m in misfits]
-    setups = [(m, s) for m in methods for s in (strengths if m == "ebls" else [0.0])]
-    usual = pipeline(rows, labels, counts=counts)
-    losses: dict[tuple[str, str, str, float], list[float]] = {}
+    check_choice(criterion, "select", "criterion", CRITERIA)
+    priors = ("mean",) if counts is None else ("mean", "pooled", "training")
+    default = ("auto", "auto", "auto")
+    kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
+    setups = [default, *((kind, prior, method) for kind in kinds for prior in priors for method in methods)]
+    losses: dict[tuple[str, str, str], list[float]] = {setup: [] for setup in setups}
     side = simulate.folds(labels, 2, rng)
     for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
-        for kind in calibrations:
-            cal = calibrate.fit(rows[fitting], labels[fitting], kind=kind, ridge=RIDGE)
-            misfit, out = misfit_of(total, cal(rows[fitting])), cal(target.proba)
-            for prior in priors:
-                source = _source(cal, rows[fitting], labels[fitting], prior, total, smooth=True)
-                for method, strength in setups:
-                    found = estimate(source, out, method, **_options(method, misfit, strength, {}, tol=1e-5))
-                    key = (calibrate.ALIASES.get(kind, kind), prior, method, strength)
-                    losses.setdefault(key, []).append(min(metrics.kl(target.prior, found.prior), 50.0))
+        for kind, prior, method in setups:
+            pipe = pipeline(rows[fitting], labels[fitting], counts=counts, calibration=kind, prior=prior, method=method)
+            losses[kind, prior, method].append(_loss(pipe, target, criterion))
     root = np.sqrt(trials)
-    table = [Candidate(*key, float(np.mean(loss)), float(np.std(loss) / root)) for key, loss in losses.items()]
-    table.sort(key=lambda candidate: candidate.kl)
-    best = table[0][:4]
-    kind = usual.calibrator.kind if usual.calibrator else "none"
-    prior = {"training counts": "training", "mean held-out output": "mean"}.get(usual.source.made, "pooled")
-    default = (kind, prior, usual.method, 1.0 if "misfit" in usual.options else 0.0)
-    if default in losses:
-        gain = np.subtract(losses[default], losses[best])
-        best = default if gain.mean() <= 2 * gain.std() / root else best
-    kind, prior, method, strength = best
-    cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
-    source = _source(cal, rows, labels, prior, total)
-    return Pipeline(cal, source, method, _options(method, misfit_of(total, cal(rows)), strength, {}), tuple(table))
+    table = [Candidate(*setup, float(np.mean(loss)), float(np.std(loss) / root)) for setup, loss in losses.items()]
+    table.sort(key=lambda candidate: candidate.loss)
+    best = table[0][:3]
+    gain = np.subtract(losses[default], losses[best])
+    kind, prior, method = default if gain.mean() <= 2 * gain.std() / root else best
+    pipe = pipeline(rows, labels, counts=counts, calibration=kind, prior=prior, method=method, classes=classes)
+    return replace(pipe, table=tuple(table))
+
+
+def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:
+    """Return what a pipeline loses on a target whose labels are known."""
+    found = pipe.estimate(target.proba)
+    if criterion == "kl":
+        return min(float(metrics.kl(target.prior, found.prior)), 50.0)
+    corrected = pipe.correct(target.proba, found.prior)
+    if criterion == "accuracy":
+        return float(np.mean(corrected.argmax(axis=1) != target.y))
+    own = corrected[np.arange(len(target.y)), target.y]
+    return float(-np.log(np.maximum(own, 1e-12)).mean())
 
 
 def _simulated(rows: Matrix, labels: Labels, which: int, n: int, rng: np.random.Generator) -> simulate.Sample:

@@ -95,6 +95,21 @@ def pooled_prior(rows: Matrix, counts: Vector, weight: Vector | None = None) -> 
     return np.asarray(prior / prior.sum())
 
 
+def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *, ridge: float) -> Vector:
+    """Return the source prior (K,) that calibrated held-out outputs (n, K) carry, given training counts (K,).
+
+    A class whose bias was free, as Σp(1−p) labels' worth against `ridge` says, carries the held-out rows' own mix, and
+    the mean output is exactly that. A class whose bias was held back carries what training gave it, and there training
+    counts and mean output are pooled.
+    """
+    share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
+    worth = (share @ (rows * (1 - rows))) / (share @ share)
+    free = worth / (worth + ridge) if np.isfinite(ridge) else np.zeros(rows.shape[1])
+    log_prior = free * np.log(share @ rows) + (1 - free) * np.log(pooled_prior(rows, counts, weight))
+    prior = np.exp(log_prior - log_prior.max())
+    return np.asarray(prior / prior.sum())
+
+
 def misfit_of(counts: Vector | None, rows: Matrix, weight: Vector | None = None) -> Vector | None:
     """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
 

@@ -1,0 +1,130 @@
+"""EBLS does no harm: what it keeps, what it follows, how far it trusts the rows, and that its interval holds it."""
+
+import numpy as np
+import pytest
+
+import reprior as rp
+from reprior.batch.ebls import SAMPLE, sample, unsure_of
+from reprior.rows.blocks import as_blocks
+
+
+def outputs(prior, n, *, carried, distance=1.5, seed=0):
+    """Rows from `prior` of the Bayes classifier of Gaussian classes whose outputs carry the prior `carried`."""
+    rng = np.random.default_rng(seed)
+    k = len(prior)
+    centres = distance * np.random.default_rng(99).normal(size=(k, 3))
+    y = rng.choice(k, n, p=prior)
+    x = centres[y] + rng.normal(size=(n, 3))
+    z = x @ centres.T - 0.5 * (centres**2).sum(axis=1) + np.log(carried)
+    z = np.exp(z - z.max(axis=1, keepdims=True))
+    return z / z.sum(axis=1, keepdims=True), y
+
+
+EPS = np.array([0.5, 0.3, 0.15, 0.05])
+
+
+def known(n, seed=7, **how):
+    return rp.summarize(*outputs(EPS, n, carried=EPS, seed=seed, **how))
+
+
+def test_outputs_that_say_nothing_change_nothing():
+    rows = np.tile(EPS, (500, 1))
+    np.testing.assert_allclose(rp.ebls(EPS, rows).prior, EPS, atol=0.03)
+    source = rp.summarize(rows[:200], np.arange(200) % 4)
+    np.testing.assert_allclose(rp.ebls(source, rows).prior, EPS, atol=0.03)
+
+
+@pytest.mark.parametrize("n", [100, 200, 1000])
+def test_without_a_shift_corrected_outputs_are_not_worse(n):
+    worse = []
+    for seed in range(20):
+        source = known(n, seed=100 + seed, distance=0.7)
+        rows, y = outputs(EPS, 1000, carried=EPS, distance=0.7, seed=seed)
+        own = (np.arange(1000), y)
+        worse.append(np.mean(np.log(rows[own]) - np.log(rp.ebls(source, rows).correct(rows)[own])))
+    assert np.mean(worse) < 0.002
+    assert np.mean(np.array(worse) > 0.01) <= 0.05
+
+
+def test_a_proven_shift_is_followed():
+    target = np.array([0.05, 0.15, 0.3, 0.5])
+    rows, y = outputs(target, 2000, carried=EPS)
+    truth = np.bincount(y) / 2000
+    for source in (EPS, known(200), known(1000)):
+        np.testing.assert_allclose(rp.ebls(source, rows).prior, truth, atol=0.05)
+
+
+def test_fewer_held_out_rows_are_trusted_less_and_give_wider_intervals():
+    rows, _ = outputs(np.array([0.4, 0.3, 0.2, 0.1]), 500, carried=EPS)
+    few, many = rp.ebls(EPS, rows, worth=20), rp.ebls(EPS, rows, worth=1e5)
+    assert rp.metrics.kl(EPS, few.prior) < 0.3 * rp.metrics.kl(EPS, many.prior)
+    width = [np.subtract(*reversed(e.interval())) for e in (few, many)]
+    assert (width[0] > width[1]).all()
+
+
+def test_a_classifier_that_is_seen_to_mislead_is_trusted_less():
+    source = known(2000)
+    rows, _ = outputs(EPS[::-1], 2000, carried=EPS)
+    heldout, y = source.heldout
+    bent = heldout ** np.array([0.3, 1.0, 2.0, 1.0])
+    bent /= bent.sum(axis=1, keepdims=True)
+    right, wrong = (unsure_of(rows / EPS, 2000, EPS[::-1], p, y, unsure=1.0) for p in (heldout, bent))
+    assert right <= 1.0
+    assert wrong > 3 * right
+
+
+@pytest.mark.parametrize("target", [EPS, EPS[::-1], np.array([0.97, 0.01, 0.01, 0.01])])
+@pytest.mark.parametrize("n", [3, 50, 2000])
+def test_the_estimate_lies_in_its_interval(target, n):
+    rows, _ = outputs(target, n, carried=EPS, seed=n)
+    for source in (EPS, known(150)):
+        estimate = rp.ebls(source, rows)
+        for level in (0.05, 0.5, 0.95):
+            lower, upper = estimate.interval(level)
+            assert (lower <= estimate.prior).all()
+            assert (estimate.prior <= upper).all()
+
+
+def test_intervals_cover_where_held_out_rows_are_few():
+    inside = []
+    for seed in range(40):
+        target = np.random.default_rng(seed).dirichlet(np.full(4, 2.0))
+        rows, y = outputs(target, 800, carried=EPS, distance=0.8, seed=seed)
+        lower, upper = rp.ebls(known(200, seed=200 + seed, distance=0.8), rows).interval()
+        truth = np.bincount(y, minlength=4) / 800
+        inside.append((lower <= truth) & (truth <= upper))
+    assert np.mean(inside) > 0.9
+
+
+def test_the_training_mix_is_kept_where_it_is_known_better_than_what_outputs_carry():
+    carried = np.array([0.4, 0.3, 0.2, 0.1])
+    rows, _ = outputs(EPS, 300, carried=carried, distance=0.3)
+    np.testing.assert_allclose(rp.ebls(carried, rows, base=EPS).prior, EPS, atol=0.03)
+
+
+def test_labels_seen_among_further_rows_count_in_full():
+    rows = np.tile(EPS, (300, 1))
+    seen = np.array([0, 0, 0, 400])
+    assert rp.ebls(EPS, rows, seen=seen).prior[3] > 0.5
+    with pytest.raises(rp.InputError, match="seen"):
+        rp.ebls(EPS, rows, seen=[1, 2])
+    with pytest.raises(rp.InputError, match="seen"):
+        rp.ebls(EPS, rows, seen=[1, 2, 3, -1])
+
+
+def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatch):
+    rows, y = outputs(EPS[::-1], 20000, carried=EPS)
+    whole = rp.ebls(EPS, rows)
+    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
+    assert len(sample(as_blocks(rows, rp.Source(EPS), "x"), EPS)[0]) < 6000 < SAMPLE
+    few = rp.ebls(EPS, rows)
+    np.testing.assert_allclose(few.prior, whole.prior, atol=0.01)
+    np.testing.assert_allclose(few.prior, np.bincount(y) / 20000, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"worth": 0}, "worth"), ({"worth": -1}, "worth"), ({"base": [1, 2]}, "base")]
+)
+def test_bad_options_are_refused(options, words):
+    with pytest.raises(rp.InputError, match=words):
+        rp.ebls(EPS, np.tile(EPS, (5, 1)), **options)
