@@ -492,6 +492,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "kl": lambda a: f"{over(a, 0):.3f}",
     "accuracy": lambda a: f"{over(a, 2):.1f}",
     "setting": lambda a: named(cells("cifar"), a).removeprefix(PRINTED_GA).replace("=", " = "),
+    "tried": lambda a: str(sum(m.startswith(PRINTED_GA) for m in next(iter(cells("cifar").values())))),
     "below": below,
     "span": span,
     "lower": lambda a: f"{pair(a)['lower_in']} of {pair(a)['cells']}",
