@@ -492,3 +492,35 @@ def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
         code, _, err = call(*given)
         assert code == 0 or err.startswith("Error: "), (change, err)
         assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(b'a,b\n0.5,"0.5\n0.5,0.5\n', "have 2 values, numbers for the classes, on each line; got"),
+     (b"a,b\r0.5,0.5\r", "begin with a line of column names"),
+     (b"a,a\n0.5,0.5\n", "have columns with different names"),
+     (b"0.5,0.5\n0.5,0.5\n", "begin with a line of column names"),
+     (b"[0.5\n0.5]\n[0.5,0.5],[0.5,0.5]\n", "hold one JSON value on each line"),
+     (b'{"a":0.5,"b":0.5,"a":0.4}\n', "the key 'a' twice")],
+)  # fmt: skip
+def test_text_that_says_something_else_than_it_seems(refused, tmp_path, text, said):
+    (tmp_path / "in").write_bytes(text)
+    (tmp_path / "c.json").write_text("[1, 1]")
+    assert said in refused("stream", tmp_path / "in", "-s", tmp_path / "c.json", "--emit", "prior")
+
+
+def test_a_folder_is_no_stream(refused, files, tmp_path):
+    assert "Is a directory" in refused("stream", tmp_path, "-s", files["counts"])
+
+
+def test_a_full_disk_is_one_sentence_and_the_state_stays_whole(files, tmp_path):
+    (tmp_path / "in").write_text(files["ndjson"].read_text() * 5)
+    line = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "out", "--state", tmp_path / "s"]
+    text = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n" + PROGRAM[2]
+    done = subprocess.run([sys.executable, "-c", text, *map(str, line)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"Error: {tmp_path / 'out'}: File too large.\n")
+    for out in ("out", "once"):  # with room on the disk it goes on, to the very bytes of a run that always had it
+        more = ["--state", tmp_path / "s"] if out == "out" else []
+        whole = [*PROGRAM, *line[:4], "-o", tmp_path / out, *more]
+        assert subprocess.run(list(map(str, whole)), capture_output=True, check=False).returncode == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "once").read_bytes()

@@ -35,9 +35,8 @@ for kill in range(kills):
     assert stream.n % 64 == 0 and stream.n >= last, (stream.n, last)
     moved += stream.n > last
     last = stream.n
-    for left in os.listdir(os.path.dirname(path)):  # what a killed writer leaves behind
-        if left.endswith(".tmp"):
-            os.unlink(os.path.join(os.path.dirname(path), left))
+    left = [name for name in os.listdir(os.path.dirname(path)) if name.endswith(".tmp")]
+    assert len(left) <= 1, left  # of the writer just killed: the next one clears it away
 print(kills, moved, last)
 """
 

@@ -73,6 +73,8 @@ class Arriving:
         self.path, self.at, self.tail, self.stop, self.note = path, offset, tail, stop, ""
         self.handle = 0 if str(path) == "-" else os.open(path, os.O_RDONLY | BINARY)
         about = os.fstat(self.handle)
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         self.regular, self.mark = stat.S_ISREG(about.st_mode), mark_of(about)
         self.follow = follow and (self.regular or (stat.S_ISFIFO(about.st_mode) and self.handle != 0))
         self.left = 0 if self.regular or not replay else offset

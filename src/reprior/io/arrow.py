@@ -91,12 +91,16 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
 
     with opener() as file:
         header = next(lines_of(file, choice.caller, name), b"")
+        if not header:
+            fail(choice.caller, name, "have at least one row", "empty lines")
         check_header(header, choice.caller, name, choice.classes)
     # a row must fit in a block, and numbers are longer than names
     reading = csv.ReadOptions(block_size=max(4 << 20, min(16 * len(header), 1 << 30)), use_threads=False)
     with opener() as file, csv.open_csv(file, read_options=reading) as reader:
         schema = reader.schema
         batch = next(iter(reader), None)
+        if batch is None or not batch.num_rows:
+            fail(choice.caller, name, "have at least one row", "column names alone")
         aside = {column.name for column in schema if not is_number(column.type) and no_numbers(batch, column)}
         aside |= beside({c: x for c, x in first_values(batch).items() if c not in (choice.label, *LABEL_NAMES)})
     chosen, label = choose(name, schema, choice, aside)

@@ -59,7 +59,11 @@ def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ())
     if "," not in text and (";" in text or "\t" in text):
         fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
              remedy="Save it with commas, and points in numbers")  # fmt: skip
-    names = [cell.strip() for cell in next(csv.reader([text.strip()]), [])]
+    try:
+        names = [cell.strip() for cell in next(csv.reader([text.strip()], strict=True), [])]
+    except csv.Error as error:  # as for a file that has only \r at the ends of its lines
+        fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
+             remedy=f"Save it as CSV with an end after each line ({error})")  # fmt: skip
     if not (known and {*known} <= {*names}) and sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy="Put the names of the classes before the first row")  # fmt: skip

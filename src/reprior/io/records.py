@@ -68,8 +68,8 @@ def length_of_lines(data: bytes, count: int) -> int:
 def cells(line: bytes) -> list[str] | None:
     """Return the values of a CSV line, or None if it is none."""
     try:
-        return next(csv.reader([line.decode()]))
-    except (ValueError, csv.Error):
+        return next(csv.reader([line.decode().rstrip("\r\n")], strict=True))
+    except (ValueError, csv.Error, StopIteration):
         return None
 
 
@@ -148,25 +148,27 @@ class CsvForm:
         return [name.strip() for name in next(csv.reader([self.opening]))]
 
     def rows(self, records: list[Any], first: int) -> Matrix:
+        out = np.empty((len(records), len(self.columns)))
         for number, line in enumerate(records):
-            fields = cells(line) or []
+            values = cells(line) or []
             try:
-                np.array([fields[j] for j in self.columns], dtype=np.float64)
+                out[number] = [float(values[j]) for j in self.columns]
             except (ValueError, IndexError):
-                fields = []
-            if len(fields) != self.width:
+                values = []
+            if len(values) != self.width:
                 fail(self.caller, "input", f"have {self.width} values, numbers for the classes, on each line",
                      repr(line.decode(errors="replace"))[:80], place=f"row {first + number}")  # fmt: skip
-        table = csv.reader(line.decode() for line in records)
-        return np.array([[row[j] for j in self.columns] for row in table], dtype=np.float64)
+        return out
 
     def write(self, records: list[Any], rows: Matrix) -> bytes:
         text = io.StringIO()
         out = csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n")
-        for line, row in zip(csv.reader(line.decode() for line in records), rows.tolist(), strict=True):
+        for line, row in zip(records, rows.tolist(), strict=True):
+            values = cells(line)
+            assert values is not None  # or `rows` would have refused it
             for j, value in zip(self.columns, row, strict=True):
-                line[j] = repr(value)
-            out.writerow(line)
+                values[j] = repr(value)
+            out.writerow(values)
         return text.getvalue().encode()
 
     def write_value(self, value: dict[str, Any]) -> bytes:
@@ -221,6 +223,8 @@ def recognise(
         return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
     check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
+    if len({*names}) < len(names):
+        fail(caller, "input", "have columns with different names", ", ".join(names[:30]))
     rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
     known = choice.classes and set(choice.classes) <= set(names)
     wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest
