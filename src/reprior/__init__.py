@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from reprior._check import InputError
     from reprior._types import Interval, PriorEstimate, Source, Status
     from reprior.assess import bounds, metrics
+    from reprior.assess.compare import compare
     from reprior.assess.diagnose import Diagnosis, diagnose
     from reprior.assess.intervals import interval
     from reprior.batch.ebls import ebls
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from reprior.online.stream import ONLINE, Stream
     from reprior.online.table import StreamTable
     from reprior.pipelines import calibrate
+    from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline, pipeline
     from reprior.pipelines.select import select
     from reprior.pipelines.source import summarize
@@ -35,8 +37,9 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "pipelines.calibrate": (),
     "_check": ("InputError",),
     "_types": ("Interval", "PriorEstimate", "Source", "Status"),
+    "assess.compare": ("compare",),
     "assess.diagnose": ("Diagnosis", "diagnose"),
-    "assess.intervals": ("interval",),
+    "assess.intervals": ("interval", "spread"),
     "batch.ebls": ("ebls",),
     "batch.fmapls": ("fmapls",),
     "batch.mapls": ("mapls",),
@@ -46,15 +49,21 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "online.alarm": ("Alarm", "AlarmTable"),
     "online.stream": ("ONLINE", "Stream"),
     "online.table": ("StreamTable",),
+    "pipelines.load": ("load",),
     "pipelines.pipeline": ("Pipeline", "pipeline"),
     "pipelines.select": ("select",),
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
-    "rows.correction": ("correct",),
+    "rows.correction": ("correct", "correct_estimated"),
+    "report.show": ("estimate_frame", "estimate_plot", "estimate_text"),
 }  # one without names is a module of the public interface itself
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("reprior")
     for home, names in _HOMES.items():
         itself = not names and home.split(".")[-1] == name
         if itself or name in names:
@@ -89,12 +98,14 @@ __all__ = [
     "bbse",
     "bounds",
     "calibrate",
+    "compare",
     "correct",
     "diagnose",
     "ebls",
     "estimate",
     "fmapls",
     "interval",
+    "load",
     "mapls",
     "metrics",
     "mlls",

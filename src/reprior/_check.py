@@ -6,7 +6,7 @@ Template: ``{caller}: `{name}` must {rule}; got {value}, first at {place}, {coun
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -38,6 +38,64 @@ def refuse_where(
         got = values if isinstance(values, str) else values[bad][0].tolist()
         place, count = f"{unit} {int(np.argmax(bad))}", int(bad.sum())
         fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
+
+
+def names_of(x: Any) -> tuple[Any, tuple[Any, ...] | None]:
+    """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
+    columns of a DataFrame. A default index, 0 to K − 1 in order, names nothing."""
+    if isinstance(x, Mapping):
+        return list(x.values()), tuple(x)
+    if not hasattr(x, "to_numpy"):
+        return x, None
+    names = getattr(x, "columns", getattr(x, "index", None))
+    if names is None or list(names) == list(range(len(names))):
+        return x.to_numpy(), None
+    return x.to_numpy(), tuple(names)
+
+
+def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
+    lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
+    phrases = [say.format(", ".join(some[:5]) + ", …" * (len(some) > 5))
+               for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
+    return f"{len(found)} classes, " + (" and ".join(phrases) or "one of them twice")
+
+
+def order_of(names: Sequence[Any], classes: Sequence[str], caller: str, name: str) -> list[int]:
+    """Return the place in `names` of each of `classes`: the one way in which names are matched."""
+    found = [str(label) for label in names]
+    if len(found) != len(classes) or set(found) != set(classes):
+        fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
+             remedy="The classes are " + ", ".join(classes[:8]) + ", …" * (len(classes) > 8))  # fmt: skip
+    place = {label: i for i, label in enumerate(found)}
+    return [place[label] for label in classes]
+
+
+def in_order(
+    x: Any, caller: str, name: str, classes: Sequence[str] | None = None
+) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
+    """Return one number a class (K,), put in the order of `classes` by name, and the names if there are any.
+
+    Where the columns have no names, those of `x` must come in the order that classifiers use, which is sorted: the
+    counts of `value_counts`, largest first, would else meet the wrong columns in silence.
+    """
+    values, names = names_of(x)
+    array = as_array(values, caller, name)
+    if names is None or array.ndim != 1:
+        return array, None if classes is None else tuple(classes)
+    if classes is not None:
+        return array[order_of(names, classes, caller, name)], tuple(classes)
+    if set(names) == set(range(len(names))):  # column indices
+        return array[np.argsort(np.asarray(names))], None
+    try:
+        ordered = sorted(names)
+    except TypeError:  # of mixed types
+        ordered = sorted(names, key=str)
+    if list(names) != ordered:
+        fail(caller, name, "come in the sorted order of its names, since the rows have no names to match",
+             f"{names[0]} first", remedy="Sort it by name if the columns are sorted, pass rows as a DataFrame with"
+             " class names, or pass the numbers alone in the order of the columns")  # fmt: skip
+    return array, tuple(map(str, names))
 
 
 def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
@@ -152,10 +210,38 @@ def check_logits(x: Any, caller: str, n_classes: int | None = None) -> Matrix:
     return array
 
 
-def check_labelled(proba: Any, y: Any, caller: str) -> tuple[Matrix, Labels]:
-    """Return probabilities (n, K) and the labels of their rows (n,)."""
-    rows = check_proba(proba, caller)
-    return rows, check_labels(y, caller, "y", *rows.shape)
+def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, caller: str) -> tuple[str, ...] | None:
+    """Return the names of the K columns: `classes` if given, else what the rows call them."""
+    if isinstance(classes, (str, int)):
+        fail(caller, "classes", f"be the names of the {n_classes} classes", repr(classes))
+    found = names if classes is None else tuple(classes)
+    if found is None:
+        return None
+    told = tuple(str(label) for label in found)
+    if len(told) != n_classes or len({*told}) < n_classes:
+        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
+    return told
+
+
+class Labelled(NamedTuple):
+    """Rows (n, K), the column of each row's class (n,), and the classes' names if they are known."""
+
+    rows: Matrix
+    y: Labels
+    classes: tuple[str, ...] | None
+
+
+def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logits: bool = False) -> Labelled:
+    """Return rows and their labels, both checked; `classes` (K,) name the columns, unless a DataFrame does.
+
+    A DataFrame's columns are put in the order of `classes`.
+    """
+    values, names = names_of(proba)
+    rows = check_logits(values, caller) if logits else check_proba(values, caller)
+    told = check_classes(classes, names, rows.shape[1], caller)
+    if names is not None and told is not None and told != tuple(map(str, names)):
+        rows = rows[:, order_of(names, told, caller, "proba")]
+    return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], told), told)
 
 
 def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
@@ -172,13 +258,14 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
 
 
 def check_prior(
-    x: Any, caller: str, name: str, *, allow_zero: bool = False, n_classes: int | None = None, like: str = ""
-) -> Vector:
+    x: Any, caller: str, name: str, *, allow_zero: bool = False, n_classes: int | None = None, like: str = "",
+    classes: Sequence[str] | None = None,
+) -> Vector:  # fmt: skip
     """Return class counts or a prior (K,) as a prior that sums to one; zeros are refused unless allowed.
 
-    `like` names what has the `n_classes` that it must have too.
+    `like` names what has the `n_classes` that it must have too. One with names is put in the order of `classes`.
     """
-    array = as_array(x, caller, name).astype(np.float64)
+    array = in_order(x, caller, name, classes)[0].astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
     refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
@@ -198,39 +285,83 @@ def check_prior(
     return np.asarray(array / array.sum())
 
 
-def check_source(source: Any, caller: str) -> Source:
-    """Return a `Source` from one, or from class counts or a prior."""
+def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -> Source:
+    """Return a `Source` from one, or from class counts or a prior; `names` (K,) are what the rows call the classes."""
     if isinstance(source, Source):
-        return replace(source, prior=check_prior(source.prior, caller, "source.prior"))
-    return Source(prior=check_prior(source, caller, "source"))
+        known = replace(source, prior=check_prior(source.prior, caller, "source.prior"))
+        return replace(
+            known,
+            classes=check_classes(known.classes, None if names is None else tuple(names), len(known.prior), caller),
+        )
+    told = None if names is None else [str(label) for label in names]
+    numbers, classes = in_order(source, caller, "source", told)
+    prior = check_prior(numbers, caller, "source")
+    return Source(prior, classes=check_classes(classes, None, len(prior), caller))
 
 
-def holds_names(y: Any) -> bool:
-    """Return whether labels are text rather than numbers."""
+def check_labels(
+    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None
+) -> Labels:
+    """Return labels (n,) as column indices: the one map from labels to columns.
+
+    A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
+    whole numbers: then it is a name like any other.
+    """
     try:
-        return not hasattr(y, "detach") and np.asarray(y).dtype.kind in "UO"
-    except ValueError:  # ragged
+        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
+    except ValueError:
+        fail(caller, name, "be a list of labels", "ragged values")
+    if values.shape != (n,):
+        fail(caller, name, f"have shape ({n},), one label a row", f"shape {values.shape}")
+    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
+    text = values.dtype.kind in "UOST"
+    if classes is not None:
+        names = [str(label) for label in classes]
+        if text or all(map(is_number, names)) or (values.dtype.kind == "b" and {*names} == {"False", "True"}):
+            return _by_name(values, classes, caller, name)
+    if text:
+        fail(caller, name, "hold the column index of each row's class", f"names, as {values[0]!r}",
+             remedy="Pass the names of the columns, in their order, as `classes`")  # fmt: skip
+    if values.dtype.kind not in "iubf":
+        fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
+    if values.dtype.kind == "f" and not np.all(values == np.floor(values)):
+        fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
+    refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
+                 remedy="Whole numbers are column indices of the probabilities; pass `classes` for names")  # fmt: skip
+    return values.astype(np.intp, copy=False)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text says a number."""
+    try:
+        float(text)
+    except ValueError:
         return False
+    return True
 
 
-def check_labels(y: Any, caller: str, name: str, n: int, n_classes: int) -> Labels:
-    """Return labels (n,) as column indices."""
-    if holds_names(y):
-        fail(caller, name, "hold the column index of each row's class", "names",
-             remedy="Pass `classes`, or `np.searchsorted(clf.classes_, y)`")  # fmt: skip
-    array = as_array(y, caller, name)
-    if array.shape != (n,):
-        fail(caller, name, f"have shape ({n},), one label a row", f"shape {array.shape}")
-    if array.dtype.kind == "f" and not np.all(array == np.floor(array)):
-        fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {array.dtype}")
-    refuse_where((array < 0) | (array >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", array,
-                 remedy="Labels are column indices of the probabilities")  # fmt: skip
-    return array.astype(np.intp, copy=False)
+def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str) -> Labels:
+    """Return the column of each label (n,) by its name, or by its value where names are numbers."""
+    place: dict[Any, int] = {}
+    for i, label in enumerate(classes):
+        place.setdefault(label, i)
+        place.setdefault(str(label), i)
+        if is_number(str(label)):
+            place.setdefault(float(label), i)
+    kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
+    told = [label if label in place else f"{label:g}" if isinstance(label, float) else str(label)
+            for label in kinds.tolist()]  # fmt: skip
+    column = np.array([place.get(label, -1) for label in told], np.intp)
+    labels = column[which.reshape(-1)]
+    shown = ", ".join(map(str, classes[:8])) + ", …" * (len(classes) > 8)
+    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=f"The classes are {shown}")
+    return labels
 
 
-def check_label(y: Any, caller: str, n_classes: int) -> int:
-    """Return one sample's label."""
-    return int(check_labels([y], caller, "y", 1, n_classes)[0])
+def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None) -> int:
+    """Return the column of one sample's label, a name or an index."""
+    return int(check_labels([y], caller, "y", 1, n_classes, classes)[0])
 
 
 def check_number(

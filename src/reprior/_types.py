@@ -1,21 +1,49 @@
-"""The values that travel between functions: frozen, small, without behaviour of their own."""
+"""The values that travel between functions: frozen and small. What they can do is done by the rooms above them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from reprior.rows.blocks import Blocks
+    from reprior.rows.calibrated import Calibrator
 
+T = TypeVar("T")
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.floating[Any]]
 Labels = NDArray[np.intp]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values are equal, arrays number by number; a frozen value is equal if all its fields are."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.shape(a) == np.shape(b) and bool(np.array_equal(a, b))
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def comparable(kind: type[T]) -> type[T]:
+    """Give a frozen dataclass that holds arrays an equality that answers instead of raising."""
+
+    def equal(self: Any, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        compared = (f.name for f in fields(kind) if f.compare)  # type: ignore[arg-type]
+        return all(same(getattr(self, name), getattr(other, name)) for name in compared)
+
+    kind.__eq__ = equal  # type: ignore[method-assign]
+    kind.__hash__ = None  # type: ignore[assignment]
+    return kind
 
 
 class Status(Enum):
@@ -24,9 +52,9 @@ class Status(Enum):
     OPTIMUM = "Maximum likelihood: the duality gap certifies that no prior fits better by more than the tolerance."
     CONVERGED = "Converged: another iteration would not change the estimate by more than the tolerance."
     SOLVED = "Solved: the moment equations have been fitted under their constraints."
-    STOPPED = "Stopped after the number of iterations that defines the method; it is not meant to converge."
+    STOPPED = ""  # the normal end of a method that is defined by its number of iterations: nothing to say
     UNSEEN_CLASSES = "Solved, but some classes have no held-out row; their weight was left at 1."
-    NOT_CONVERGED = "Not converged within the allowed iterations: loosen `tol`, or give more rows a class."
+    NOT_CONVERGED = "Not converged within the allowed iterations. Raise `n_iter`, loosen `tol`, or give more rows."
 
     @property
     def ok(self) -> bool:
@@ -34,14 +62,27 @@ class Status(Enum):
         return self is not Status.NOT_CONVERGED
 
 
-@dataclass(frozen=True, slots=True)
+@comparable
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """What is known of the training side; made by `summarize`, or from class counts alone.
 
-    `prior` (K,) is the class prior that the classifier's outputs carry. `confusion` and `hard_confusion` (K, K)
-    hold P(prediction = i, y = j) from the held-out rows, soft and by arg max; `counts` (K,) are the held-out
-    labels of each class, `heldout` the rows themselves (no copy), `made` says how `prior` was obtained. `misled` (3, K)
-    is what intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
+    Parameters
+    ----------
+    prior : (K,)
+        The class prior that the classifier's outputs carry.
+    confusion, hard_confusion : (K, K), optional
+        P(prediction = i, y = j) from the held-out rows, soft and by arg max.
+    counts : (K,), optional
+        The held-out labels of each class.
+    classes : tuple of str, optional
+        The names of the classes, in the order of the columns.
+    heldout : (rows (n, K), labels (n,)), optional
+        The held-out rows themselves; no copy is made.
+    misled : (3, K), optional
+        What intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
+    made : str
+        How `prior` was obtained.
     """
 
     prior: Vector
@@ -65,6 +106,11 @@ class Interval(tuple[Vector, Vector]):
         pair.level, pair.note = level, note
         return pair
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Interval) and self.level == other.level and same(tuple(self), tuple(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Interval, level=self.level, note=self.note), tuple(self)
 
@@ -77,14 +123,56 @@ class Interval(tuple[Vector, Vector]):
         return self[1]
 
 
-@dataclass(frozen=True, slots=True)
+class Spread(Protocol):
+    """How sure an estimate is, kept without the rows it came from."""
+
+    def at(self, level: float) -> Interval:
+        """Return the interval of each class's share at a level between 0 and 1."""
+        ...
+
+
+class Checks(NamedTuple):
+    """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows)."""
+
+    shift_p: float
+    label_shift_p: float | None
+
+
+@comparable
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PriorEstimate:
     """An estimated target prior, and what is needed to use it.
 
-    `prior` (K,) and `weights` = prior / source prior (K,); `n` is the number of target rows, `log_likelihood` that
-    of the rows under `prior`, relative to the source prior (0 = the source prior explains them equally well).
-    `alpha` (K,) are the Dirichlet parameters that a method ended with, if it has any; `posterior` is what it believes
-    about the shares, if it says, and intervals are then read from it.
+    Parameters
+    ----------
+    prior : (K,)
+        The estimated share of each class in the target.
+    weights : (K,)
+        `prior` over the source prior.
+    status : Status
+        How the estimate came about; `status.value` is a sentence.
+    n_iter : int
+        Iterations, or passes where passes are what is counted.
+    n : float
+        Target rows.
+    log_likelihood : float
+        That of the rows under `prior`, against the source prior (0: the source prior explains them as well).
+    source : Source
+        What the estimate started from.
+    target : Blocks, optional
+        The rows as the method saw them; `detach` lets go of them.
+    calibrator : Calibrator, optional
+        What a pipeline does to raw outputs before it uses them. `correct` does the same.
+    spread : Spread, optional
+        How sure the estimate is, where the method itself says so, or `detach` has kept it.
+    checks : Checks, optional
+        What a pipeline's tests of "no shift" and of "label shift" found.
+    alpha : (K,), optional
+        The Dirichlet parameters that the method ended with, if it has any.
+    posterior : optional
+        What the method believes about the shares, if it says; intervals are then read from it.
+    on_reject : str
+        What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
     """
 
     prior: Vector
@@ -93,19 +181,56 @@ class PriorEstimate:
     n_iter: int
     n: float
     log_likelihood: float
-    source: Source = field(repr=False)
-    target: Blocks | None = field(default=None, repr=False)
-    alpha: Vector | None = field(default=None, repr=False)
-    posterior: Any = field(default=None, repr=False)
+    source: Source
+    target: Blocks | None = field(default=None, compare=False)
+    calibrator: Calibrator | None = None
+    spread: Spread | None = field(default=None, compare=False)
+    checks: Checks | None = None
+    on_reject: str = "ignore"
+    alpha: Vector | None = None
+    posterior: Any = field(default=None, compare=False)
 
-    def correct(self, proba: Any) -> Matrix:
-        """Return `proba` (n, K) as the classifier would have put it under the estimated prior (eq. 8)."""
-        import reprior  # the front door: a value knows no room by name
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, if they are known."""
+        return self.source.classes
 
-        return reprior.correct(proba, self.weights)
+    def correct(self, proba: Any, *, anyway: bool = False) -> Matrix:
+        """Return raw outputs as the classifier would have put them under the estimated prior (eq. 8).
+
+        Parameters
+        ----------
+        proba : (n, K)
+            Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
+            DataFrame are matched to the classes by name.
+        anyway : bool
+            Correct even if the estimate's checks clearly reject label shift.
+        """
+        return _door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target."""
-        import reprior
+        return _door("interval")(self, level)  # type: ignore[no-any-return]
 
-        return reprior.interval(self, level)
+    def detach(self) -> PriorEstimate:
+        """Return the estimate without its rows: small, and still with intervals."""
+        source = replace(self.source, heldout=None)
+        return replace(self, target=None, source=source, spread=_door("spread")(self))
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: one row a class, with source and target shares and interval."""
+        return _door("estimate_frame")(self, level)
+
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the largest movers with their intervals by matplotlib; return the axes."""
+        return _door("estimate_plot")(self, top=top, ax=ax)
+
+    def __repr__(self) -> str:
+        return str(_door("estimate_text")(self))
+
+
+def _door(name: str) -> Callable[..., Any]:
+    """Return what the package's front door lists under a name: a value knows no room above it."""
+    import reprior
+
+    return getattr(reprior, name)  # type: ignore[no-any-return]

@@ -120,7 +120,7 @@ def resample(
     `reused` lists the class.
     """
     check_choice(rounding, "resample", "rounding", ROUNDINGS)
-    pool, labels = check_labelled(proba, y, "resample")
+    pool, labels, _ = check_labelled(proba, y, "resample")
     target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`")
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
     if exact:
@@ -192,7 +192,7 @@ def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = 
 
     A class's rows come in random order, each once before any comes again.
     """
-    pool, labels = check_labelled(proba, y, "draw_stream")
+    pool, labels, _ = check_labelled(proba, y, "draw_stream")
     each = check_proba(priors, "draw_stream", "priors", pool.shape[1])
     steps, rng = np.repeat(each, check_int(repeat, "draw_stream", "repeat"), axis=0), as_rng(rng)
     ends = np.cumsum(steps, axis=1)

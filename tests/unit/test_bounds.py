@@ -134,7 +134,7 @@ def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_toge
     prior = np.append(problem.source_prior[:2], problem.source_prior[2] * np.array([0.25, 0.75]))
     source = rp.Source(prior, classes=("a", "b", "c", "d"))
     found = rp.mlls(source, twins).interval()
-    assert "c, d cannot be told apart" in found.note
+    assert "cannot tell classes c, d apart" in found.note
     assert (found.lower[2:] == 0).all()
     merged = rp.mlls(problem.source_prior, problem.proba).interval()
     np.testing.assert_allclose(found.upper[2:], merged.upper[2], rtol=0.05)
@@ -147,10 +147,10 @@ def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
     with_labels = rp.mlls(problem.source, problem.proba)
     without = replace(with_labels, source=replace(with_labels.source, heldout=None))
     assert "Optimistic" in without.interval().note
-    assert "misfit on held-out rows widens it" in with_labels.interval().note
+    assert "Interval widened by" in with_labels.interval().note
     width = [np.subtract(*reversed(e.interval())).sum() for e in (without, with_labels)]
     assert width[1] > width[0]
-    assert "Few rows: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
+    assert "few rows: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
 
 
 def test_misfit_of_a_distorted_classifier_is_found(monkeypatch):

@@ -24,7 +24,7 @@ def test_the_source_prior_is_what_was_asked_for(problem: Problem) -> None:
     proba, y = problem.source.heldout
     np.testing.assert_allclose(rp.summarize(proba, y).prior, proba.mean(axis=0))
     np.testing.assert_allclose(rp.summarize(proba, y, prior="labels").prior, np.bincount(y) / len(y))
-    given = rp.summarize(proba, y, prior=[1, 2, 3, 4, 10], classes="abcde")
+    given = rp.summarize(proba, y, prior=[1, 2, 3, 4, 10], classes=list("abcde"))
     np.testing.assert_allclose(given.prior, np.array([1, 2, 3, 4, 10]) / 20)
     assert given.classes == tuple("abcde")
     assert "given" in given.made
@@ -43,7 +43,7 @@ def test_names_are_labels_where_the_classes_are_given() -> None:
     proba = [[0.5, 0.5], [0.2, 0.8]]
     named = rp.summarize(proba, ["dog", "cat"], classes=["cat", "dog"])
     np.testing.assert_array_equal(named.confusion, rp.summarize(proba, [1, 0]).confusion)
-    with pytest.raises(rp.InputError, match="names from `classes`; got 'cow'"):
+    with pytest.raises(rp.InputError, match="names of classes; got cow, first at row 1"):
         rp.summarize(proba, ["dog", "cow"], classes=["cat", "dog"])
     with pytest.raises(rp.InputError, match="own `correct`"):
         rp.correct(proba, rp.mlls([1, 1], proba))

@@ -22,7 +22,7 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
     """
 
     def __init__(
-        self, classifier: Any = None, fit_classifier: bool = True, val_split: Any = 5, *, method: str = "mlls",
+        self, classifier: Any = None, fit_classifier: bool = True, val_split: Any = 5, *, method: str = "ebls",
         calibration: str = "auto", options: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(classifier, fit_classifier, val_split)

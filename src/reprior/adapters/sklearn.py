@@ -35,7 +35,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     """
 
     def __init__(
-        self, estimator: Any, *, method: str = "auto", options: Mapping[str, Any] | None = None,
+        self, estimator: Any, *, method: str = "ebls", options: Mapping[str, Any] | None = None,
         calibration: str = "auto", source_prior: Any = "auto", counts: Any = None, cv: Any = 5,
     ) -> None:  # fmt: skip
         self.estimator = estimator

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_number, check_source, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior._check import check_number, fail
+from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
-from reprior.rows.blocks import Blocks, as_blocks
+from reprior.rows.blocks import Blocks, given
 from reprior.rows.passes import e_step
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
@@ -55,7 +55,7 @@ class Diagnosis:
         return None if self.label_shift_p is None else self.label_shift_p >= self.alpha
 
     def __str__(self) -> str:
-        return "\n".join(sentences(self))
+        return "\n".join(said.text for said in sentences(self))
 
 
 def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
@@ -66,32 +66,38 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
 
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
-    Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`.
+    Whether it is label shift cannot be told without held-out labelled rows.
     ...
     """
-    known = check_source(source, "diagnose")
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
-    target = as_blocks(proba, known, "diagnose")
+    known, target = given(source, proba, "diagnose")
     if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(known.prior)):
         fail("diagnose", "estimate", f"be what a method returned for these {len(known.prior)} classes",
              type(estimate).__name__)  # fmt: skip
     made = ebls(known, target) if estimate is None else estimate
     rows, fit = around(made)
-    sample = some_rows(target, made.n)
-    spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum())
-    label_shift_p = heldout_worth = gap = gap_se = accuracy = None
+    spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum()) if fit.variances.sum() else np.inf
+    heldout_worth = gap = gap_se = accuracy = None
     if known.heldout is not None:
-        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
-        shares = made.prior if estimate is None else ebls(known, sample).prior
-        label_shift_p = label_shift_p_value(sample, *known.heldout, shares, known.prior)
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
+    found = checks(made, target)
     return Diagnosis(
-        estimate=made, shift_p=shift_p_value(target, sample, known), label_shift_p=label_shift_p,
+        estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=accuracy, alpha=level,
     )  # fmt: skip
+
+
+def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
+    """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
+    source, sample = estimate.source, some_rows(target, estimate.n)
+    p = None
+    if source.heldout is not None:
+        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
+        p = label_shift_p_value(sample, *source.heldout, ebls(source, sample).prior, source.prior)
+    return Checks(shift_p_value(target, sample, source), p)
 
 
 def some_rows(target: Blocks, n: float) -> Matrix:
@@ -163,48 +169,60 @@ def confused_pairs(rows: LocalLikelihood, classes: tuple[str, ...] | None) -> tu
     )
 
 
-def sentences(found: Diagnosis) -> list[str]:
+class Sentence(NamedTuple):
+    """A sentence of a diagnosis, and whether it is good news."""
+
+    text: str
+    good: bool
+
+
+def sentences(found: Diagnosis) -> list[Sentence]:
     """Return the diagnosis in plain sentences."""
-    said = []
-    if found.label_shift_p is None and found.shift_p < found.alpha:
-        said.append(
-            f"The mean output is not that of the source (p = {found.shift_p:.2g}): a shift, or a classifier whose "
-            "outputs never had that mean; held-out rows would tell."
-        )
-    elif found.shift_p < found.alpha:
-        said.append(f"The outputs have shifted against the source (p = {found.shift_p:.2g}).")
+    said: list[Sentence] = []
+
+    def say(text: str, good: bool = True) -> None:
+        said.append(Sentence(text, good))
+
+    shift, heldout = told_p(found.shift_p), found.label_shift_p is not None
+    if found.shift_p >= found.alpha:
+        say(f"No shift found ({shift}).")
+    elif heldout:
+        say(f"The outputs have shifted against the source ({shift}).")
     else:
-        said.append(f"No shift found (p = {found.shift_p:.2g}).")
+        say(f"The mean output differs from the source prior ({shift}). Either the classes have shifted, or the outputs "
+            "never had that mean. Held-out rows would tell.", False)  # fmt: skip
     if found.label_shift_p is None:
-        said.append(
-            "Whether it is label shift cannot be told without held-out labelled rows: make the source with `summarize`."
-        )
+        say("Whether it is label shift cannot be told without held-out labelled rows.", False)
     elif found.applies:
-        said.append(f"New class shares alone explain the outputs (p = {found.label_shift_p:.2g}).")
+        say(f"New class shares alone explain the outputs ({told_p(found.label_shift_p)}).")
     else:
-        said.append(
-            f"New class shares alone do NOT explain the outputs (p = {found.label_shift_p:.2g}): the inputs look "
-            "different within classes, or a class is new. Check the data before using estimate or correction."
-        )
+        say(f"New class shares alone do NOT explain the outputs ({told_p(found.label_shift_p)}). The inputs look "
+            "different within classes, or a class is new. Check the data before you use estimate or correction.",
+            False)  # fmt: skip
     if found.confused:
         pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
-        said.append(f"Hard to tell apart: {pairs}. Their shares are less certain than their sum.")
+        say(f"These classes are hard to tell apart: {pairs}. Their shares are less certain than their sum.", False)
     if found.smallest_singular_value is not None and found.smallest_singular_value < 0.05:
-        said.append(
-            f"The confusion matrix is nearly singular ({found.smallest_singular_value:.2g}): avoid bbse and rlls."
-        )
+        value = f"{found.smallest_singular_value:.2g}"
+        say(f"The confusion matrix is nearly singular (smallest singular value {value}). Avoid bbse and rlls.", False)
     if found.overconfidence is not None and found.overconfidence_se is not None:
         size, how = f"{abs(found.overconfidence):.1%}", "over" if found.overconfidence > 0 else "under"
         if abs(found.overconfidence) > 3 * found.overconfidence_se:
-            said.append(f"On held-out rows the classifier is {how}confident by {size}: calibrate it first.")
+            say(f"On held-out rows the classifier is {how}confident by {size}. Calibrate it first.", False)
         else:
-            said.append(f"On held-out rows confidence matches accuracy to {size}.")
+            say(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
-    said.append(f"The {n:.0f} rows tell as much about the shares as about {found.worth:.0f} labelled ones would.")
+    say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
     if found.applies and found.accuracy is not None and found.heldout_worth is not None:
         before, after = found.accuracy
-        text = f"Held-out rows predict an accuracy of {before:.1%}, {after:.1%} with correction"
-        said.append(f"{text} (they are worth {found.heldout_worth:.0f} rows at these shares).")
+        say(f"Held-out rows predict an accuracy of {before:.1%}, and of {after:.1%} with correction. They are worth "
+            f"{found.heldout_worth:.0f} rows at these shares.")  # fmt: skip
         if found.heldout_worth < ENOUGH_HELDOUT:
-            said.append("Few to tell by: rows of a new kind may go unnoticed. Hold out more, as many of each class.")
+            say(f"There are too few held-out rows ({found.heldout_worth:.0f} by their worth) to notice a new class. "
+                "Hold out more, as many of each class.", False)  # fmt: skip
     return said
+
+
+def told_p(p: float) -> str:
+    """Return a p-value as it is read."""
+    return f"p = {p:.2g}" if p >= 1e-12 else "p < 1e-12"

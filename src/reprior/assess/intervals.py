@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import check_level, fail
-from reprior._types import Interval, Labels, Matrix, PriorEstimate, Vector
+from reprior._types import Interval, Labels, Matrix, PriorEstimate, Spread, Vector
 from reprior.batch.misfit import Fit, misfit
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.rows.blocks import Blocks
@@ -22,80 +23,127 @@ FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which 
 
 
 def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
-    """Return lower and upper ends (K,), (K,) for each class's share.
+    """Return lower and upper ends (K,), (K,) for each class's share of the target.
 
-    An estimate that carries its posterior has them from there, and always lies between them. For other methods the
-    observed information of the target rows tells: the interval holds the shares whose best fit is not much worse than
-    the best of all, by a quadratic model of the log-likelihood around the estimate. It is centred on the
-    maximum-likelihood shares: methods that shrink are biased, and an interval around a biased estimate would miss large
-    classes. `note` says how far to trust it.
+    Parameters
+    ----------
+    estimate : PriorEstimate
+        What a method returned, with its rows.
+    level : float
+        Between 0 and 1, of each class by itself.
+
+    Returns
+    -------
+    Interval
+        A pair (lower, upper); `note` says how far to trust it.
     """
-    from scipy.special import ndtri  # costs more to import than the whole of reprior
+    return spread(estimate).at(check_level(level, "interval"))
 
-    level = check_level(level, "interval")
+
+def spread(estimate: PriorEstimate) -> Spread:
+    """Return how sure an estimate is: what its method says itself, else from the observed information of its rows.
+
+    The interval then holds the shares whose best fit is not much worse than the best of all, by a quadratic model of
+    the log-likelihood around the estimate. It is centred on the maximum-likelihood shares: methods that shrink are
+    biased, and an interval around a biased estimate would miss large classes.
+    """
+    if estimate.spread is not None:
+        return estimate.spread
     if estimate.posterior is not None:
-        return from_posterior(estimate, level)
+        return posterior_spread(estimate)
     source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:
         fit = maximum(merge(rows, group, share))
-    notes, extra = [], 0.0
+    notes, inflation = [], 0.0
     if source.heldout is None:
-        notes.append("Optimistic: without held-out labelled rows the classifier's own misfit is not in it.")
+        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
     else:
         phi = misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
-        extra = phi or 0.0
-        notes.append(
-            "Optimistic: the held-out rows have none of the target's classes, so they cannot tell the misfit."
-            if phi is None
-            else f"The classifier's misfit on held-out rows widens it by a factor of {np.sqrt(1 + extra):.2f}."
-        )
+        inflation = phi or 0.0
+        wider = np.sqrt(1 + inflation)
+        if phi is None:
+            notes.append("Optimistic: the held-out rows have none of the target's classes.")
+        elif wider >= 1.005:
+            notes.append(f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by "
+                         "that much more than chance.")  # fmt: skip
         unseen = np.flatnonzero(np.bincount(source.heldout[1], minlength=len(group)) == 0)
         if len(unseen) and phi is not None:
-            notes.append(f"{len(unseen)} classes have no held-out row; their misfit is taken to be that of the others.")
+            notes.append(f"{len(unseen)} classes have no held-out row. Their misfit is taken to be that of the others.")
     if rows.n < len(group):
-        notes.append(f"Few rows: {rows.n:.0f} for {len(group)} classes.")
+        notes.append(f"There are few rows: {rows.n:.0f} for {len(group)} classes.")
     notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
-    lower, upper = ends(fit, z=float(ndtri(0.5 + level / 2)), variances=fit.variances * (1 + extra), n=rows.n)
-    single = np.bincount(group)[group] == 1
-    # what a group of classes has together, any one of them may have alone, or not at all
-    lower, upper = np.where(single, lower[group], 0.0), upper[group]
-    outside = int(((estimate.prior < lower - 1e-9) | (estimate.prior > upper + 1e-9)).sum())
-    if outside:
-        notes.append(
-            f"For {outside} of {len(group)} classes the estimate lies outside: its method holds back from what these "
-            "rows alone say, and they say the interval."
-        )
-    return Interval(lower, upper, level=level, note=" ".join(notes))
+    return ObservedSpread(estimate.prior, fit, fit.variances * (1 + inflation), group, rows.n, tuple(notes))
 
 
-def from_posterior(estimate: PriorEstimate, level: float) -> Interval:
-    """Return the interval that an estimate's own posterior gives, without its bet that nothing has shifted."""
+@dataclass(frozen=True, slots=True)
+class ObservedSpread:
+    """What the rows said about the shares, K numbers of each kind: the maximum `fit` of their likelihood by `group` of
+    classes that they tell apart, its `variances` with the classifier's misfit in them, and what to say of it."""
+
+    prior: Vector
+    fit: Fit
+    variances: Vector
+    group: Labels
+    n: float
+    notes: tuple[str, ...]
+
+    def at(self, level: float) -> Interval:
+        """Return the interval of each class's share."""
+        from scipy.special import ndtri  # costs more to import than the whole of reprior
+
+        lower, upper = ends(self.fit, z=float(ndtri(0.5 + level / 2)), variances=self.variances, n=self.n)
+        single, notes = np.bincount(self.group)[self.group] == 1, list(self.notes)
+        # what a group of classes has together, any one of them may have alone, or not at all
+        lower, upper = np.where(single, lower[self.group], 0.0), upper[self.group]
+        outside = int(((self.prior < lower - 1e-9) | (self.prior > upper + 1e-9)).sum())
+        if outside:
+            notes.append(f"For {outside} of {len(self.group)} classes the estimate lies outside its interval, because "
+                         "its method shrinks and the interval does not. Use `ebls` if both must agree.")  # fmt: skip
+        return Interval(lower, upper, level=level, note=" ".join(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorSpread:
+    """What an estimate's own posterior gives, by `group` of classes that the rows tell apart, and what to say of it."""
+
+    prior: Vector
+    posterior: Any
+    group: Labels
+    notes: tuple[str, ...]
+
+    def at(self, level: float) -> Interval:
+        """Return the interval of each class's share; the estimate lies inside."""
+        lower, upper = self.posterior.quantiles(level)
+        single = np.bincount(self.group)[self.group] == 1
+        # what a group of classes has together, any one of them may have alone, or not at all
+        lower = np.where(single, lower, 0.0)
+        upper = np.where(single, upper, np.minimum(np.bincount(self.group, upper)[self.group], 1.0))
+        lower, upper = np.minimum(lower, self.prior), np.maximum(upper, self.prior)
+        return Interval(lower, upper, level=level, note=" ".join(self.notes))
+
+
+def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
+    """Return how sure an estimate is by its own posterior, without its bet that nothing has shifted."""
     source, posterior, k = estimate.source, estimate.posterior, len(estimate.prior)
-    lower, upper = posterior.quantiles(level)
-    notes = []
+    notes, group = [], np.arange(k)
     if source.heldout is None:
-        notes.append("Without held-out labelled rows nothing tells how wrong the classifier is; it may be too narrow.")
+        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
     else:
-        widened = np.sqrt(1 + posterior.unsure)
-        notes.append(f"The classifier's misfit on held-out rows widens it by a factor of {widened:.2f}.")
+        if (wider := np.sqrt(1 + posterior.unsure)) >= 1.005:
+            notes.append(f"Interval widened by {wider:.2f}: so much more than chance do the held-out rows leave open.")
         unseen = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
         if unseen:
-            notes.append(f"{unseen} classes have no held-out row; their misfit is taken to be that of the others.")
+            notes.append(f"{unseen} classes have no held-out row. Their misfit is taken to be that of the others.")
     if estimate.n < k:
-        notes.append(f"Few rows: {estimate.n:.0f} for {k} classes.")
+        notes.append(f"There are few rows: {estimate.n:.0f} for {k} classes.")
     if estimate.target is not None:
         near = (estimate.n * estimate.prior + SMOOTHING) / (estimate.n + SMOOTHING * k)
         rows = local_likelihood(estimate.target, near, source.prior)
         group, share = alike(rows)
         fit = maximum(merge(rows, group, share) if group.max() + 1 < k else rows)
         notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
-        single = np.bincount(group)[group] == 1
-        # what a group of classes has together, any one of them may have alone, or not at all
-        lower = np.where(single, lower, 0.0)
-        upper = np.where(single, upper, np.minimum(np.bincount(group, upper)[group], 1.0))
-    lower, upper = np.minimum(lower, estimate.prior), np.maximum(upper, estimate.prior)
-    return Interval(lower, upper, level=level, note=" ".join(notes))
+    return PosteriorSpread(estimate.prior, posterior, group, tuple(notes))
 
 
 def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
@@ -130,7 +178,8 @@ class LocalLikelihood:
 def around(estimate: PriorEstimate, *, rounds: int = 4) -> tuple[LocalLikelihood, Fit]:
     """Return the log-likelihood of the rows next to an estimate, or to the maximum if that is far, and the maximum."""
     if estimate.target is None:
-        fail("interval", "estimate", "carry its target rows", "none", remedy="Estimate again from the rows")
+        fail("interval", "estimate", "carry its target rows", "none",
+             remedy="Estimate again from the rows, or ask before `detach`")  # fmt: skip
     n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
     while True:
         # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
@@ -221,7 +270,10 @@ def inverse(h: Matrix) -> Matrix:
     """Return the inverse of a positive definite matrix, at a third of the general price."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
-    half, _ = dpotri(dpotrf(h, lower=True, clean=True)[0], lower=True, overwrite_c=True)
+    factor, failed = dpotrf(h, lower=True, clean=True)
+    half, singular = (factor, 1) if failed else dpotri(factor, lower=True, overwrite_c=True)
+    if singular:  # not positive definite in floats
+        return np.asarray(np.linalg.pinv(h, hermitian=True))
     return np.asarray(half + np.tril(half, -1).T)
 
 
@@ -233,11 +285,12 @@ def _confusions(group: Labels, dependent: NDArray[np.bool_], classes: tuple[str,
 
     sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
     said = [
-        f"Classes {name(s)} cannot be told apart: each may have all they have together, or nothing." for s in sets[:3]
+        f"The rows cannot tell classes {name(s)} apart. Each may have all that they have together, or nothing."
+        for s in sets[:3]
     ]
     if len(sets) > 3:
-        said.append(f"So it is with {len(sets) - 3} more sets of classes.")
+        said.append(f"{len(sets) - 3} more groups of classes cannot be told apart.")
     if dependent.any():
         vague = name(np.flatnonzero(dependent[group]))
-        said.append(f"Little is known of classes {vague}: mixtures of others look like them.")
+        said.append(f"Little is known of classes {vague}, because mixtures of other classes look like them.")
     return said

@@ -15,6 +15,8 @@ def scaled_chi_square_p(value: float, *, mean: float, variance: float) -> float:
     """Return the chance of more than `value`, a sum of weighted χ² with this mean and variance (Satterthwaite)."""
     from scipy.special import chdtrc
 
+    if not variance > 0:  # one row, or rows that are all the same: nothing tells what chance would do
+        return 1.0
     return float(chdtrc(2 * mean**2 / variance, 2 * mean * value / variance))
 
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labelled, check_number, check_prior
+from reprior._check import check_labelled, check_number, check_prior, in_order, names_of
 from reprior._types import Vector
 
 
 def _pair(true: Any, estimate: Any, caller: str) -> tuple[Vector, Vector]:
-    p = check_prior(true, caller, "true", allow_zero=True)
-    return p, check_prior(estimate, caller, "estimate", allow_zero=True, n_classes=len(p), like="`true`")
+    numbers, classes = in_order(true, caller, "true", names_of(estimate)[1])
+    p = check_prior(numbers, caller, "true", allow_zero=True)
+    q = check_prior(estimate, caller, "estimate", allow_zero=True, n_classes=len(p), like="`true`", classes=classes)
+    return p, q
 
 
 def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
@@ -51,7 +53,7 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 
 def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
     """Return the share of rows whose most probable class, after reweighting by `weights` (K,), is `y` (n,)."""
-    rows, labels = check_labelled(proba, y, "accuracy")
+    rows, labels, _ = check_labelled(proba, y, "accuracy")
     if weights is not None:
         k = rows.shape[1]
         rows = rows * check_prior(weights, "accuracy", "weights", allow_zero=True, n_classes=k, like="`proba`")

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import as_array, check_number, check_prior, check_source, fail
+from reprior._check import as_array, check_number, check_prior, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
-from reprior.rows.blocks import Blocks, as_blocks
+from reprior.rows.blocks import Blocks, given
 from reprior.rows.passes import e_step
 
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
@@ -61,10 +61,9 @@ def ebls(
     >>> ebls([1, 1], rows).prior.round(2)
     array([0.5, 0.5])
     """
-    known = check_source(source, "ebls")
     check_number(tol, "ebls", "tol", low=0, open_low=True)
     check_number(n_iter, "ebls", "n_iter", low=1, whole=True)
-    target = as_blocks(proba, known, "ebls")
+    known, target = given(source, proba, "ebls")
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "ebls", "base", n_classes=k, like="`source`")
     labels = np.zeros(k) if seen is None else as_array(seen, "ebls", "seen").astype(np.float64)
@@ -75,17 +74,17 @@ def ebls(
     check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n = sample(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
-    given = suppose(middle, worth, labels)
-    fit, total, reached = weigh(rows, given, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+    supposed = suppose(middle, worth, labels)
+    fit, total, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     if known.heldout is not None:
         # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
         misled = unsure_of(rows, n, fit.weights @ fit.modes, *known.heldout, unsure=unsure)
         if abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
             kept = fit.log_odds > fit.log_odds.max() - HOPELESS
-            unsure, given, start = misled, given.those(kept), fit.modes[kept]
-            fit, more, reached = weigh(rows, given, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter), start=start)
+            unsure, supposed, start = misled, supposed.those(kept), fit.modes[kept]
+            fit, more, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter), start=start)
             total += more
-    prior = answer(target, known, fit, given, n, sampled=len(rows) < n)
+    prior = answer(target, known, fit, supposed, n, sampled=len(rows) < n)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     return replace(estimate, posterior=Posterior(fit.open_weights, fit.modes, fit.variances, unsure))
 

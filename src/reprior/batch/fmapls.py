@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, check_source
+from reprior._check import check_choice, check_number
 from reprior._types import PriorEstimate, Status, Vector
 from reprior.batch.driver import Linear, Step, drive, finish
-from reprior.rows.blocks import as_blocks
+from reprior.rows.blocks import given
 from reprior.rows.passes import Counts, count_rows
 
 FLOOR = 1e-12  # of a share, where the printed FMAPLS would make it negative
@@ -45,7 +45,6 @@ def fmapls(
     >>> fmapls([1, 1], proba, update="newton").prior.round(2)
     array([0.81, 0.19])
     """
-    known = check_source(source, "fmapls")
     check_choice(variant, "fmapls", "variant", ("stable", "paper"))
     check_choice(update, "fmapls", "update", ("lsf", "ga", "newton"))
     check_number(n_iter, "fmapls", "n_iter", low=1, whole=True)
@@ -53,7 +52,7 @@ def fmapls(
     check_number(n_grad, "fmapls", "n_grad", low=1, whole=True)
     if not isinstance(c, str) or c != "auto":
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
-    target = as_blocks(proba, known, "fmapls")
+    known, target = given(source, proba, "fmapls")
     k = len(known.prior)
     n = count_rows(target) if c == "auto" else 0
     uniform = np.full(k, 1.0 / k)

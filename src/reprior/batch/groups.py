@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import as_array, check_flag, check_number, check_source, fail
+from reprior._check import as_array, check_flag, check_level, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.ebls import ebls
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks
-from reprior.rows.calibrated import CalibratedBlocks
+from reprior.rows.blocks import ArrayBlocks, Blocks, given
+from reprior.rows.calibrated import Calibrator
 from reprior.rows.passes import count_rows
 
 S = TypeVar("S")
@@ -43,15 +43,15 @@ UNLIKE = 8.0  # times less strength than usual
 
 
 @dataclass(frozen=True, slots=True)
-class GroupEstimate(PriorEstimate):
-    """The estimate of one group; its interval knows what the other groups have told."""
+class GroupSpread:
+    """How sure the estimate of one group is, with what the other groups have told: variances (K,) of its shares."""
 
-    variance: Vector = field(default_factory=lambda: np.zeros(0), repr=False)
-    note: str = field(default="", repr=False)
+    prior: Vector
+    variance: Vector
+    note: str
 
-    def interval(self, level: float = 0.95) -> Interval:
-        """Return lower and upper ends (K,), (K,) of an interval for each class's share of the group."""
-        check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
+    def at(self, level: float) -> Interval:
+        """Return the interval of each class's share."""
         return Interval(*ends(self.prior, self.variance, level), level=level, note=self.note)
 
 
@@ -114,17 +114,19 @@ class Groups:
     source: Source = field(repr=False)
     note: str = field(repr=False)
     rows_of: Callable[[int], Blocks] = field(repr=False)
+    calibrator: Calibrator | None = field(default=None, repr=False)
 
     @cached_property
     def _slot(self) -> Mapping[Hashable, int]:
         return MappingProxyType({key: g for g, key in enumerate(self.keys)})
 
-    def __getitem__(self, key: Hashable) -> GroupEstimate:
+    def __getitem__(self, key: Hashable) -> PriorEstimate:
         g = self._slot[key]
         status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
-        return GroupEstimate(
+        return PriorEstimate(
             self.prior[g], self.prior[g] / self.source.prior, status, self.n_iter, int(self.n[g]),
-            float(self.log_likelihood[g]), self.source, self.rows_of(g), variance=self.variance[g], note=self.note,
+            float(self.log_likelihood[g]), self.source, self.rows_of(g), self.calibrator,
+            GroupSpread(self.prior[g], self.variance[g], self.note),
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Hashable]:
@@ -138,7 +140,7 @@ class Groups:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return lower and upper ends (G, K), (G, K) of an interval for each class's share of each group."""
-        check_number(level, "interval", "level", low=0, high=0.9999, open_low=True)
+        level = check_level(level, "interval")
         return Interval(*ends(self.prior, self.variance, level), level=level, note=self.note)
 
     def columns(self) -> dict[str, Any]:
@@ -147,10 +149,7 @@ class Groups:
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
 
-def groups(
-    source: Any, keys: Any, proba: Any, *, share: bool = True,
-    calibrator: Callable[[Matrix], Matrix] | None = None, misfit: Any = 0.0, **options: Any,
-) -> Groups:  # fmt: skip
+def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, misfit: Any = 0.0, **options: Any) -> Groups:
     """Estimate the prior of each group of target rows, by a Dirichlet prior that is learned from all groups.
 
     Parameters
@@ -163,8 +162,6 @@ def groups(
         Outputs (n, K), or `Blocks` that come in the order of `keys`.
     share
         Whether groups learn from each other; without it each is estimated by itself.
-    calibrator
-        What to apply to the outputs first.
     misfit
         As in `ebls`. It is an error that all groups have in common, so only the intervals can allow for it.
     options
@@ -176,9 +173,8 @@ def groups(
     >>> sorted(found), found.prior.shape, int(found["a"].n)
     (['a', 'b'], (2, 2), 2)
     """
-    known = check_source(source, "groups")
+    known, target = given(source, proba, "groups")
     check_flag(share, "groups", "share")
-    target = as_blocks(proba, known, "groups")
     k = len(known.prior)
     error = as_array(misfit, "groups", "misfit").astype(np.float64)
     if error.shape not in ((), (k,)) or not (error >= 0).all() or not np.isfinite(error).all():
@@ -187,12 +183,6 @@ def groups(
     n = count_rows(target)
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
-    if calibrator is not None:
-        target = (
-            ArrayBlocks(calibrator(target.array))
-            if isinstance(target, ArrayBlocks)
-            else CalibratedBlocks(target, calibrator)
-        )
     rows = GroupedRows.of(target, codes, len(names), known.prior)
     population, note = None, "Each group is estimated by itself."
     if share:

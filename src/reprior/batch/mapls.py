@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_number, check_source
+from reprior._check import check_number
 from reprior._types import PriorEstimate, Status, Vector
 from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.batch.mlls import M_STEP
-from reprior.rows.blocks import as_blocks
+from reprior.rows.blocks import given
 
 
 def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 100) -> PriorEstimate:
@@ -19,11 +19,10 @@ def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 1
     `lam` in [0, 1] is the weight of the data; "auto" chooses it as published, from how far the maximum-likelihood
     prior is from the uniform and from the source prior.
     """
-    known = check_source(source, "mapls")
     check_number(n_iter, "mapls", "n_iter", low=1, whole=True)
     if not isinstance(lam, str) or lam != "auto":
         lam = check_number(lam, "mapls", "lam", low=0, high=1)
-    target = as_blocks(proba, known, "mapls")
+    known, target = given(source, proba, "mapls")
     uniform = np.full(len(known.prior), 1.0 / len(known.prior))
     if isinstance(lam, str):
         fitted, _, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))

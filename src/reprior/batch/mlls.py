@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from reprior._check import check_number, check_source
+from reprior._check import check_number
 from reprior._types import PriorEstimate, Status
 from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.batch.solve import maximize
-from reprior.rows.blocks import as_blocks
+from reprior.rows.blocks import given
 
 M_STEP = Linear(least=1e-200)  # π ← n/N
 
@@ -22,11 +22,10 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
     >>> mlls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]).prior.round(3)
     array([0.678, 0.322])
     """
-    known = check_source(source, "mlls")
     check_number(tol, "mlls", "tol", low=0, open_low=True)
     if n_iter is not None:
         check_number(n_iter, "mlls", "n_iter", low=1, whole=True)
-    target = as_blocks(proba, known, "mlls")
+    known, target = given(source, proba, "mlls")
     if n_iter is None:
         point, passes = maximize(target, known.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_flag, check_number, check_source, fail
+from reprior._check import check_choice, check_flag, check_number, fail
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.solve import nonnegative_quadratic
-from reprior.rows.blocks import Blocks, as_blocks
+from reprior.rows.blocks import Blocks, given
 
 
 def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, Blocks, Matrix, Vector]:
@@ -22,8 +22,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, B
         fail(caller, "source", "hold a confusion matrix", type(source).__name__,
              remedy="Give held-out rows with labels, by `summarize(proba, y)` (on the command line:"
              " `--source`)")  # fmt: skip
-    source = check_source(source, caller)
-    target = as_blocks(proba, source, caller)
+    source, target = given(source, proba, caller)
     k = len(source.prior)
 
     def of_block(block: Matrix) -> Vector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from inspect import signature
 from types import MappingProxyType
 from typing import Any
@@ -14,29 +15,53 @@ from reprior.batch.fmapls import fmapls
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
+from reprior.rows.blocks import given
 
 # from a source and target outputs, with options by keyword, to an estimate
 Method = Callable[..., PriorEstimate]
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {"bbse": bbse, "ebls": ebls, "fmapls": fmapls, "mapls": mapls, "mlls": mlls, "rlls": rlls}
-)
-
-
+# open: a method of one's own, METHODS["mine"] = function, is known wherever a method is named
+METHODS: dict[str, Method] = {"bbse": bbse, "ebls": ebls, "fmapls": fmapls, "mapls": mapls, "mlls": mlls, "rlls": rlls}
 ALIASES: Mapping[str, str] = MappingProxyType({"pacc": "bbse", "em": "mlls", "emq": "mlls", "sld": "mlls"})
 
 
-def estimate(source: Any, proba: Any, method: str = "ebls", **options: Any) -> PriorEstimate:
-    """Estimate the target prior by a method given by name; `METHODS` lists them, `ALIASES` their other names.
+def method_name(method: str | Method) -> str:
+    """Return what to call a method: its name, or that of the user's own function."""
+    return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
+
+def estimate(source: Any, proba: Any, method: str | Method = "ebls", **options: Any) -> PriorEstimate:
+    """Return the estimate of the target prior by a method.
+
+    Parameters
+    ----------
+    source : Source or (K,)
+        What is known of the training side: made by `summarize`, or class counts. A Series or dict is matched by name.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    method : str or callable
+        A name of `METHODS` or `ALIASES`, or a function of (source, target, **options).
+    **options
+        Options of the method.
+
+    Examples
+    --------
     >>> estimate([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], method="SLD").status.ok
     True
     """
+    if callable(method):
+        found = method(*given(source, proba, "estimate"), **options)
+        if not isinstance(found, PriorEstimate):
+            fail("estimate", "method", "return a PriorEstimate", type(found).__name__)
+        return found
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:
-        fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method))
-    known = list(signature(function).parameters)[2:]
-    for option in options:
+        close = get_close_matches(name, [*METHODS, *ALIASES], n=1)
+        fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method),
+             remedy=f"Perhaps you mean {close[0]!r}" if close else "")  # fmt: skip
+    parameters = signature(function).parameters
+    known = list(parameters)[2:]
+    for option in options if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else ():
         if option not in known:
             fail(name, "options", "be among " + ", ".join(known), option)
     return function(source, proba, **options)

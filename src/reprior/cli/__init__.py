@@ -10,6 +10,7 @@ import click
 
 COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, holds `command`
     "demo": "See it work on the outputs of a real classifier.",
+    "fit": "Learn from held-out rows what other commands need, into one file.",
     "estimate": "Estimate the class mix of new data.",
     "correct": "Rewrite predictions for the estimated class mix.",
     "stream": "Follow a stream of predictions and correct it row by row.",

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from reprior import Blocks, PriorEstimate, Source
+    from reprior import PriorEstimate, Source
     from reprior.io.files import Table
+    from reprior.io.scratch import FileBlocks
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.rows.calibrated import Calibrator
 
-METHODS = ("bbse", "ebls", "fmapls", "mapls", "mlls", "rlls")  # here once more: help must not load the library
+METHODS = ("ebls", "fmapls", "mapls", "mlls", "bbse", "rlls")  # here once more: help must not load the library
 ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 EXACT = 1e9  # counts of the rarest class that shares, which have no number of rows, are taken for
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
-    "Labels and outputs of the held-out rows differ in class mix by {:.0%}: if those rows were not drawn as the"
+    "Labels and outputs of the held-out rows differ in class mix by {:.0%}. If those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
 )
 HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
 UNRELATED = (
-    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}): do the labels belong to these rows,"
+    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these rows,"
     " and are classes counted from 0? If so, nothing can be estimated with this classifier."
 )
 
@@ -46,18 +46,28 @@ values_options = (
 )
 
 
+classes_option = click.option(
+    "--classes", type=click.Path(path_type=Path),
+    help="Names of the class columns, in their order: one a line, or a JSON list.",
+)  # fmt: skip
+source_options = (
+    counts_option,
+    click.option("--source-columns", help="What holds the probabilities in the source, if it is called otherwise."),
+    click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
+    calibrate_option,
+)  # fmt: skip
+
+
 def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options by which target and source are named."""
-    file = click.Path(path_type=Path)
     options = [
         click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
-        click.option("-s", "--source", type=file, help='Training class counts or prior (JSON {"cat": 70, "dog": 30},'
-                     ' CSV with the columns class,count, NPY), or held-out predictions with labels.'),
-        counts_option,
+        click.option("-s", "--source", type=click.Path(path_type=Path),
+                     help="What `reprior fit` wrote; or held-out predictions with labels; or training class counts"
+                     ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
+        *source_options,
         click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
-        click.option("--source-columns", help="The same in the source, if they are called otherwise there."),
-        click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
-        calibrate_option,
+        classes_option,
         *values_options,
     ]  # fmt: skip
     return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
@@ -67,10 +77,9 @@ def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
                            help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    names = starting(("auto", *METHODS))
-    return click.option("-m", "--method", default="auto", show_default=True, shell_complete=names,
-                        help=f"How to estimate: {', '.join(METHODS)}; auto takes what does best with what is known of"
-                        " the source, and says so.")(command)  # fmt: skip
+    return click.option("-m", "--method", shell_complete=starting(METHODS),
+                        help=f"How to estimate: {', '.join(METHODS)}.  [default: the fitted pipeline's, ebls]",
+                        )(command)  # fmt: skip
 
 
 def starting(names: Sequence[str]) -> Callable[..., list[str]]:
@@ -107,12 +116,11 @@ def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Target and source, with their classes in the target's order."""
+    """Target rows and the pipeline for them, whose classes are in one order."""
 
     table: Table
-    rows: Any  # FileBlocks, unless calibrated
-    target: Blocks
-    pipeline: Pipeline  # what `auto` takes
+    rows: FileBlocks
+    pipeline: Pipeline
     matched: str  # "name" or "position"
     warning: str = ""
 
@@ -121,13 +129,9 @@ class Inputs:
         return self.pipeline.source
 
     @property
-    def calibrator(self) -> Calibrator | None:
-        return self.pipeline.calibrator
-
-    @property
     def note(self) -> str:
         """Lines on how the classes were matched, where that is not plain from their names, and what to beware of."""
-        by_position = "Classes were matched by position, for target or source does not name them."
+        by_position = "Classes were matched by position, because the target or the source does not name them."
         lines = [by_position] * (self.matched == "position") + [self.warning] * bool(self.warning)
         return "".join(f"\n{line}" for line in lines)
 
@@ -135,94 +139,148 @@ class Inputs:
     def classes(self) -> tuple[str, ...]:
         return self.source.classes or tuple(str(k) for k in range(self.table.n_classes))
 
-    def taken(self, method: str) -> dict[str, Any]:
-        """Return which method and calibration are taken where `method` was asked for."""
-        auto, kind = method.lower() == "auto", self.calibrator.kind if self.calibrator else "none"
-        return {"method": self.pipeline.method if auto else method, "auto": auto, "calibration": kind}
+    @property
+    def taken(self) -> dict[str, Any]:
+        """Which method and calibration are used, for `--json`."""
+        cal = self.pipeline.calibrator
+        return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none"}
 
-    def told(self, method: str) -> str:
-        """Return the same in a few words."""
-        said = self.taken(method)
-        return f"method {said['method']}{' (auto)' * said['auto']}, calibration {said['calibration']}"
+    @property
+    def told(self) -> str:
+        """The same in a few words."""
+        said = self.taken
+        return f"method {said['method']}, calibration {said['calibration']}"
 
-    def estimate(self, method: str, options: dict[str, Any]) -> PriorEstimate:
-        """Return the estimate by a method with its options; "auto" is the pipeline's."""
-        import reprior as rp
-        from reprior._check import fail
-        from reprior.batch.registry import ALIASES
-
-        check_method("estimate", method.lower(), ["auto", *METHODS, *ALIASES], ONLINE, "reprior stream")
-        if method.lower() == "auto":
-            return rp.estimate(self.source, self.target, self.pipeline.method, **{**self.pipeline.options, **options})
-        if ALIASES.get(method.lower(), method.lower()) in ("bbse", "rlls") and self.source.confusion is None:
-            fail(method, "--source", "hold a confusion matrix", "class counts or a prior alone",
-                 remedy="Give held-out rows with labels as --source")  # fmt: skip
-        return rp.estimate(self.source, self.target, method, **options)
+    def estimate(self, *, check: bool = True) -> PriorEstimate:
+        """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
+        return self.pipeline.estimate(self.rows, on_reject="ignore", check=check)
 
 
 def read_inputs(
-    caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None,
-    source_columns: str | None, label: str | None, calibrate: str, values: str | None,
+    caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None, classes: Path | None,
+    source_columns: str | None, label: str | None, calibrate: str, values: str | None, method: str | None = None,
+    options: tuple[str, ...] = (),
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows is read yet."""
     from reprior.io.files import Choice, open_table
-    from reprior.io.prepare import prepared
+    from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
-    from reprior.io.sources import match, read_source
-    from reprior.rows.calibrated import CalibratedBlocks
 
-    source, counts = known_files(source, counts)
-    wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller)
-    known = read_source(source, wanted, columns, values)
-    table = prepared(open_table(target, Choice(columns=columns, caller=caller, classes=known.classes or ())), values)
-    matched = "name" if known.classes and table.classes else "position"
-    pipe, warning = learned(match(known, table, caller), source, counts, calibrate, caller, as_read=known)
+    names = read_names(classes, caller)
+    fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
+                           label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
+    pipe, values = with_method(fitted.pipeline, method, options), fitted.values
+    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names))
+    matched = "name" if pipe.classes and table.classes else "position"
+    if matched == "position":
+        refuse_unsorted(pipe, caller, target)
+    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)), values)
+    if pipe.classes is None and table.classes is not None:
+        pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few else FileBlocks(table)
-    blocks = rows if pipe.calibrator is None else CalibratedBlocks(rows, pipe.calibrator)
-    return Inputs(table, rows, blocks, pipe, matched, warning)
+    return Inputs(table, rows, pipe, matched, fitted.warning)
 
 
-def known_files(source: Path | None, counts: Path | None) -> tuple[Path, Path | None]:
-    """Return the files of source and counts; counts alone are the source."""
+def refuse_unsorted(pipe: Pipeline, caller: str, target: Path) -> None:
+    """Refuse unsorted class counts where the target's columns have no names: their order would be a guess."""
+    from reprior._check import fail
+
+    classes = pipe.classes
+    if classes and pipe.source.heldout is None and list(classes) != sorted(classes):
+        fail(caller, str(target), "name its classes, since those of the source do not come sorted",
+             "columns without names", remedy="Name the columns with `--classes FILE`")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A pipeline read or fitted from files, what its rows hold (None: probabilities), and a warning or ""."""
+
+    pipeline: Pipeline
+    values: str | None
+    warning: str = ""
+
+
+def read_names(path: Path | None, caller: str) -> tuple[str, ...]:
+    """Return class names from a file: a JSON list, or one a line."""
+    from reprior._check import fail
+
+    if path is None:
+        return ()
+    text = path.read_text(encoding="utf-8-sig")
+    try:
+        found = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+    except ValueError:
+        found = None
+    names = tuple(str(name).strip() for name in found or () if str(name).strip())
+    if len(names) < 2 or len({*names}) < len(names):
+        fail(caller, str(path), "hold the names of at least two classes, each once", f"{len(names)} names")
+    return names
+
+
+def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) -> Pipeline:
+    """Return the pipeline with the method and options asked for on the command line."""
+    from reprior._check import fail
+    from reprior.batch.registry import ALIASES
+
+    given = parse_options(options)
+    if method is None:
+        return replace(pipe, options={**pipe.options, **given})
+    name = ALIASES.get(method.lower(), method.lower())
+    check_method("estimate", name, METHODS, ONLINE, "reprior stream")
+    if name in ("bbse", "rlls") and pipe.source.confusion is None:
+        fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
+             remedy="Give held-out rows with labels as --source")  # fmt: skip
+    kept = pipe.options if name == pipe.method else {}
+    return replace(pipe, method=name, options={**kept, **given})
+
+
+def read_pipeline(
+    caller: str, *, source: Path | None, counts: Path | None, columns: str | None, source_columns: str | None,
+    label: str | None, calibrate: str, values: str | None, names: tuple[str, ...] = (),
+) -> Fitted:  # fmt: skip
+    """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
+    from reprior._check import fail
+    from reprior.io.files import Choice
+    from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
+    from reprior.pipelines.load import load
+    from reprior.pipelines.pipeline import Pipeline, pipeline
+
     if source is None and counts is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
-    return (source, counts) if source is not None else (counts, None)  # type: ignore[return-value]
-
-
-def learned(
-    source: Source, path: Path, counts: Path | None, calibrate: str, caller: str, *, as_read: Source | None = None
-) -> tuple[Pipeline, str]:
-    """Return the default pipeline from a source read from `path`, training counts and a calibration; and a warning.
-
-    Counts without names are in the order of the classes `as_read`, before they were put to that of the target.
-    """
-    from reprior._check import fail
-    from reprior.io.sources import chance_corrected, disagreement, read_counts
-    from reprior.pipelines.pipeline import pipeline
-
-    if source.heldout is None:
+    path, counts = (source, counts) if source is not None else (counts, None)
+    assert path is not None
+    if is_saved(path):
+        pipe = load(path)
+        if not isinstance(pipe, Pipeline):
+            fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
+        if counts is not None or calibrate != "auto":
+            fail(caller, "--source", "be fitted with these settings", "--counts or --calibrate beside a saved pipeline",
+                 remedy="Say them to `reprior fit`")  # fmt: skip
+        if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
+            return Fitted(replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits")
+        return Fitted(pipe, values)
+    wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller, names=names)
+    known = read_source(path, wanted, columns, values)
+    if known.heldout is None:
         if calibrate not in ("auto", "none"):
             fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
                  remedy="Give held-out predictions as --source")  # fmt: skip
         if counts is not None:
             fail(caller, "--counts", "stand beside held-out rows with labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
-        numbers = read_counts(path, source, caller)
+        numbers = read_counts(path, known, caller)
         pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)
-        return replace(pipe, source=source), ""
-    trained = None if counts is None else read_counts(counts, as_read or source, caller)
-    if trained is not None and as_read is not None and as_read.classes and source.classes:
-        trained = trained[[as_read.classes.index(name) for name in source.classes]]
+        return Fitted(replace(pipe, source=known), values)
+    trained = None if counts is None else read_counts(counts, known, caller)
     if trained is not None and trained.min() < 1:
         trained *= EXACT / trained.min()
-    pipe = pipeline(*source.heldout, counts=trained, calibration=calibrate, classes=source.classes)
-    assert pipe.calibrator is not None
-    kind = pipe.calibrator.kind
+    pipe = pipeline(*known.heldout, counts=trained, calibration=calibrate, classes=known.classes)
+    kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
-    known = replace(pipe.source, made=made + f", calibrated ({kind})" * (kind != "none"))
-    apart = disagreement(source) if counts is None else 0.0
-    pipe = replace(pipe, source=known, calibrator=None if kind == "none" else pipe.calibrator)
-    if (agreement := chance_corrected(*source.heldout)) < HARDLY:
-        return pipe, UNRELATED.format(agreement)
-    return pipe, WARNING.format(apart) if apart else ""
+    made += f", calibrated ({kind})" * (kind != "none")
+    pipe = replace(pipe, source=replace(pipe.source, made=made))
+    apart = disagreement(known) if counts is None else 0.0
+    if (agreement := chance_corrected(*known.heldout)) < HARDLY:
+        return Fitted(pipe, values, UNRELATED.format(agreement))
+    return Fitted(pipe, values, WARNING.format(apart) if apart else "")

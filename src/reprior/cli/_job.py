@@ -13,8 +13,7 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._correction import correction
-from reprior.cli._inputs import METHODS, ONLINE, check_method, known_files, learned, parse_options
+from reprior.cli._inputs import METHODS, ONLINE, check_method, parse_options, read_names, read_pipeline
 from reprior.cli._labels import Batch, Labels
 from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
 from reprior.cli._watch import Watch, make_alarm, moment
@@ -22,6 +21,7 @@ from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
 from reprior.io.ndjson import by_name
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, form_from_json, form_to_json, recognise
+from reprior.rows.correction import reweight
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Job:
         self, *, input: Path, output: Path, state: Path | None, emit: str | None, every: int, follow: bool,
         replay: bool, skip_bad: bool, save_every: float, columns: str | None, values: str | None, method: str,
         options: tuple[str, ...], calibrate: str, label: str | None, name: str | None, remember: int,
-        time_column: str | None, alarm: bool | None, on_alarm: str | None, level: float, **source: Any,
+        time_column: str | None, alarm: bool | None, on_alarm: str | None, level: float, classes: Path | None,
+        **source: Any,
     ) -> None:  # fmt: skip
         self.every = int(check_number(every, "stream", "--every", low=1, whole=True))
         check_number(remember, "stream", "--remember", low=1, whole=True)
@@ -50,7 +51,7 @@ class Job:
         self.level = check_number(level, "stream", "--level", low=0, high=1, open_low=True)
         self.state, self.output, self.skip_bad, self.save_every = state, str(output), skip_bad, save_every
         self.emit = emit or ("both" if self.output == "-" else "rows")
-        self.labels, self.values, self.columns = Labels(label, name, remember), values, columns
+        self.labels, self.values, self.columns, self.classes = Labels(label, name, remember), values, columns, classes
         self.settings = {
             "--method": method, "-O": list(options), "--every": every, "--columns": columns, "--emit": self.emit,
             "--calibrate": calibrate, "--label": label, "--id": name, "--remember": remember,
@@ -92,15 +93,13 @@ class Job:
         counts: Path | None, source_columns: str | None, source_label: str | None,
     ) -> None:  # fmt: skip
         """Begin with a stream that has learned nothing yet."""
-        from reprior.io.sources import read_source
-
         if source is None and counts is None:
             fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
         check_method("stream", method, ONLINE, METHODS, "reprior estimate")
-        path, counts = known_files(source, counts)
-        wanted = Choice(columns=source_columns, label=source_label, caller="stream", with_labels=True)
-        known = read_source(path, wanted, self.columns, self.values)
-        pipe, self.warning = learned(known, path, counts, calibrate, "stream")
+        fitted = read_pipeline("stream", source=source, counts=counts, columns=self.columns, values=self.values,
+                               source_columns=source_columns, label=source_label, calibrate=calibrate,
+                               names=read_names(self.classes, "stream"))  # fmt: skip
+        pipe, self.values, self.warning = fitted.pipeline, fitted.values, fitted.warning
         self.stream = Stream(method, pipe.source, calibrator=pipe.calibrator, **parse_options(options))
         self.watch.alarm = make_alarm(pipe.source, alarm)
         self.weights: Vector = self.stream.weights
@@ -247,7 +246,7 @@ class Job:
         while start < stop:
             end = min(stop, start + self.every - self.stream.n % self.every)
             if self.emit != "prior":
-                out.append(self.form.write(batch.records[start:end], correction(self.weights)(seen[start:end])))
+                out.append(self.form.write(batch.records[start:end], reweight(seen[start:end], self.weights)))
             self.watch.learn(self.stream, seen[start:end], times[start:end])
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights

@@ -21,35 +21,23 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     """Estimate the class mix of TARGET with every method and show how far they agree.
 
     \b
-    Example:  reprior compare scores.parquet --source heldout.npz
+    Example:  reprior compare scores.parquet --source model.reprior
     """
+    from reprior.assess.compare import compare
     from reprior.io.files import Choice
-    from reprior.io.sources import match, read_source
-    from reprior.report.collect import agreement
+    from reprior.io.sources import read_prior
 
-    given = read_inputs("compare", **files)
-    true = None
+    given, true = read_inputs("compare", **files), None
     if truth is not None:
-        wanted = Choice(caller="compare", with_labels=True, label=files["label"])
-        known = match(read_source(truth, wanted, files["columns"], files["values"]), given.table, "compare")
-        true = known.prior if known.counts is None else known.counts / known.counts.sum()
+        wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"])
+        true = read_prior(truth, given.source.classes, given.table.n_classes, wanted)
     with progress(given.rows):
-        methods = agreement(given.source, given.target, {"auto": lambda: given.estimate("auto", {})}, true=true)
-    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": methods}
-    told = f"\nAll were given the same rows; auto is {given.told('auto').replace(' (auto)', '')}."
-    emit(value | given.taken("auto"), text(methods) + told + given.note, as_json)
-
-
-def text(methods: list[dict[str, Any]]) -> str:
-    """Return the comparison as a table."""
-    error = "KL(true‖est.)" if "kl" in methods[0] else ""
-    lines = [f"{'method':<8} {'distance to auto':>17} {'log-lik./row':>13} {'time':>9} {error:>14}"]
-    for row in methods:
-        if "skipped" in row:
-            lines.append(f"{row['method']:<8} {row['skipped']}")
-            continue
-        kl = f"{row['kl']:14.4f}" if error else ""
-        lines.append(f"{row['method']:<8} {row['distance']:>17.4f} {row['log_likelihood']:>13.4f} "
-                     f"{1000 * row['seconds']:>6.0f} ms {kl}")  # fmt: skip
-    meaning = "Distance: total variation, the difference of the class mixes (0: the same, 1: no class in common)."
-    return "\n".join([*lines, "", meaning])
+        first = given.estimate(check=False)
+        found = compare(given.source, first.target, true=true, first=first, name="the default")
+    rows = [{"method": row.method, "skipped": row.skipped} if row.estimate is None else
+            {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
+             "log_likelihood": row.estimate.log_likelihood / row.estimate.n, "seconds": row.seconds,
+             "distance": row.distance} for row in found]  # fmt: skip
+    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": rows}
+    told = f"All were given the same rows. The default is {given.told}."
+    emit(value | given.taken, f"{found}\n{told}{given.note}", as_json)

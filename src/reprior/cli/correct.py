@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, inputs, method_options, parse_options, read_inputs
+from reprior.cli._inputs import Inputs, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -33,48 +33,44 @@ SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it 
               help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
               help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
+@click.option("--anyway", is_flag=True,
+              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
 @as_json
-def command(
-    method: str, options: tuple[str, ...], output: Path, prior: Path | None, as_json: bool, **files: Any
-) -> int:
+def command(output: Path, prior: Path | None, anyway: bool, as_json: bool, **files: Any) -> int:
     """Write TARGET again with its predictions corrected for the estimated class mix.
 
     Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
 
     \b
-    Example:  reprior correct scores.parquet --source counts.json -o corrected.parquet
+    Example:  reprior correct scores.parquet --source model.reprior -o corrected.parquet
     """
-    from reprior.cli._correction import correction
     from reprior.state import is_special, whole_file
 
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     given, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
-        weights, ok = find_weights(given, prior, method, parse_options(options))
+        found = find_weights(given, prior, anyway)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            given.table.parts[0].rewrite(out, correction(weights, given.calibrator))
-        return DONE if ok else NOT_CONVERGED
+            given.table.parts[0].rewrite(out, correction(given, found["weights"]))
+        return DONE if found["ok"] else NOT_CONVERGED
     with alone("correct", output, "--output"):
-        return corrected(given, target, output, prior, method, options, as_json, files)
+        return corrected(given, target, output, prior, anyway, as_json, files)
 
 
 def corrected(
-    given: Inputs, target: Path, output: Path, prior: Path | None, method: str, options: tuple[str, ...], as_json: bool,
-    files: dict[str, Any],
-) -> int:  # fmt: skip
+    given: Inputs, target: Path, output: Path, prior: Path | None, anyway: bool, as_json: bool, files: dict[str, Any]
+) -> int:
     """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
-    from reprior.cli._correction import correction
     from reprior.state import hidden, whole_file
 
-    settings = [method, *options, *(str(files[name]) for name in ("calibrate", "values", "label", "source_columns"))]
-    mark = fingerprint(given, [files["source"], files["counts"], prior], settings)
+    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns")]
+    mark = fingerprint(given, [files["source"], files["counts"], files["classes"], prior], settings)
     journal = read_journal(output, mark)
-    if journal is None:
-        weights, ok = find_weights(given, prior, method, parse_options(options))
-        journal = {"mark": mark, "weights": weights, "ok": ok, "parts": 0, "rows": 0}
+    if not journal:
+        journal = {**find_weights(given, prior, anyway), "mark": mark, "parts": 0, "rows": 0}
         write_journal(output, journal)
-    fn, parts, kept = correction(journal["weights"], given.calibrator), given.table.parts, journal["parts"]
+    fn, parts, kept = correction(given, journal["weights"]), given.table.parts, journal["parts"]
     for part in parts[kept:]:
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
@@ -87,11 +83,19 @@ def corrected(
             write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "matched": given.matched, "warning": given.warning} | given.taken(method)  # fmt: skip
-    text = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected"
-    text += "" if prior else f" by {given.told(method)}"
-    emit(value, text + (f", {kept} of them by an earlier run" if kept else "") + given.note, as_json)
+             "verdict": journal["verdict"], "matched": given.matched, "warning": given.warning}  # fmt: skip
+    lines = [f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected" + ("" if prior else f" by {given.told}")
+             + (f", {kept} of them by an earlier run" if kept else ""), *journal["verdict"]]  # fmt: skip
+    emit(value | given.taken, "\n".join(lines) + given.note, as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
+
+
+def correction(given: Inputs, weights: Vector) -> Callable[[Matrix], Matrix]:
+    """Return what calibrates rows (n, K) and corrects them."""
+    from reprior.rows.correction import reweight
+
+    calibrator = given.pipeline.calibrator
+    return lambda rows: reweight(rows if calibrator is None else calibrator(rows), weights)
 
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
@@ -103,18 +107,27 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
         fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
 
 
-def find_weights(given: Inputs, prior: Path | None, method: str, options: dict[str, Any]) -> tuple[Vector, bool]:
-    """Return target over source prior (K,), estimated or from a file."""
+def find_weights(given: Inputs, prior: Path | None, anyway: bool) -> dict[str, Any]:
+    """Return target over source prior (K,), estimated or from a file, whether it is what the method promises, and what
+    to say first; rows that clearly differ by more than their class mix are refused."""
+    from reprior._check import fail
+    from reprior.assess.diagnose import told_p
     from reprior.io.files import Choice
-    from reprior.io.sources import match, read_source
+    from reprior.io.sources import read_prior
+    from reprior.report.show import verdicts
+    from reprior.rows.correction import REJECTED
 
     if prior is not None:
-        known = match(read_source(prior, Choice(caller="correct")), given.table, "correct")
+        known = read_prior(prior, given.source.classes, given.table.n_classes, Choice(caller="correct"))
         check_estimate(prior, given)
-        return known.prior / given.source.prior, True
+        return {"weights": known / given.source.prior, "ok": True, "verdict": []}
     with progress(given.rows):
-        found = given.estimate(method, options)
-    return found.weights, found.status.ok
+        found = given.estimate()
+    p = found.checks and found.checks.label_shift_p
+    if p is not None and p < REJECTED and not anyway:
+        fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),
+             remedy="Check the data. To correct all the same, say `--anyway`")  # fmt: skip
+    return {"weights": found.weights, "ok": found.status.ok, "verdict": verdicts(found.checks)}
 
 
 def check_estimate(prior: Path, given: Inputs) -> None:
@@ -126,8 +139,10 @@ def check_estimate(prior: Path, given: Inputs) -> None:
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return
-    then, now = made.get("calibration"), given.calibrator.kind if given.calibrator else "none"
-    if then != now or max(abs(a - b) for a, b in zip(made["source_prior"], given.source.prior, strict=True)) > 1e-6:
+    then, now, shares = made.get("calibration"), given.taken["calibration"], made["source_prior"]
+    if given.source.classes and made.get("classes") and {*made["classes"]} == {*given.source.classes}:
+        shares = [shares[made["classes"].index(name)] for name in given.source.classes]
+    if then != now or max(abs(a - b) for a, b in zip(shares, given.source.prior, strict=True)) > 1e-6:
         fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
              remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
 
@@ -170,16 +185,16 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
             saved.result()
 
 
-def read_journal(output: Path, mark: str) -> dict[str, Any] | None:
-    """Return how far an earlier run of this very job got, if there was one."""
+def read_journal(output: Path, mark: str) -> dict[str, Any]:
+    """Return how far an earlier run of this very job got; nothing if there was none."""
     from reprior import InputError
     from reprior.state import decode, hidden
 
     try:
         found = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
     except (OSError, InputError):
-        return None
-    return found if found["mark"] == mark else None
+        return {}
+    return found if found.get("mark") == mark else {}
 
 
 def write_journal(output: Path, journal: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import inputs, method_options, parse_options, read_inputs
+from reprior.cli._inputs import inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 
@@ -22,14 +22,11 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--title", help="At the top of the page.")
 @as_json
-def command(
-    method: str, options: tuple[str, ...], output: Path | None, level: float, title: str | None, as_json: bool,
-    **files: Any,
-) -> int:  # fmt: skip
+def command(output: Path | None, level: float, title: str | None, as_json: bool, **files: Any) -> int:
     """Estimate the class mix of TARGET and tell about it in one self-contained HTML file.
 
     \b
-    Example:  reprior report scores.parquet --source heldout.npz -o report.html
+    Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
     from reprior.report.collect import collect
     from reprior.report.page import page
@@ -39,25 +36,25 @@ def command(
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
     given = read_inputs("report", **files)
-    name, used = Path(str(files["target"])).name, given.taken(method)
+    name, used = Path(str(files["target"])).name, given.taken
     made = {
         "title": title or f"Class mix of {'standard input' if name == '-' else name}",
         "target": ", ".join(part.name for part in given.table.parts[:3])
         + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
         "source": f"{files['source'] or files['counts']} ({given.source.made})",
         "classes": f"matched by {given.matched}",
-        "method": " ".join([used["method"], *["(auto)"] * used["auto"], *options]), "calibration": used["calibration"],
+        "method": " ".join([used["method"], *files["options"]]), "calibration": used["calibration"],
         "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
     with progress(given.rows):
-        found = given.estimate(method, parse_options(options))
-        told = plain(collect(found, given.target, given.classes, method=used["method"], level=level, made=made))
+        found = given.estimate()
+        told = plain(collect(found, given.rows, level=level, made=made))
     if given.warning:
         told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
-    about = f"{told['n']:.0f} rows, {len(told['prior'])} classes, {given.told(method)}"
+    about = f"{told['n']:.0f} rows, {len(told['prior'])} classes, {given.told}"
     emit(told, f"{output}: {about}{given.note}", as_json)
     return DONE if found.status.ok else NOT_CONVERGED

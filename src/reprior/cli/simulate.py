@@ -39,8 +39,8 @@ def command(
     import numpy as np
 
     from reprior import simulate
-    from reprior._check import fail
-    from reprior.io.files import Choice, label_index, open_table
+    from reprior._check import check_labels, fail
+    from reprior.io.files import Choice, open_table
     from reprior.io.prepare import prepared
     from reprior.state import whole_file
 
@@ -50,7 +50,7 @@ def command(
     wanted = Choice(columns=columns, label=label, with_labels=True, caller="simulate")
     table = prepared(open_table(pool, wanted), values)
     chunk = table.load()
-    y = label_index(chunk.labels, table.classes, "simulate", str(pool))
+    y = check_labels(chunk.labels, "simulate", str(pool), len(chunk.proba), table.n_classes, table.classes)
     rng, k = np.random.default_rng(seed), table.n_classes
     value = SHIFTS[shift] if strength is None else strength
     draw: Any = {"long-tail": simulate.shuffled_long_tail, "dirichlet": simulate.dirichlet,

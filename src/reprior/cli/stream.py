@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import alone
-from reprior.cli._inputs import ONLINE, calibrate_option, counts_option, starting, values_options
+from reprior.cli._inputs import ONLINE, calibrate_option, classes_option, counts_option, starting, values_options
 from reprior.cli._shell import DONE, INTERRUPTED, printable
 
 
@@ -21,6 +21,7 @@ from reprior.cli._shell import DONE, INTERRUPTED, printable
 @click.option("--source-columns", help="What holds the probabilities in the source, if it is called otherwise there.")
 @click.option("--source-label", help="What holds the labels of held-out rows.  [default: label or y]")
 @calibrate_option
+@classes_option
 @values_options[0]
 @values_options[1]
 @click.option("-m", "--method", default="online-ebls", show_default=True, shell_complete=starting(ONLINE),

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._types import Labels, Matrix
+from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
 Rewrite = Callable[[IO[bytes], Callable[[Matrix], Matrix]], None]
@@ -60,6 +60,7 @@ class Choice:
     with_labels: bool = False
     caller: str = "read"
     classes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
 
     @property
     def option(self) -> str:
@@ -163,7 +164,7 @@ def open_table(path: str | Path, choice: Choice) -> Table:
     place = Path(path)
     if not place.is_dir():
         name = "standard input" if str(path) == "-" else str(place)
-        return Table((open_part(name, opener_of(place), choice),), choice)
+        return renamed(Table((open_part(name, opener_of(place), choice),), choice))
     files = sorted(f for f in place.rglob("*") if f.suffix in SUFFIXES and f.is_file() and f.name[0] not in "._")
     if not files:
         fail(choice.caller, str(place), f"hold files that end in {', '.join(SUFFIXES)}", "none")
@@ -172,7 +173,18 @@ def open_table(path: str | Path, choice: Choice) -> Table:
         if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
             fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
                  difference(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
-    return Table(parts, choice)
+    return renamed(Table(parts, choice))
+
+
+def renamed(table: Table) -> Table:
+    """Return the table with its class columns called as the user says."""
+    names, part = table.choice.names, table.parts[0]
+    if not names or (part.classes is not None and set(part.classes) == set(names)):
+        return table
+    if len(names) != part.n_classes:
+        rule = f"name all {part.n_classes} classes of {part.name}"
+        fail(table.choice.caller, "--classes", rule, f"{len(names)} names")
+    return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
 
 
 def describe(classes: tuple[str, ...] | None, n_classes: int) -> str:
@@ -438,25 +450,3 @@ def pick(wanted: str, columns: list[str]) -> list[str]:
     if colon and wanted not in columns and first in columns and last in columns:
         return columns[columns.index(first) : columns.index(last) + 1]
     return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
-
-
-def label_index(labels: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Labels:
-    """Return labels as column indices: whole numbers as they are, names by their place in `classes`."""
-    values = np.asarray(labels)
-    if values.dtype.kind in "iub" or (values.dtype.kind == "f" and np.all(values == np.floor(values))):
-        return values.astype(np.intp)
-    if classes is None:
-        fail(caller, name, "have whole numbers as labels, or class names to match them with", repr(str(values[0])))
-    place = {label: index for index, label in enumerate(classes)}
-    unknown = next((i for i, label in enumerate(values) if str(label) not in place), None)
-    if unknown is not None:
-        fail(caller, name, "have labels that are class names", repr(str(values[unknown])), place=f"row {unknown}",
-             remedy=f"The columns are {describe(classes, len(classes))}")  # fmt: skip
-    return np.array([place[str(label)] for label in values], dtype=np.intp)
-
-
-def named(table: Table, classes: tuple[str, ...] | None) -> Table:
-    """Return the table with class names, where it has none of its own."""
-    if classes is None or table.classes is not None:
-        return table
-    return replace(table, parts=tuple(replace(part, classes=classes) for part in table.parts))

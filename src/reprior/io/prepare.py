@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import fail, row_fault
-from reprior._types import Matrix
-from reprior.io.files import Chunk, Part, Table
+from reprior._types import Labels, Matrix
+from reprior.io.files import Chunk, Part, Table, difference
 
 VALUES = ("normalize", "logits")
 CHUNK_NUMBERS = 1 << 21  # prepared at once
@@ -93,3 +93,31 @@ def _part(part: Part, values: str, caller: str) -> Part:
         return fn(prepare(rows, values)).astype(rows.dtype, copy=False)
 
     return replace(part, read=read, rewrite=rewrite, mapped=False)
+
+
+def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
+    """Return a table whose rows are read, and written, with their columns in the order of `classes` (K,)."""
+    part, caller = table.parts[0], table.choice.caller
+    remedy = f"Choose the class columns with `{table.choice.option}`" if part.columns else ""
+    if part.n_classes != n_classes:
+        fail(caller, part.name, f"have the {n_classes} classes of the source",
+             difference(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
+    if classes is None or part.classes is None or part.classes == classes:
+        return table
+    if set(classes) != set(part.classes) or len({*part.classes}) < n_classes:
+        fail(caller, part.name, "have the classes of the source", difference(part.classes, n_classes, classes),
+             remedy=remedy)  # fmt: skip
+    order = np.array([part.classes.index(label) for label in classes])
+    return replace(table, parts=tuple(_ordered(part, order, classes) for part in table.parts))
+
+
+def _ordered(part: Part, order: Labels, classes: tuple[str, ...]) -> Part:
+    back = np.argsort(order)
+
+    def read() -> Iterator[Chunk]:
+        return (chunk._replace(proba=chunk.proba[:, order]) for chunk in part.read())
+
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+        part.rewrite(file, lambda rows: fn(np.ascontiguousarray(rows[:, order]))[:, back])
+
+    return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)

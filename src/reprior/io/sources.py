@@ -11,15 +11,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import InputError, as_array, check_prior, check_rows, fail
+from reprior._check import InputError, as_array, check_labels, check_prior, check_rows, fail
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
-    Table,
     check_names,
     difference,
-    label_index,
     npy_head,
     open_table,
     opener_of,
@@ -31,6 +29,7 @@ from reprior.io.ndjson import unique
 from reprior.io.prepare import prepared
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
+from reprior.state import MAGIC
 
 TOO_FAR = 0.05  # total variation between held-out labels and outputs that is worth a word
 
@@ -58,7 +57,8 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
     rows = prepared(table, values).load()
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
-    labels = label_index(rows.labels, table.classes, choice.caller, str(path))
+    n, k = rows.proba.shape
+    labels = check_labels(rows.labels, choice.caller, str(path), n, k, table.classes)
     source = summarize(rows.proba, labels, classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
 
@@ -186,31 +186,25 @@ def number(text: str) -> float | None:
         return None
 
 
-def match(source: Source, table: Table, caller: str) -> Source:
-    """Return the source with its classes in the table's order, found by name where both have names."""
-    name = table.parts[0].name
-    if len(source.prior) != table.n_classes:
-        fail(caller, name, f"have the {len(source.prior)} classes of the source",
-             difference(table.classes, table.n_classes, source.classes),
-             remedy="Choose the class columns with `--columns`" if table.parts[0].columns else "")  # fmt: skip
-    if source.classes is None or table.classes is None or source.classes == table.classes:
-        return replace(source, classes=source.classes or table.classes)
-    if set(source.classes) != set(table.classes) or len(set(table.classes)) < table.n_classes:
-        fail(caller, name, "have the classes of the source",
-             difference(table.classes, table.n_classes, source.classes),
-             remedy="Choose the class columns with `--columns`")  # fmt: skip
-    order = np.array([source.classes.index(label) for label in table.classes])
+def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:
+    """Return a class mix (K,) from a file, or the mix of labelled rows, in the order of `classes`; zeros are shares."""
+    with readable(str(path), choice.caller):
+        vector = read_vector(path, choice)
+    if vector is None:
+        known = read_source(path, choice)
+        assert known.counts is not None
+        vector = known.counts, known.classes
+    numbers, names = vector
+    named = numbers if names is None else dict(zip(names, np.asarray(numbers).tolist(), strict=True))
+    if names is not None and classes is None:
+        named = numbers
+    return check_prior(named, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
+                       classes=classes)  # fmt: skip
 
-    def vector(x: Vector | None) -> Vector | None:
-        return None if x is None else x[order]
 
-    def square(x: Matrix | None) -> Matrix | None:
-        return None if x is None else x[np.ix_(order, order)]
-
-    heldout = None
-    if source.heldout is not None:
-        rows, labels = source.heldout
-        heldout = (rows[:, order], np.argsort(order)[labels])
-    return replace(source, prior=source.prior[order], classes=table.classes, counts=vector(source.counts),
-                   confusion=square(source.confusion), hard_confusion=square(source.hard_confusion),
-                   heldout=heldout)  # fmt: skip
+def is_saved(path: Path) -> bool:
+    """Return whether a file was written by `save`, or by `reprior fit`."""
+    if path.is_dir():
+        return False
+    with opener_of(path)() as file:
+        return file.read(len(MAGIC)) == MAGIC

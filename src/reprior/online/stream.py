@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from threading import RLock
-from typing import Any, NoReturn, Self, TypeGuard, cast
+from typing import Any, NoReturn, Self, cast
 
 import numpy as np
 
@@ -16,10 +16,13 @@ from reprior._check import (
     check_label,
     check_labelled,
     check_level,
+    check_logits,
     check_proba,
     check_row,
     check_source,
     fail,
+    in_order,
+    names_of,
 )
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
@@ -29,7 +32,7 @@ from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k, in_columns, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
@@ -64,13 +67,6 @@ def aligned(shape: tuple[int, ...]) -> Vector:
     return memory[first : first + size].reshape(shape)
 
 
-def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
-    """Tell a top-k pair (indices, values) from a tuple of two probabilities."""
-    if not isinstance(proba, tuple) or len(proba) != 2:
-        return False
-    return bool(getattr(proba[0], "ndim", isinstance(proba[0], Sequence)))
-
-
 def one_top_k(pair: Any, source: Source, caller: str) -> TopKBlocks:
     """Return one sample's top-k pair (indices (k,), values (k,)), checked, as a block of one row."""
     indices, values = (as_array(x, caller, name)[None] for x, name in zip(pair, ("indices", "values"), strict=True))
@@ -89,7 +85,16 @@ def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | No
         if calibrator is not None:
             refuse_listed(caller, "proba")
         return check_top_k(*proba, caller, source.prior)
-    return ArrayBlocks(check_proba(proba, caller, "proba", len(source.prior)))
+    return ArrayBlocks(raw_rows(proba, source, caller, calibrator))
+
+
+def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
+    """Return rows (n, K) as they come, probabilities or what the calibrator takes, with columns matched by name."""
+    values, names = names_of(proba)
+    values, k = in_columns(values, names, source.classes, caller), len(source.prior)
+    if calibrator is not None and calibrator.of_logits:
+        return check_logits(values, caller, k)
+    return check_proba(values, caller, "proba", k)
 
 
 def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
@@ -134,7 +139,7 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
         if known[name] is not None and (known[name] < 0).any():
             refuse_bytes(caller, "data", f"a negative number in {name!r}")
     proba, y, stored = known.pop("proba"), known.pop("y"), known.pop("calibrator")
-    heldout = None if proba is None else check_labelled(proba, y, caller)
+    heldout = None if proba is None else check_labelled(proba, y, caller)[:2]
     classes = take(about, "source_classes", (list, nothing), caller)
     if classes is not None and (len(classes) != len(prior) or not all(isinstance(name, str) for name in classes)):
         refuse_bytes(caller, "data", f"{len(classes)} names for {len(prior)} classes")
@@ -165,7 +170,7 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
              remedy="Fit one with `reprior.calibrate.fit`")  # fmt: skip
     if calibrator.scale.shape != source.prior.shape:
         fail(caller, "calibrator", f"have {len(source.prior)} classes like the source", len(calibrator.scale))
-    return None if calibrator.kind == "none" else calibrator
+    return None if calibrator.kind == "none" and not calibrator.of_logits else calibrator
 
 
 class Stream:
@@ -239,12 +244,16 @@ class Stream:
 
     def calibrated(self, proba: Any) -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
-        rows = check_proba(proba, "Stream.calibrated", "proba", len(self.source.prior))
+        rows = raw_rows(proba, self.source, "Stream.calibrated", self.calibrator)
         return rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
 
     def _row(self, p: Any, caller: str) -> Vector:
         if self.calibrator is not None and is_top_k(p):
             refuse_listed(caller, "p")
+        if isinstance(p, Mapping) or hasattr(p, "to_numpy"):  # one with names
+            p = in_order(p, caller, "p", self.source.classes)[0]
+        if self.calibrator is not None and self.calibrator.of_logits:
+            return np.asarray(self.calibrator.of_block(check_logits([p], caller, len(self.source.prior)))[0])
         row = check_row(p, caller, "p", len(self.source.prior))
         return row if self.calibrator is None else np.asarray(self.calibrator.of_block(row[None])[0])
 
@@ -317,7 +326,10 @@ class Stream:
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
-        row, label = self._row(p, "Stream.observe"), check_label(y, "Stream.observe", len(self.source.prior))
+        row, label = (
+            self._row(p, "Stream.observe"),
+            check_label(y, "Stream.observe", len(self.source.prior), self.source.classes),
+        )
         with self._lock:
             self.method.observe(self._values, row, label)
 

@@ -25,11 +25,10 @@ from reprior.online.stream import (
     correct_listed,
     described,
     fitting,
-    is_top_k,
     online_method,
     recovered,
 )
-from reprior.rows.blocks import TopKBlocks
+from reprior.rows.blocks import TopKBlocks, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.state import Key, decode, encode, take, write_atomically
 from reprior.state import refuse as refuse_bytes

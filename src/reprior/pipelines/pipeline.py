@@ -1,53 +1,237 @@
-"""Calibrator, source prior and method as one value: by default, by hand, or chosen by simulated shifts.
+"""The artefact: what is learned about a classifier from held-out rows, fitted once, saved to one file, run everywhere.
 
-The defaults, and what they were measured against, are on the page "Which method should I use?" of the docs.
+A `Pipeline` holds a calibrator, the source its outputs carry, and a method. `Pipeline.estimate` is the one way in which
+it is applied, to arrays, data frames, top-k rows, files and whatever else can be `Blocks`. The defaults, and what they
+were measured against, are on the page "Which method should I use?" of the docs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_labelled, check_prior, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.batch.registry import ALIASES, METHODS, estimate
+from reprior._check import (
+    check_choice,
+    check_classes,
+    check_labelled,
+    check_labels,
+    check_prior,
+    check_proba,
+    check_source,
+    fail,
+    in_order,
+    names_of,
+)
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
+from reprior.assess.diagnose import checks
+from reprior.batch.groups import Groups, groups
+from reprior.batch.registry import ALIASES, METHODS, Method, estimate, method_name
+from reprior.online.stream import Stream
+from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
 from reprior.pipelines.source import carried_prior, summarize, tilt_of
-from reprior.rows.calibrated import Calibrator
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, in_columns, is_top_k
+from reprior.rows.calibrated import TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import correct
+from reprior.state import Key, decode, encode, write_atomically
 
 RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
+ON_REJECT = ("refuse", "warn", "ignore")
 
 
-@dataclass(frozen=True, slots=True)
+@comparable
+@dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """What turns raw outputs into an estimate: a calibrator or None, the source its outputs carry, and a method.
+    """What turns raw outputs into an estimate; made by `pipeline` or `select`, or read by `load`.
 
-    `table` holds what `select` decided from.
+    Parameters
+    ----------
+    calibrator : Calibrator or None
+        What is done to raw outputs first.
+    source : Source
+        The prior that calibrated outputs carry, the classes' names, and the calibrated held-out rows if there are any.
+    method : str or callable
+        A name of `METHODS`, or a function of (source, target, **options) that returns a `PriorEstimate`.
+    options : mapping
+        Options of the method.
+    raw_prior : (K,), optional
+        The prior that *raw* outputs carry: what a top-k row does not list is spread by it.
+    trials : tuple of Candidate
+        What `select` decided from, best first.
+
+    Examples
+    --------
+    >>> from reprior import datasets, pipeline
+    >>> data = datasets.load("banking77")
+    >>> pipe = pipeline(data.heldout_proba, data.heldout_y, counts=data.counts, classes=data.classes)
+    >>> est = pipe.estimate(data.pool_proba[:500], on_reject="warn")
+    >>> est.correct(data.pool_proba[:3]).shape
+    (3, 77)
+    >>> Pipeline.from_bytes(pipe.to_bytes()) == pipe
+    True
     """
 
     calibrator: Calibrator | None
     source: Source
-    method: str
+    method: str | Method
     options: Mapping[str, Any] = field(default_factory=dict)
-    table: tuple[Candidate, ...] = ()
+    raw_prior: Vector | None = None
+    trials: tuple[Candidate, ...] = field(default=(), compare=False)
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, in the order of the columns, if they are known."""
+        return self.source.classes
 
     def calibrate(self, proba: Any) -> Any:
-        """Return raw outputs (n, K) calibrated."""
-        return proba if self.calibrator is None else self.calibrator(proba)
+        """Return raw outputs (n, K) calibrated; the columns of a DataFrame are matched to the classes by name."""
+        rows, names = names_of(proba)
+        rows = in_columns(rows, names, self.classes, "calibrate")
+        return rows if self.calibrator is None else self.calibrator(rows)
 
-    def estimate(self, proba: Any) -> PriorEstimate:
-        """Return the estimate of the target prior from raw outputs `proba` (n, K)."""
-        return estimate(self.source, self.calibrate(proba), self.method, **self.options)
+    def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
+        """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
+        if isinstance(proba, Blocks) and not isinstance(proba, (CalibratedBlocks, ArrayBlocks)):
+            raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
+            return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
+        if is_top_k(proba):
+            if self.calibrator is not None and self.calibrator.of_logits:
+                fail(caller, "proba", "be rows of logits, one a class", "top-k rows",
+                     remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
+            return self.rows(as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller))
+        array = proba.array if isinstance(proba, ArrayBlocks) else proba
+        return as_blocks(self.calibrate(array), self.source.prior, caller)
+
+    def estimate(
+        self, proba: Any, labels: Any = None, *, on_reject: str = "refuse", check: bool = True
+    ) -> PriorEstimate:
+        """Return the estimate of the target prior from raw outputs.
+
+        Parameters
+        ----------
+        proba : (n, K) array, DataFrame, Blocks, or top-k pair (indices (n, k), values (n, k))
+            The classifier's outputs as they come. A DataFrame's columns are matched to the classes by name.
+        labels : (n,), optional
+            Labels of some target rows, −1 where unknown, for methods that take them.
+        on_reject : str
+            What the estimate's `correct` does if the rows clearly differ by more than their class mix (p < 0.001):
+            "refuse" with an error, "warn", or "ignore".
+        check : bool
+            Whether to test for shift and label shift; that costs about as much as an interval.
+
+        Returns
+        -------
+        PriorEstimate
+            Bound to the calibrator, so that its `correct` takes raw outputs too.
+        """
+        check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
+        target = self.rows(proba)
+        more = {} if labels is None else {"labels": labels}
+        found = estimate(self.source, target, self.method, **{**self.options, **more})
+        tested = checks(found, target) if check else None
+        return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
+
+    def groups(self, keys: Any, proba: Any, *, share: bool = True) -> Groups:
+        """Return the estimate of each group of rows; groups learn from each other.
+
+        Parameters
+        ----------
+        keys : (n,)
+            The group of each row: anything hashable, in any order.
+        proba : (n, K) array, DataFrame, Blocks, or top-k pair
+            Raw outputs, as in `estimate`.
+        share : bool
+            Whether groups learn from each other.
+        """
+        found = groups(self.source, keys, self.rows(proba, "groups"), share=share)
+        return replace(found, calibrator=self.calibrator)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
         """Return raw outputs `proba` (n, K), calibrated, as they would be under `prior` (K,)."""
-        target = check_prior(prior, "correct", "prior", allow_zero=True)
+        target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
+                             like="the pipeline", classes=self.classes)  # fmt: skip
         return correct(self.calibrate(proba), target / self.source.prior)
+
+    def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
+        """Return a stream that takes raw outputs one by one; `method` is a name of `ONLINE`, with its options."""
+        return Stream(method, self.source, calibrator=self.calibrator, **options)
+
+    def table(
+        self, max_streams: int | None = None, on_evict: Callable[[Hashable, Stream], object] | None = None, *,
+        method: str = "online-ebls", **options: Any,
+    ) -> StreamTable:  # fmt: skip
+        """Return a table of keyed streams that take raw outputs; see `StreamTable`."""
+        limit = {} if max_streams is None else {"max_streams": max_streams}
+        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **limit, **options)
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return the pipeline as bytes that later versions can read; with a `key` only who has it can make them."""
+        if not isinstance(self.method, str) or self.method not in METHODS:
+            fail("Pipeline.to_bytes", "method", "be a name of `METHODS`", method_name(self.method),
+                 remedy="A function cannot be saved; register it as `METHODS[name]` wherever it is read")  # fmt: skip
+        arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
+        options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
+        source = self.source
+        rows, y = source.heldout or (None, None)
+        known = {"prior": source.prior, "confusion": source.confusion, "hard_confusion": source.hard_confusion,
+                 "counts": source.counts, "rows": rows, "y": None if y is None else y.astype(np.int64)}  # fmt: skip
+        calibrator = None if self.calibrator is None else np.frombuffer(self.calibrator.to_bytes(), np.uint8)
+        fields = {
+            "method": self.method, "options": options, "classes": source.classes, "made": source.made, **arrays,
+            "calibrator": calibrator, "raw_prior": self.raw_prior,
+            **{f"source_{name}": x for name, x in known.items() if x is not None},
+        }  # fmt: skip
+        return encode("pipeline", {name: x for name, x in fields.items() if x is not None}, key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
+        """Return the pipeline that `to_bytes` wrote; what is damaged, forged or too new is refused."""
+        caller = "Pipeline.from_bytes"
+        about = decode(data, "pipeline", caller, key=key)
+        if about.get("method") not in METHODS or not isinstance(about.get("options"), dict):
+            fail(caller, "data", "name a method of `METHODS`", repr(about.get("method"))[:60])
+        known = {name.removeprefix("source_"): x for name, x in about.items() if name.startswith("source_")}
+        prior = check_prior(known.pop("prior", None), caller, "prior")
+        k, heldout = len(prior), None
+        if "rows" in known:
+            rows = check_proba(known.pop("rows"), caller, "rows", k)
+            heldout = rows, check_labels(known.pop("y", None), caller, "y", len(rows), k)
+        for name, x in known.items():
+            if name not in ("counts", "confusion", "hard_confusion"):
+                fail(caller, "data", "hold the parts of a source", repr(name)[:60])
+            shape = (k,) if name == "counts" else (k, k)
+            if x.shape != shape or x.dtype != np.float64 or not (x >= 0).all() or not np.isfinite(x).all():
+                fail(caller, "data", f"hold {name} of shape {shape}, finite and not negative", f"{x.dtype} {x.shape}")
+        classes = check_classes(about.get("classes"), None, k, caller)
+        options = dict(about["options"]) | {
+            name.removeprefix("option_"): x for name, x in about.items() if name.startswith("option_")
+        }
+        calibrator = None
+        if "calibrator" in about:
+            calibrator = Calibrator.from_bytes(about["calibrator"].tobytes())
+            if len(calibrator.scale) != k:
+                fail(caller, "data", f"hold a calibrator of {k} classes", len(calibrator.scale))
+        raw = about.get("raw_prior")
+        source = Source(prior, classes=classes, heldout=heldout, made=str(about.get("made", "")), **known)
+        return cls(calibrator, source, about["method"], options,
+                   None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the pipeline to one file, whole or not at all; `reprior.load` reads it, and every `--source` does."""
+        write_atomically(path, self.to_bytes(key))
+
+    def __repr__(self) -> str:
+        kind = self.calibrator.kind if self.calibrator else "none"
+        held = 0 if self.source.heldout is None else len(self.source.heldout[1])
+        return (
+            f"Pipeline(method={method_name(self.method)!r}, calibration={kind!r}, {len(self.source.prior)} classes, "
+            f"{held:,} held-out rows, source prior: {self.source.made})"
+        )
 
 
 class Candidate(NamedTuple):
@@ -61,55 +245,117 @@ class Candidate(NamedTuple):
 
 
 def pipeline(
-    proba: Any = None, y: Any = None, *, counts: Any = None, calibration: str = "auto", prior: Any = "auto",
-    method: str = "auto", classes: Sequence[str] | None = None, **options: Any,
+    proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
+    logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
+    **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Return the default pipeline, or the one described, from held-out outputs (n, K) and labels (n,), or from neither.
+    """Return the default pipeline, or the one described, from held-out rows, from class counts, or from both.
 
-    `counts` (K,) are the training rows of each class; held-out rows may have another class mix. `calibration` is a
-    name of `calibrate.KINDS`; "auto" is temperature scaling with a bias for each class, held back where a class has
-    few labels. `prior` is "carried" (mean calibrated output, pooled with training counts where biases are held back),
-    "pooled", "mean", "labels", "training", or a vector (K,), which can also stand alone; "auto" is "carried" with
-    counts and "mean" without. `method` is a name of `METHODS`; "auto" is "ebls". `options` go to the method.
+    Parameters
+    ----------
+    proba : (n, K), optional
+        The classifier's outputs on held-out rows of the training distribution. A DataFrame's columns name the classes.
+    y : (n,), optional
+        Their labels: names of classes, or column indices.
+    counts : (K,), optional
+        Training rows of each class; a Series or dict is matched by name. Held-out rows may have another class mix.
+    classes : sequence of K names, optional
+        The classes in the order of the columns.
+    logits : bool
+        Whether `proba`, here and in all later calls, are logits.
+    calibration : str
+        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, held back where a class
+        has few labels.
+    prior : str or (K,)
+        The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
+        biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
+        is "carried" with counts and "mean" without.
+    method : str or callable
+        A name of `METHODS`, or a function of (source, target, **options).
+    **options
+        Options of the method.
 
-    >>> pipeline(counts=[500, 300]).method
-    'ebls'
+    Examples
+    --------
+    >>> pipe = pipeline(counts={"cat": 500, "dog": 300})
+    >>> pipe.classes, pipe.source.prior
+    (('cat', 'dog'), array([0.625, 0.375]))
     """
-    method = check_choice(str(method).lower(), "pipeline", "method", ("auto", *METHODS, *ALIASES))
-    method = "ebls" if method == "auto" else ALIASES.get(method, method)
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         given = "one of them" if counts is None else "`counts`"
         fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
-    trained = None if counts is None else check_prior(counts, "pipeline", "counts")
-    total = None if counts is None else np.asarray(counts, np.float64)
-    if total is not None and total.min() < 1:
-        fail("pipeline", "counts", "be training rows of each class, at least 1", total.min(),
-             remedy="Pass shares as `prior`")  # fmt: skip
+    if isinstance(method, str):
+        method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
+        method = ALIASES.get(method, method)
     if proba is None:
-        source = Source(check_prior(prior, "pipeline", "prior") if trained is None else trained)
-        source = source if trained is None else replace(source, made="training counts")
-        return Pipeline(None, source, method, options)
-    rows, labels = check_labelled(proba, y, "pipeline")
+        return _without_rows(counts, classes, logits, calibration, prior, method, options)
+    rows, labels, names = check_labelled(proba, y, "pipeline", classes, logits=logits)
+    if logits:
+        rows = np.array(rows, np.float64)
+        softmax(rows)
     n, k = rows.shape
-    if trained is not None and len(trained) != k:
-        fail("pipeline", "counts", f"have {k} classes like `proba`", len(trained))
+    total = None if counts is None else training_rows(counts, names)
+    if total is not None and len(total) != k:
+        fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
+    if not isinstance(prior, str):
+        prior = check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
     if calibration == "auto" and total is not None and n < FEW_ROWS:
         calibration = "none"
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
-    kind, tilt = "bias-corrected" if calibration == "auto" else calibration, None
-    if total is not None and (tilt := tilt_of(labels, total)) is not None:
-        # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
-        floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
-        moved = np.maximum(rows, floor)
-        cal = calibrate.fit(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE)
-        cal = replace(cal, floor=floor, bias=cal.bias + (cal.scale - 1) * np.log(tilt))
-    else:
-        cal = calibrate.fit(rows, labels, kind=kind, ridge=RIDGE)
-    source = _source(cal, rows, labels, prior, total, classes, tilt=tilt)
-    return Pipeline(cal, source, method, _options(method, total, options))
+    cal, tilt = _calibrator(rows, labels, total, "bias-corrected" if calibration == "auto" else calibration)
+    source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
+    raw = check_prior(rows.mean(axis=0, dtype=np.float64), "pipeline", "proba")
+    if logits:
+        cal = replace(cal, of_logits=True)
+    kept = None if cal.kind == "none" and not logits else cal
+    return Pipeline(kept, source, method, _options(method, total, options), raw)
 
 
-def _options(method: str, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
+def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
+    """Return training rows of each class (K,), in the order of `classes` by name."""
+    numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
+    check_prior(numbers, "pipeline", "counts")
+    if numbers.min() < 1:
+        fail("pipeline", "counts", "be training rows of each class, at least 1", numbers.min(),
+             remedy="Pass shares as `prior`")  # fmt: skip
+    return numbers
+
+
+def _without_rows(
+    counts: Any, classes: Any, logits: bool, calibration: str, prior: Any, method: Any, options: dict[str, Any]
+) -> Pipeline:
+    """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
+    if calibration not in ("auto", "none"):
+        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+    names = None if classes is None else [str(label) for label in classes]
+    if isinstance(prior, str) and prior not in ("auto", "training"):
+        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
+    told = counts if isinstance(prior, str) else prior
+    source = check_source(told, "pipeline", names)
+    total = None if counts is None else training_rows(counts, source.classes)
+    if total is not None and len(total) != len(source.prior):
+        fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(total))
+    made = "training counts" if told is counts else "given by the user"
+    cal = None
+    if logits:
+        k = len(source.prior)
+        cal = Calibrator("none", np.ones(k), np.zeros(k), TINY, 0, None, of_logits=True)
+    return Pipeline(cal, replace(source, made=made), method, options)
+
+
+def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) -> tuple[Calibrator, Vector | None]:
+    """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
+    tilt = None if counts is None else tilt_of(labels, counts)
+    if tilt is None:
+        return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE), None
+    # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
+    floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
+    moved = np.maximum(rows, floor)
+    cal = calibrate.fit(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE)
+    return replace(cal, floor=floor, bias=cal.bias + (cal.scale - 1) * np.log(tilt)), tilt
+
+
+def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
     """Return a method's options: the default keeps to the class mix of training, where that is known."""
     return options if method != "ebls" or counts is None else {"base": counts / counts.sum()} | options
 

@@ -13,26 +13,28 @@ from reprior._check import as_rng, check_choice, check_int, check_labelled
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.pipeline import Candidate, Pipeline, pipeline
+from reprior.pipelines.pipeline import Candidate, Pipeline, pipeline, training_rows
+from reprior.rows.calibrated import softmax
 
 CRITERIA = ("kl", "log-loss", "accuracy")
 
 
 def select(
-    proba: Any, y: Any, *, counts: Any = None, n: int | None = None, trials: int = 8, criterion: str = "kl",
+    proba: Any, y: Any, *, counts: Any = None, classes: Sequence[Any] | None = None, logits: bool = False,
+    n: int | None = None, trials: int = 8, criterion: str = "kl",
     calibrations: Sequence[str] = ("none", "temperature", "bias-corrected"),
-    methods: Sequence[str] = ("mlls", "mapls", "fmapls", "ebls"), classes: Sequence[str] | None = None,
+    methods: Sequence[str] = ("mlls", "mapls", "fmapls", "ebls"),
     rng: int | np.random.Generator | None = 0,
 ) -> Pipeline:  # fmt: skip
     """Return the pipeline that does best on shifts simulated from held-out outputs (n, K) and labels (n,).
 
     Half of the rows, in turn, fit a pipeline; from the other half targets of up to `n` rows are drawn, to random
     priors and no row twice. Calibrators × source priors × methods compete with the default pipeline, which is returned
-    as it is unless another beats it by more than two standard errors. `Pipeline.table` lists all, best first.
+    as it is unless another beats it by more than two standard errors. `Pipeline.trials` lists all, best first.
 
     Parameters
     ----------
-    proba, y, counts, classes
+    proba, y, counts, classes, logits
         As in `pipeline`; `counts` (K,) are training rows, and held-out rows may have another class mix.
     n : int, optional
         Rows of a simulated target at most; all that are left if not given.
@@ -43,11 +45,15 @@ def select(
     calibrations, methods
         Names of calibrators and of methods that compete.
     """
-    rows, labels = check_labelled(proba, y, "select")
+    rows, labels, names = check_labelled(proba, y, "select", classes, logits=logits)
+    if logits:
+        rows = np.array(rows, np.float64)
+        softmax(rows)
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     check_choice(criterion, "select", "criterion", CRITERIA)
+    total = None if counts is None else training_rows(counts, names)
     priors = ("mean",) if counts is None else ("mean", "pooled", "training")
-    default = ("auto", "auto", "auto")
+    default = ("auto", "auto", "ebls")
     kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
     setups = [default, *((kind, prior, method) for kind in kinds for prior in priors for method in methods)]
     losses: dict[tuple[str, str, str], list[float]] = {setup: [] for setup in setups}
@@ -56,7 +62,7 @@ def select(
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
         for kind, prior, method in setups:
-            pipe = pipeline(rows[fitting], labels[fitting], counts=counts, calibration=kind, prior=prior, method=method)
+            pipe = pipeline(rows[fitting], labels[fitting], counts=total, calibration=kind, prior=prior, method=method)
             losses[kind, prior, method].append(_loss(pipe, target, criterion))
     root = np.sqrt(trials)
     table = [Candidate(*setup, float(np.mean(loss)), float(np.std(loss) / root)) for setup, loss in losses.items()]
@@ -64,13 +70,15 @@ def select(
     best = table[0][:3]
     gain = np.subtract(losses[default], losses[best])
     kind, prior, method = default if gain.mean() <= 2 * gain.std() / root else best
-    pipe = pipeline(rows, labels, counts=counts, calibration=kind, prior=prior, method=method, classes=classes)
-    return replace(pipe, table=tuple(table))
+    pipe = pipeline(rows, labels, counts=total, calibration=kind, prior=prior, method=method, classes=names)
+    if logits and pipe.calibrator is not None:
+        pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
+    return replace(pipe, trials=tuple(table))
 
 
 def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:
     """Return what a pipeline loses on a target whose labels are known."""
-    found = pipe.estimate(target.proba)
+    found = pipe.estimate(target.proba, check=False)
     if criterion == "kl":
         return min(float(metrics.kl(target.prior, found.prior)), 50.0)
     corrected = pipe.correct(target.proba, found.prior)

@@ -7,44 +7,34 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import (
-    check_labels,
-    check_prior,
-    check_proba,
-    fail,
-    holds_names,
-)
+from reprior._check import check_labelled, check_prior, fail
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
 
 
-def column_of(y: Any, classes: Sequence[str]) -> Any:
-    """Return the column index of each label by its name in `classes` (K,)."""
-    columns = {str(name): i for i, name in enumerate(classes)}
-    unknown = [str(label) for label in y if str(label) not in columns]
-    if unknown:
-        fail("summarize", "y", "hold names from `classes`", repr(unknown[0]), count=len(unknown))
-    return np.array([columns[str(label)] for label in y], dtype=np.intp)
-
-
-def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str] | None = None) -> Source:
+def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any] | None = None) -> Source:
     """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
 
-    `proba` (n, K) are its outputs, `y` (n,) the column index of each row's class, or its name in `classes`. `prior` is
-    the source prior to use: "mean", the mean output, which is what the outputs themselves imply; "labels", the label
-    frequencies; or class counts (K,) of the training data.
+    Parameters
+    ----------
+    proba : (n, K)
+        Its outputs; a DataFrame's columns name the classes.
+    y : (n,)
+        The class of each row: its name, or its column index.
+    prior : str or (K,)
+        The source prior to use: "mean", the mean output, which is what the outputs themselves imply; "labels", the
+        label frequencies; or class counts of the training data.
+    classes : sequence of K names, optional
+        The classes in the order of the columns.
 
-    >>> summarize([[0.9, 0.1], [0.3, 0.7]], [0, 1]).prior
+    Examples
+    --------
+    >>> summarize([[0.9, 0.1], [0.3, 0.7]], ["cat", "dog"], classes=["cat", "dog"]).prior
     array([0.6, 0.4])
     """
-    rows = check_proba(proba, "summarize")
+    rows, labels, names = check_labelled(proba, y, "summarize", classes)
     n, k = rows.shape
-    if classes is not None and (isinstance(classes, int) or len(classes) != k):
-        fail("summarize", "classes", f"name all {k} classes", classes if isinstance(classes, int) else len(classes))
-    if classes is not None and holds_names(y):
-        y = column_of(y, classes)
-    labels = check_labels(y, "summarize", "y", n, k)
     soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
     for first, block in numbered(ArrayBlocks(rows)):
         true = labels[first : first + len(block)]
@@ -59,9 +49,9 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[str]
         mean, labelled = (total, "proba", "mean held-out output"), (counts, "prior", "held-out label counts")
         value, name, made = mean if prior == "mean" else labelled
     return Source(
-        prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`"),
+        prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`", classes=names),
         confusion=soft / n, hard_confusion=hard / n, counts=counts,
-        classes=None if classes is None else tuple(map(str, classes)), heldout=(rows, labels), made=made,
+        classes=names, heldout=(rows, labels), made=made,
     )  # fmt: skip
 
 

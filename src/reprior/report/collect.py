@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from reprior._check import InputError
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.assess.diagnose import diagnose
-from reprior.assess.metrics import kl
-from reprior.batch.registry import METHODS
+from reprior._types import Labels, Matrix, PriorEstimate
+from reprior.assess.compare import compare
+from reprior.assess.diagnose import diagnose, sentences
+from reprior.report.show import names, verdicts
 from reprior.rows.blocks import Blocks
-
-CAUTION = ("do NOT", "cannot be told", "Hard to tell", "nearly singular", "calibrate it first")  # in a diagnosis
+from reprior.rows.correction import reweight
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,76 +32,43 @@ class Predictions:
         )  # fmt: skip
 
 
-def predictions(target: Blocks, weights: Vector) -> Predictions:
-    """Return what correcting with `weights` (K,) does to the predicted classes: one pass."""
-    k = len(weights)
+def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
+    """Return what an estimate does to the predicted classes of raw rows, as the classifier gave them: one pass."""
+    k, weights, calibrator = len(estimate.prior), estimate.weights, estimate.calibrator
 
     def of_block(block: Matrix) -> Predictions:
-        scaled = block * weights
-        scaled /= scaled.sum(axis=1, keepdims=True)
+        scaled = reweight(block if calibrator is None else calibrator(block), weights)
         before, after = block.argmax(axis=1), scaled.argmax(axis=1)
         return Predictions(
             np.bincount(before, minlength=k), np.bincount(after, minlength=k), int((before != after).sum()),
-            float(block.max(axis=1).sum(dtype=np.float64)), float(scaled.max(axis=1).sum()),
+            float(block.max(axis=1).sum(dtype=np.float64)), float(scaled.max(axis=1).sum(dtype=np.float64)),
         )  # fmt: skip
 
-    return target.map_sum(of_block)
+    return raw.map_sum(of_block)
 
 
-def agreement(
-    source: Source, target: Blocks, first: dict[str, Callable[[], PriorEstimate]], *, true: Any = None
-) -> list[dict[str, Any]]:
-    """Return the `first` estimate and every method's, how far it is from the first, and from the truth if known."""
-    found: list[dict[str, Any]] = []
-    named = sorted(METHODS.items(), key=lambda item: item[0] != "ebls")
-    runs: dict[str, Callable[[], PriorEstimate]] = {name: partial(run, source, target) for name, run in named}
-    for name, run in (first | runs).items():
-        start = time.perf_counter()
-        try:
-            estimate = run()
-        except InputError:
-            if source.confusion is not None:
-                raise
-            found.append({"method": name, "skipped": "needs held-out rows with labels"})
-            continue
-        row: dict[str, Any] = {
-            "method": name, "prior": estimate.prior, "status": estimate.status.name.lower(),
-            "log_likelihood": estimate.log_likelihood / estimate.n, "seconds": time.perf_counter() - start,
-        }  # fmt: skip
-        row["distance"] = float(np.abs(estimate.prior - (found[0]["prior"] if found else estimate.prior)).sum() / 2)
-        found.append(row | ({} if true is None else {"kl": kl(true, estimate.prior)}))
-    return found
-
-
-def collect(
-    estimate: PriorEstimate, target: Blocks, classes: Sequence[str], *, method: str, level: float, made: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the whole content of a report on an estimate; `made` says how it came about."""
-    source, prior = estimate.source, estimate.prior
-    interval = estimate.interval(level)
-    moved = predictions(target, estimate.weights)
-    n = float(estimate.n)
+def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[str, Any]) -> dict[str, Any]:
+    """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
+    source, prior, target = estimate.source, estimate.prior, estimate.target
+    assert target is not None
+    interval, found = estimate.interval(level), diagnose(source, target, estimate=estimate)
+    moved, n = predictions(raw, estimate), float(estimate.n)
+    compared = compare(source, target, first=estimate, name="this report")
     return {
-        "classes": list(classes), "n": n, "method": method, "status": estimate.status.name.lower(),
-        "ok": estimate.status.ok, "message": estimate.status.value, "level": level, "note": interval.note,
+        "classes": list(names(estimate)), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
+        "message": estimate.status.value, "level": level, "note": interval.note, "verdict": verdicts(estimate.checks),
+        "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,
         "source_prior": source.prior, "prior": prior, "lower": interval.lower, "upper": interval.upper,
         "weights": estimate.weights, "distance": float(np.abs(prior - source.prior).sum() / 2),
         "predictions": {
             "before": moved.before, "after": moved.after, "changed": moved.changed,
             "confidence": moved.confidence / n, "corrected_confidence": moved.corrected_confidence / n,
         },
-        "diagnosis": diagnosis(estimate, target), "made": made,
-        "agreement": agreement(source, target, {"this report": lambda: estimate}),
+        "diagnosis": [{"text": said.text, "ok": said.good} for said in sentences(found)], "made": made,
+        "agreement": [
+            {"method": row.method, "skipped": row.skipped} if row.estimate is None else
+            {"method": row.method, "prior": row.prior, "distance": row.distance, "seconds": row.seconds,
+             "log_likelihood": row.estimate.log_likelihood / row.estimate.n}
+            for row in compared
+        ],
     }  # fmt: skip
-
-
-def diagnosis(estimate: PriorEstimate, target: Blocks) -> list[dict[str, Any]]:
-    """Return what the diagnosis says, sentence by sentence, and whether each is good news."""
-    said = in_files(str(diagnose(estimate.source, target, estimate=estimate))).split("\n")
-    return [{"text": text, "ok": not any(sign in text for sign in CAUTION)} for text in said]
-
-
-def in_files(text: str) -> str:
-    """Return advice on functions as advice on files, and a p-value too small for a float as what it is."""
-    text = text.replace("(p = 0)", "(p < 1e-300)")
-    return text.replace("make the source with `summarize`", "give held-out predictions with labels as the source")

@@ -95,7 +95,7 @@ def cards(report: dict[str, Any]) -> str:
     shown = [
         (f"{report['n']:,.0f}", "rows"), (f"{len(report['prior']):,}", "classes"),
         (percent(report["distance"]), "of the mix has moved"), (percent(changed), "of predictions change"),
-        (escape(report["method"]), "method, " + ("converged" if report["ok"] else "not converged")),
+        (escape(report["made"]["method"]), "method, " + ("converged" if report["ok"] else "not converged")),
     ]  # fmt: skip
     inner = "".join(f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="cards">{inner}</div>'

@@ -7,13 +7,13 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 
-from reprior._check import as_array, check_proba, fail, refuse_where
+from reprior._check import as_array, check_proba, check_source, fail, names_of, order_of, refuse_where
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -97,9 +97,11 @@ class TopKBlocks:
         rows = block_rows(self.n_classes)
         for start in range(0, len(self.values), rows):
             listed, p = self.indices[start : start + rows], np.asarray(self.values[start : start + rows], np.float64)
-            unlisted = 1.0 - p.sum(axis=1)
-            share = np.clip(unlisted, 0.0, None) / np.maximum(1.0 - self.prior[listed].sum(axis=1), 1e-300)
-            dense = share[:, None] * self.prior
+            dense = np.broadcast_to(self.prior, (len(p), len(self.prior))).copy()
+            np.put_along_axis(dense, listed.astype(np.intp), 0.0, axis=1)
+            # summed over the unlisted themselves: one less the listed would leave rounding where those are nearly all
+            unlisted = np.clip(1.0 - p.sum(axis=1), 0.0, None) / np.maximum(dense.sum(axis=1), 1e-300)
+            dense *= unlisted[:, None]
             np.put_along_axis(dense, listed.astype(np.intp), p, axis=1)
             yield dense
 
@@ -126,9 +128,9 @@ def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBl
     return TopKBlocks(index, p, prior)
 
 
-def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
+def as_blocks(target: Any, prior: Vector, caller: str) -> Blocks:
     """Return checked `Blocks` of an (n, K) array, of top-k rows (indices, values), or of Blocks (checked by maker)."""
-    n_classes = len(source.prior)
+    n_classes = len(prior)
     if isinstance(target, ArrayBlocks):
         target = target.array
     if isinstance(target, TopKBlocks):
@@ -137,9 +139,30 @@ def as_blocks(target: Any, source: Source, caller: str) -> Blocks:
         if target.n_classes != n_classes:
             fail(caller, "proba", f"have {n_classes} columns, one for each class of the source", target.n_classes)
         return target
-    if isinstance(target, tuple) and len(target) == 2:
-        return check_top_k(*target, caller, source.prior)
+    if is_top_k(target):
+        return check_top_k(*target, caller, prior)
     return ArrayBlocks(check_proba(target, caller, "proba", n_classes))
+
+
+def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
+    """Tell a top-k pair (indices, values) from a tuple of two probabilities."""
+    if not isinstance(proba, tuple) or len(proba) != 2:
+        return False
+    return bool(getattr(proba[0], "ndim", isinstance(proba[0], Sequence)))
+
+
+def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
+    """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
+    rows, names = (proba, None) if isinstance(proba, (Mapping, Blocks)) else names_of(proba)
+    known = check_source(source, caller, names)
+    return known, as_blocks(in_columns(rows, names, known.classes, caller), known.prior, caller)
+
+
+def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | None, caller: str) -> Any:
+    """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
+    if names is None or classes is None or [str(name) for name in names] == list(classes):
+        return rows
+    return rows[:, order_of(names, classes, caller, "proba")]
 
 
 def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from reprior._check import check_logits, check_proba, fail
-from reprior._types import Matrix, Vector
+from reprior._types import Matrix, Vector, comparable
 from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
 from reprior.state import Key, decode, encode, refuse, take
 
@@ -17,12 +17,14 @@ S = TypeVar("S")
 TINY = float(np.finfo(np.float64).tiny)
 
 
-@dataclass(frozen=True, slots=True)
+@comparable
+@dataclass(frozen=True, slots=True, eq=False)
 class Calibrator:
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
     `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
-    were fitted, with mean log-likelihood `log_likelihood` if they had labels.
+    were fitted, with mean log-likelihood `log_likelihood` if they had labels. `of_logits`: what it is called on are
+    logits, without saying so each time.
     """
 
     kind: str
@@ -31,9 +33,12 @@ class Calibrator:
     floor: float
     n: int
     log_likelihood: float | None
+    of_logits: bool = False
 
     def __call__(self, proba: Any = None, *, logits: Any = None) -> Matrix:
         """Return calibrated probabilities (n, K), in the float type that came in."""
+        if self.of_logits and logits is None:
+            proba, logits = None, proba
         array = read(proba, logits, "Calibrator", len(self.scale))
         if self.kind == "none" and logits is None:
             return array
@@ -42,9 +47,9 @@ class Calibrator:
             out[first : first + len(block)] = self.of_block(block, logits=logits is not None)
         return out
 
-    def of_block(self, block: Matrix, *, logits: bool = False) -> Matrix:
+    def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:
         """Return rows (n, K), which the caller has checked, calibrated, as float64: each row by itself, bit for bit."""
-        rows = centred(block, None if logits else self.floor)
+        rows = centred(block, None if (self.of_logits if logits is None else logits) else self.floor)
         rows *= self.scale
         rows += self.bias
         softmax(rows)
@@ -65,7 +70,8 @@ class Calibrator:
         floor = float(take(found, "floor", (int, float), caller))
         if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
             refuse(caller, "data", "numbers that no calibrator has")
-        return cls(kind, scale, bias, floor, n, take(found, "log_likelihood", (int, float, type(None)), caller))
+        score = take(found, "log_likelihood", (int, float, type(None)), caller)
+        return cls(kind, scale, bias, floor, n, score, bool(take(found, "of_logits", (bool, type(None)), caller)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,77 @@
-"""Eq. 8, rows under another prior: the only place that computes it for a user's rows."""
+"""Eq. 8, rows under another prior: every correction in the package ends in `reweight`."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, fail
-from reprior._types import Matrix
-from reprior.rows.blocks import ArrayBlocks, numbered
+from reprior._check import check_prior, check_proba, fail, names_of
+from reprior._kernels import NATIVE, loops
+from reprior._kernels.reference import DONE, padded
+from reprior._types import Matrix, PriorEstimate, Vector
+from reprior.rows.blocks import ArrayBlocks, in_columns, numbered
+
+REJECTED = 1e-3  # p-value of label shift below which a correction is refused
+
+
+def reweight(rows: Matrix, weights: Vector, first: int = 0) -> Matrix:
+    """Return rows (n, K) of float32 or float64, already checked, times `weights` (K,) and normalised (eq. 8).
+
+    `first` is the number of the first row, for the sentence about a row that the weights leave nothing of.
+    """
+    out = np.empty(rows.shape, rows.dtype)
+    if NATIVE and loops.correct(padded(weights), len(weights), rows, out, 2) == DONE:
+        return out
+    for start, block in numbered(ArrayBlocks(rows)):
+        joint = block * weights
+        scale = np.add.reduce(joint, axis=1)
+        if not scale.all():
+            place, rule = f"row {first + start + int(np.argmin(scale))}", "leave every row at least one possible class"
+            fail("correct", "weights", rule, "a row of zeros", place=place)
+        out[start : start + len(block)] = joint / scale[:, None]
+    return out
 
 
 def correct(proba: Any, weights: Any) -> Matrix:
-    """Return `proba` (n, K) reweighted to another prior, rows summing to one, in the type it came in (eq. 8).
+    """Return `proba` reweighted to another prior, rows summing to one, in the type it came in (eq. 8).
 
-    `weights` (K,) is target prior / source prior, as in `PriorEstimate.weights`; its scale does not matter.
+    Parameters
+    ----------
+    proba : (n, K)
+        Probabilities that carry the source prior. Nothing is calibrated here: an estimate's own `correct` does that.
+    weights : (K,)
+        Target prior over source prior, as in `PriorEstimate.weights`; the scale does not matter.
 
+    Examples
+    --------
     >>> correct([[0.5, 0.5]], [1.0, 3.0])
     array([[0.25, 0.75]])
     """
     if hasattr(weights, "weights"):
         fail("correct", "weights", "be K numbers", type(weights).__name__, remedy="Call the estimate's own `correct`")
-    factors = check_prior(weights, "correct", "weights", allow_zero=True)
-    array = check_proba(proba, "correct", "proba", len(factors))
-    out = np.empty(array.shape, array.dtype)
-    for first, block in numbered(ArrayBlocks(array)):
-        joint = np.multiply(block, factors, order="C")
-        scale = joint.sum(axis=1)  # not by BLAS, whose rounding depends on the number of rows
-        if not scale.all():
-            place, rule = f"row {first + int(np.argmin(scale))}", "leave every row at least one possible class"
-            fail("correct", "weights", rule, "a row of zeros", place=place)
-        out[first : first + len(block)] = joint / scale[:, None]
-    return out
+    rows, names = names_of(proba)
+    classes = None if names is None else [str(name) for name in names]
+    factors = check_prior(weights, "correct", "weights", allow_zero=True, classes=classes)
+    array = check_proba(rows, "correct", "proba", len(factors))
+    wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    return np.asarray(reweight(wide, factors), array.dtype)
+
+
+def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
+    """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate."""
+    p = None if estimate.checks is None else estimate.checks.label_shift_p
+    if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
+        shown = f"p = {max(p, 1e-300):.1g}"
+        if estimate.on_reject == "refuse":
+            fail("correct", "proba", "differ from the held-out rows in their class mix alone", shown,
+                 remedy="Check the data. To correct all the same, estimate with on_reject='warn' (`--anyway` on the"
+                 " command line)")  # fmt: skip
+        warnings.warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction"
+                      " may do harm.", stacklevel=4)  # fmt: skip
+    rows, names = names_of(proba)
+    rows = in_columns(rows, names, estimate.classes, "correct")
+    if estimate.calibrator is not None:
+        rows = estimate.calibrator(rows)
+    return correct(rows, estimate.weights)

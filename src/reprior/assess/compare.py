@@ -1,0 +1,103 @@
+"""Every method on the same rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import InputError, check_prior
+from reprior._types import PriorEstimate, Source, Vector
+from reprior.assess.metrics import kl
+from reprior.batch.registry import METHODS, Method, estimate, method_name
+from reprior.rows.blocks import given
+from reprior.rows.passes import e_step
+
+
+class Compared(NamedTuple):
+    """What one method found: its estimate, the seconds it took, its distance to the first (total variation), and
+    KL(true ‖ estimate) where the truth is known. One that could not run says why in `skipped`."""
+
+    method: str
+    estimate: PriorEstimate | None
+    seconds: float = 0.0
+    distance: float = 0.0
+    kl: float | None = None
+    skipped: str = ""
+
+    @property
+    def prior(self) -> Vector | None:
+        return None if self.estimate is None else self.estimate.prior
+
+
+class Comparison(tuple[Compared, ...]):
+    """What each method found, in the order asked for; `str()` gives a table."""
+
+    def __repr__(self) -> str:
+        known = any(row.kl is not None for row in self)
+        lines = [f"{'method':<14} {'distance':>9} {'log-lik./row':>13} {'time':>9}" + "  KL(true‖est.)" * known]
+        for row in self:
+            if row.estimate is None:
+                lines.append(f"{row.method:<14} {row.skipped}")
+                continue
+            fit = row.estimate.log_likelihood / row.estimate.n
+            line = f"{row.method:<14} {row.distance:>9.4f} {fit:>13.4f} {1000 * row.seconds:>6.0f} ms"
+            lines.append(line + (f" {row.kl:>14.4f}" if row.kl is not None else ""))
+        first = self[0].method if self else ""
+        lines.append(f"Distance: total variation from {first} (0: the same mix, 1: no class in common).")
+        return "\n".join(lines)
+
+    __str__ = __repr__
+
+
+def compare(
+    source: Any, proba: Any, methods: Sequence[str | Method] | None = None, *, true: Any = None,
+    first: PriorEstimate | None = None, name: str = "this estimate",
+) -> Comparison:  # fmt: skip
+    """Return what every method finds in the same rows.
+
+    Parameters
+    ----------
+    source : Source or (K,)
+        As in `estimate`.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    methods : sequence of str or callable, optional
+        Which methods to run; all of `METHODS` unless given.
+    true : (K,), optional
+        The true class mix, if it is known.
+    first : PriorEstimate, optional
+        An estimate that is there already, to compare with; `name` is what to call it.
+
+    Examples
+    --------
+    >>> rows = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]
+    >>> [row.method for row in compare([1, 1], rows, ["ebls", "mlls"])]
+    ['ebls', 'mlls']
+    """
+    known, target = given(source, proba, "compare")
+    truth = None if true is None else check_prior(true, "compare", "true", allow_zero=True, classes=known.classes)
+    e_step(target, np.ones(len(known.prior)))  # rows that must be decoded are, before any method is timed
+    found: list[Compared] = []
+    if first is not None:
+        found.append(Compared(name, first, kl=None if truth is None else kl(truth, first.prior)))
+    for method in methods if methods is not None else sorted(METHODS, key=lambda method: method != "ebls"):
+        start = time.perf_counter()
+        try:
+            made = estimate(known, target, method)
+        except InputError as error:
+            found.append(Compared(method_name(method), None, skipped=why(error, known)))
+            continue
+        seconds = time.perf_counter() - start
+        reference = next((row.prior for row in found if row.prior is not None), made.prior)
+        distance = float(np.abs(made.prior - reference).sum() / 2)
+        missed = None if truth is None else kl(truth, made.prior)
+        found.append(Compared(method_name(method), made, seconds, distance, missed))
+    return Comparison(found)
+
+
+def why(error: InputError, source: Source) -> str:
+    """Return why a method did not run, in a few words where it is the usual reason."""
+    return "needs held-out rows with labels" if source.confusion is None else str(error)

@@ -1,0 +1,72 @@
+"""`reprior fit`: what held-out rows say about a classifier, learned once and saved to one file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprior.cli._atomic import keep_apart
+from reprior.cli._inputs import (
+    classes_option,
+    method_options,
+    read_names,
+    read_pipeline,
+    source_options,
+    values_options,
+    with_method,
+)
+from reprior.cli._shell import DONE, as_json, emit
+
+
+@click.command("fit")
+@click.argument("heldout", required=False, type=click.Path(path_type=Path))
+@source_options[0]
+@source_options[1]
+@source_options[2]
+@source_options[3]
+@classes_option
+@values_options[0]
+@values_options[1]
+@method_options
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file, as model.reprior.")
+@as_json
+def command(
+    heldout: Path | None, output: Path, method: str | None, options: tuple[str, ...], classes: Path | None,
+    values: str | None, as_json: bool, **files: Any,
+) -> int:  # fmt: skip
+    """Learn from HELDOUT, predictions with labels, what other commands need, and write it to one file.
+
+    Training counts alone (--counts) make a file too, but nothing is then calibrated.
+
+    \b
+    Example:  reprior fit heldout.parquet --counts counts.csv -o model.reprior
+    """
+    keep_apart("fit", output, heldout, files["counts"])
+    found = read_pipeline("fit", source=heldout, columns=None, values=values, names=read_names(classes, "fit"), **files)
+    pipe = with_method(found.pipeline, method, options)
+    if found.values == "logits":
+        pipe = of_logits(pipe)
+    pipe.save(output)
+    held = 0 if pipe.source.heldout is None else len(pipe.source.heldout[1])
+    kind = pipe.calibrator.kind if pipe.calibrator else "none"
+    value = {"output": str(output), "classes": pipe.classes, "n_classes": len(pipe.source.prior), "heldout": held,
+             "method": pipe.method, "calibration": kind, "source_prior": pipe.source.prior,
+             "source": pipe.source.made, "warning": found.warning}  # fmt: skip
+    lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out rows, method {pipe.method},"
+             f" calibration {kind}", f"Use it as --source, or as reprior.load({str(output)!r})."]  # fmt: skip
+    emit(value, "\n".join([*lines, *([found.warning] if found.warning else [])]), as_json)
+    return DONE
+
+
+def of_logits(pipe: Any) -> Any:
+    """Return the pipeline as one whose rows are logits, as those it was fitted to were."""
+    import numpy as np
+
+    from reprior.rows.calibrated import TINY, Calibrator
+
+    k = len(pipe.source.prior)
+    cal = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), TINY, 0, None)
+    return replace(pipe, calibrator=replace(cal, of_logits=True))

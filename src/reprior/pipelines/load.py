@@ -1,0 +1,46 @@
+"""One reader for every kind of saved value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reprior._check import fail
+from reprior.online.alarm import Alarm
+from reprior.online.stream import Stream
+from reprior.online.table import StreamTable
+from reprior.pipelines.pipeline import Pipeline
+from reprior.rows.calibrated import Calibrator
+from reprior.state import Key, decode, kind_of
+
+KINDS: dict[str, Any] = {
+    "alarm": Alarm, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream, "stream-table": StreamTable,
+}  # fmt: skip
+
+
+def load(path: str | Path | bytes, key: Key = None) -> Pipeline | Stream | StreamTable | Alarm | Calibrator:
+    """Return what a file, or bytes, hold: a pipeline, a stream, a table of streams, an alarm or a calibrator.
+
+    Nothing in the file is executed. What is damaged, forged or too new is refused with a sentence.
+
+    Parameters
+    ----------
+    path : str, Path or bytes
+        A file that `save` or the command line wrote, or its bytes. Of a state of `reprior stream` the stream is
+        returned.
+    key : bytes, optional
+        The key it was signed with.
+
+    Examples
+    --------
+    >>> from reprior import pipeline
+    >>> load(pipeline(counts=[70, 30]).to_bytes()).source.prior
+    array([0.7, 0.3])
+    """
+    data = path if isinstance(path, (bytes, bytearray, memoryview)) else Path(path).read_bytes()
+    kind = kind_of(data, "load", key=key)
+    if kind == "stream-job":
+        return Stream.from_bytes(decode(data, kind, "load", key=key)["stream"].tobytes())
+    if kind not in KINDS:
+        fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))
+    return KINDS[kind].from_bytes(data, key=key)  # type: ignore[no-any-return]

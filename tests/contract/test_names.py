@@ -1,0 +1,123 @@
+"""Classes are matched by name wherever there are names, and never by position where names disagree."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+
+NAMES = ["ant", "bee", "cat", "dog", "eel"]
+SHUFFLED = ["dog", "ant", "eel", "bee", "cat"]
+
+
+@pytest.fixture
+def frames(problem):
+    rows = pd.DataFrame(problem.proba, columns=NAMES)
+    held, y = problem.source.heldout
+    return rows, pd.DataFrame(held, columns=NAMES), np.array(NAMES)[y]
+
+
+@pytest.mark.parametrize("method", sorted(rp.METHODS))
+def test_columns_in_another_order_give_the_same_shares(problem, frames, method):
+    rows, held, y = frames
+    source = rp.summarize(held, y)
+    assert source.classes == tuple(NAMES)
+    expected = rp.estimate(problem.source, problem.proba, method)
+    found = rp.estimate(source, rows[SHUFFLED], method)
+    assert found.classes == tuple(NAMES)
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-12)
+    np.testing.assert_array_equal(found.correct(rows[SHUFFLED]), found.correct(rows))
+
+
+def test_counts_of_any_kind_are_matched_to_columns_by_name(problem, frames):
+    rows, _, _ = frames
+    counts = dict(zip(NAMES, (1000 * problem.source_prior).round(), strict=True))
+    expected = rp.ebls(list(counts.values()), problem.proba).prior
+    largest_first = pd.Series(counts).sort_values(ascending=False)[::-1]
+    for named in (counts, {name: counts[name] for name in SHUFFLED}, largest_first):
+        found = rp.ebls(named, rows)
+        np.testing.assert_allclose(found.prior, expected, atol=1e-12)
+        assert found.classes == tuple(NAMES)
+
+
+def test_names_out_of_order_beside_columns_without_names_are_refused(problem):
+    counts = dict(zip(SHUFFLED, [5, 4, 3, 2, 1], strict=True))
+    for call in (
+        lambda: rp.ebls(counts, problem.proba),
+        lambda: rp.Stream("online-ebls", counts),
+        lambda: rp.pipeline(counts=counts),
+        lambda: rp.metrics.kl(counts, problem.target_prior),
+    ):
+        with pytest.raises(rp.InputError, match="sorted order of its names"):
+            call()
+
+
+def test_counts_of_integer_labels_are_put_to_their_columns(problem):
+    y = pd.Series(problem.y)
+    found = rp.mlls(y.value_counts(), problem.proba)
+    np.testing.assert_allclose(found.source.prior, np.bincount(problem.y, minlength=5) / len(y))
+
+
+def test_names_that_are_not_the_same_are_told(problem, frames):
+    rows, held, y = frames
+    source = rp.summarize(held, y)
+    with pytest.raises(rp.InputError, match="without eel and with owl besides"):
+        rp.ebls(source, rows.rename(columns={"eel": "owl"}))
+    with pytest.raises(rp.InputError, match="hold names of classes; got owl"):
+        rp.summarize(held, ["owl", *y[1:]])
+
+
+@pytest.mark.parametrize("classes", [("1", "2", "3"), (1, 2, 3), (1.0, 2.0, 3.0)])
+def test_whole_numbers_are_names_where_names_are_numbers_and_columns_elsewhere(classes):
+    rows = np.full((3, 3), 1 / 3)
+    np.testing.assert_array_equal(rp.summarize(rows, [1, 3, 3], classes=classes).counts, [1, 0, 2])
+    np.testing.assert_array_equal(rp.summarize(rows, [0, 2, 2], classes=["a", "b", "c"]).counts, [1, 0, 2])
+    np.testing.assert_array_equal(rp.summarize(rows, [0, 2, 2]).counts, [1, 0, 2])
+    with pytest.raises(rp.InputError, match="names of classes; got 0"):
+        rp.summarize(rows, [0, 2, 2], classes=classes)
+
+
+def test_metrics_match_by_name():
+    a = pd.Series({"x": 0.2, "y": 0.3, "z": 0.5})
+    assert rp.metrics.kl(a, a[::-1]) == 0
+    assert rp.metrics.absolute_error(a[::-1], {"y": 0.3, "x": 0.2, "z": 0.5}) == pytest.approx(0)
+
+
+def test_the_shell_matches_by_name_whatever_the_order(tmp_path, capfd):
+    from reprior.cli import cli
+    from reprior.cli._shell import run
+
+    problem = make_problem(k=5, n=300)
+    held, y = problem.source.heldout
+    pd.DataFrame(held, columns=NAMES).assign(label=np.array(NAMES)[y]).to_csv(tmp_path / "held.csv", index=False)
+    np.savez(tmp_path / "a.npz", proba=problem.proba, classes=NAMES)
+    order = [NAMES.index(name) for name in SHUFFLED]
+    np.savez(tmp_path / "b.npz", proba=problem.proba[:, order], classes=SHUFFLED)
+    numbered = pd.DataFrame(problem.proba, columns=[f"proba_{k}" for k in range(5)])
+    numbered.to_csv(tmp_path / "c.csv", index=False)
+    (tmp_path / "names.txt").write_text("\n".join(NAMES))
+
+    def ask(*args):
+        code = run(cli, [str(arg) for arg in args])
+        out, err = capfd.readouterr()
+        assert code == 0, err
+        return json.loads(out)
+
+    ask("fit", tmp_path / "held.csv", "-o", tmp_path / "model.reprior", "--json")
+    given = ["--source", tmp_path / "model.reprior", "--json"]
+    first = ask("estimate", tmp_path / "a.npz", *given)
+    second = ask("estimate", tmp_path / "b.npz", *given)
+    third = ask("estimate", tmp_path / "c.csv", *given, "--classes", tmp_path / "names.txt")
+    for other in (second, third):
+        assert other["classes"] == NAMES
+        assert other["matched"] == "name"
+        np.testing.assert_allclose(other["prior"], first["prior"], atol=1e-9)
+    ask("correct", tmp_path / "a.npz", *given, "-o", tmp_path / "ca.npz")
+    ask("correct", tmp_path / "b.npz", *given, "-o", tmp_path / "cb.npz")
+    a, b = np.load(tmp_path / "ca.npz")["proba"], np.load(tmp_path / "cb.npz")["proba"]
+    np.testing.assert_allclose(a[:, order], b, atol=1e-12)
