@@ -97,7 +97,7 @@ def forged(data: bytes, rng: np.random.Generator) -> bytes:
     for _ in range(int(rng.integers(1, 4))):
         way, i = int(rng.integers(10)), int(rng.integers(len(arrays)))
         entry = header["arrays"][i] if i < len(header["arrays"]) else None
-        if way <= 3 and entry is not None and entry[1] == "<f8" and len(arrays[i]) >= 8:
+        if way <= 3 and entry is not None and entry[1] == "<f8" and len(arrays[i]) // 8 * 8 == len(arrays[i]) > 0:
             x = np.frombuffer(arrays[i], "<f8").copy()
             where = rng.integers(len(x), size=int(rng.integers(1, 4)))
             x[where] = rng.choice(ODD_NUMBERS) if way < 2 else x[where] * rng.choice([-1.0, 0.0, 1e10, 1e-10, 1.5])

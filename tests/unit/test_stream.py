@@ -272,3 +272,10 @@ def test_a_summary_of_held_out_rows_stands_in_for_them() -> None:
         fit = Fit(mean, variance, np.zeros(77), np.ones(77))
         exact, summed = misfit(fit, *source.heldout, source.prior), inflation(method.misled, mean, variance)
         assert summed == pytest.approx(exact, rel=0.6)
+
+
+def test_an_interval_of_next_to_no_width_is_one() -> None:
+    stream = rp.Stream("online-fmapls", [1, 1, 1], c=1e30)
+    stream.learn_one([0.2, 0.3, 0.5])
+    lower, upper = stream.interval()
+    assert ((lower <= stream.prior) & (stream.prior <= upper)).all()

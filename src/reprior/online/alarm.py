@@ -271,7 +271,7 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
              "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
     said = {name: take(told, name, kinds, caller) for name, kinds in names.items()}
     n, raised, since, classes = said["n"], said["raised_at"], said["since"], said["classes"]
-    ordered = n >= 0 and (raised is None) == (since is None) == (not classes)
+    ordered = 0 <= n <= 2**53 and (raised is None) == (since is None) == (not classes)
     ordered &= raised is None or since is None or 1 <= since <= raised <= n
     counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and ((lowest <= 0) & (lowest > -1e100)).all()
     counted &= (np.abs(gain) < 1e100).all()

@@ -104,7 +104,8 @@ class OnlineEbls:
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
         mean, precision = part["mean"], part["precision"]
-        sound = simplex(part["weights"]) and simplex(mean[..., :k]) and (precision[..., :k] > 0).all()
+        counted = (precision[..., :k] > 1e-6) & (precision[..., :k] < 1e16)  # by moments, of at most 2⁵³ samples
+        sound = simplex(part["weights"]) and simplex(mean[..., :k]) and counted.all()
         unused = not (part["spare"].any() or mean[..., k:].any() or precision[..., k:].any())
         return bool(sound and unused and (part["behind"] >= 0).all())
 

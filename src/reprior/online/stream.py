@@ -392,7 +392,7 @@ def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
     from scipy.special import betaincinv, ndtri
 
     mean = np.clip(prior, 1e-12, 1.0 - 1e-12)
-    count = np.maximum(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3)
+    count = np.clip(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3, 1e12)  # beyond, quantiles are NaN
     tails = (1.0 - level) / 2, (1.0 + level) / 2
     lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
     # a Beta never reaches 0, but a class of so few counts may well be absent

@@ -1,0 +1,42 @@
+"""The native kernel under sanitizers, states forged by the thousand, and a long run."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import forge
+import pytest
+
+from reprior._kernels import NATIVE
+
+TESTS = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.skipif(not shutil.which("gcc") or sys.platform != "linux", reason="sanitizers need gcc on Linux")
+def test_sanitizers_find_nothing() -> None:
+    command = [sys.executable, str(TESTS / "sanitize.py"), "--calls", "100000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(("change", "times"), [(forge.forged, 10_000), (forge.damaged, 100_000)])
+def test_no_state_is_accepted_that_is_none(change, times: int) -> None:
+    told, most = forge.trial(change, times, seed=2)
+    assert told["refused"] > 0.7 * times
+    assert change is forge.forged or not told["accepted and valid"]
+    assert most <= 2
+
+
+@pytest.mark.skipif(not NATIVE, reason="the native kernel is not built")
+@pytest.mark.parametrize("label", ["online-fmapls", "online-ebls", "online-fmapls, top 5 of 1,000"])
+def test_a_long_run_stays_a_prior(label: str, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
+    import long_run
+
+    found = long_run.run(label, {}, 4_000_000)
+    assert abs(found["sum"]) < 1e-9
+    assert found["error"] is None or found["error"] < 0.05
