@@ -210,7 +210,7 @@ def trial(change: Callable[[bytes, np.random.Generator], bytes], times: int, see
         finally:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-        most = max(most, (peak - SPARE) / len(bad))
+        most = max(most, (peak - SPARE) / max(len(bad), 1))
         if value is not None:
             told["accepted and valid"] += 1
             if not valid(value):
