@@ -681,7 +681,7 @@ CLAIMS = [
         "sweeps.py ascent",
         on_paper=False,
         verdict="holds in part",
-        note="Tuned as c is, GA is better on the hardest cells, worse over all 40, and dearer. Neither has a maximum.",
+        note="Tuned as c is, GA is as good, and dearer. Neither has a maximum to go to.",
     ),
     Claim(
         "larger c yields smaller update steps and consequently slower convergence, while smaller c produces faster "
