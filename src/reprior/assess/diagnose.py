@@ -13,7 +13,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.passes import e_step
+from reprior.rows.passes import e_step, some_rows
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
@@ -92,18 +92,13 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
 
 def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
-    source, sample = estimate.source, some_rows(target, estimate.n)
+    source, enough = estimate.source, ENOUGH_ROWS * max(1000, target.n_classes)
+    sample = some_rows(target, estimate.n, enough).astype(np.float64)
     p = None
     if source.heldout is not None:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         p = label_shift_p_value(sample, *source.heldout, ebls(source, sample).prior, source.prior)
     return Checks(shift_p_value(target, sample, source), p)
-
-
-def some_rows(target: Blocks, n: float) -> Matrix:
-    """Return rows (m, K) spread evenly over the target, enough to test with."""
-    stride = max(1, int(n) // (ENOUGH_ROWS * max(1000, target.n_classes)))
-    return np.concatenate(target.map_sum(lambda block: [block[::stride].astype(np.float64)]))
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:

@@ -48,6 +48,34 @@ def count_rows(target: Blocks) -> int:
     return len(target.array) if isinstance(target, ArrayBlocks) else e_step(target, np.ones(target.n_classes)).n
 
 
+class Every:
+    """Every so many rows of blocks that come in the order of the rows, wherever they are cut."""
+
+    def __init__(self, stride: int) -> None:
+        self.stride, self.seen = stride, 0
+
+    def __call__(self, block: Matrix) -> Matrix:
+        first = -self.seen % self.stride
+        self.seen += len(block)
+        return block[first :: self.stride]
+
+
+def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
+    """Return about `at_most` of `n` rows (m, K), spread evenly over the target, as they are stored."""
+    pick = Every(max(1, -(-int(n) // at_most)))
+    return np.concatenate(target.map_sum(lambda block: Picked((np.array(pick(block)),))).rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Rows of several blocks, which add up to all of them."""
+
+    rows: tuple[Matrix, ...]
+
+    def __add__(self, other: Picked) -> Picked:
+        return Picked(self.rows + other.rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Gram:
     """A sum of GᵀG (K, K) over blocks, a thousand rows at a time: BLAS wants longer products than a block gives."""
@@ -77,10 +105,10 @@ def information(
 
     `dtype` float32 halves the cost, for uses where six digits do; with `stride` only every so many rows are taken.
     """
-    weights, inverse = prior / source_prior, 1.0 / source_prior
+    weights, inverse, pick = prior / source_prior, 1.0 / source_prior, Every(stride)
 
     def of_block(block: Matrix) -> Gram:
-        some = block[::stride]
+        some = pick(block)
         scaled = np.multiply(some, inverse, dtype=dtype, casting="same_kind")
         scaled *= (1.0 / (some @ weights)).astype(dtype)[:, None]
         return Gram((scaled,))
