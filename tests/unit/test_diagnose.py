@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value, some_rows
+from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 from reprior.rows.blocks import ArrayBlocks
 
@@ -118,14 +118,6 @@ def test_p_values_of_the_shift_test_are_uniform_enough(source):
     ]
     assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.1
     assert 0.4 < np.mean(found) < 0.6
-
-
-def test_sampled_rows_cover_the_target():
-    blocks = ArrayBlocks(draw(UNIFORM, 20_000, 10)[0])
-    rows = some_rows(blocks, 20_000)
-    assert 10_000 <= len(rows) <= 10_010
-    np.testing.assert_array_equal(rows[0], blocks.array[0])
-    assert (rows[-1] == blocks.array[-20:]).all(axis=1).any()
 
 
 def test_bad_input_is_refused(source):

@@ -20,7 +20,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.passes import e_step
+from reprior.rows.passes import count_rows, e_step, some_rows
 
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
@@ -133,23 +133,8 @@ class Weighed:
 
 def sample(target: Blocks, source_prior: Vector) -> tuple[Matrix, int]:
     """Return likelihood ratios L = P/ε of all rows (n, K), or of a sample if they are many, and how many there are."""
-    n, k = e_step(target, np.ones(len(source_prior))).n, len(source_prior)
-    stride = max(1, n // max(SAMPLE // k, 4 * k))
-
-    def of_block(block: Matrix) -> Rows:
-        return Rows((block[::stride] / source_prior,))
-
-    return np.concatenate(target.map_sum(of_block).parts), n
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of blocks, which add up to all of them."""
-
-    parts: tuple[Matrix, ...]
-
-    def __add__(self, other: Rows) -> Rows:
-        return Rows(self.parts + other.parts)
+    n, k = count_rows(target), len(source_prior)
+    return some_rows(target, n, max(SAMPLE // k, 4 * k)) / source_prior, n
 
 
 def weigh(
