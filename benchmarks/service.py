@@ -125,7 +125,7 @@ def load(port: int, form: str, seconds: float, clients: int, pause: float = 0.0)
     return took
 
 
-def throughput(seconds: float = 6.0, clients: int = 4, repeats: int = 3) -> None:
+def throughput(seconds: float = 4.0, clients: int = 4, repeats: int = 3) -> None:
     figures, lines = {}, []
     for method in ("online-fmapls", "online-ebls"):
         for form in ("json", "msgpack"):

@@ -18,7 +18,7 @@ from starlette.routing import Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from reprior._check import check_choice, fail
-from reprior.service import inference, kinds, metrics, views
+from reprior.service import inference, intake, kinds, metrics, views
 from reprior.service.events import events
 from reprior.service.guard import Asgi, guarded
 from reprior.service.hub import Hub, Unavailable
@@ -295,6 +295,7 @@ class App:
         """Return what runs beside the requests."""
         assert self.hub is not None
         work: list[Any] = [deliver(self.hub), self.forwarder.run()]
+        work += [intake.run(self.hub, url) for url in self.settings.intakes]
         if self.settings.demo:
             from reprior.service.demo import feed
 

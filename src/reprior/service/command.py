@@ -27,6 +27,8 @@ LACKING = "`reprior serve` needs a web server: pip install 'reprior[serve]'"
 @click.option("--check", "check_only", is_flag=True, help="Verify the file and exit; 1 if it is damaged.")
 @click.option("--webhook", metavar="URL", help="Where alarms are sent; REPRIOR_WEBHOOK_SECRET signs them.")
 @click.option("--forward", metavar="URL", help="Where CloudEvents go on to.")
+@click.option("--intake", "intakes", multiple=True, metavar="URL",
+              help="Read a broker: redis://, mqtt://, nats:// or kafka://HOST:PORT/TOPIC?stream=NAME.")  # fmt: skip
 @click.option("--max-body", default=32 << 20, show_default=True, help="Bytes of a request at most.")
 @click.option("--max-classes", default=10_000, show_default=True, help="Classes of a stream at most.")
 @click.option("--max-streams", default=20_000, show_default=True, help="Streams at most.")
@@ -86,6 +88,7 @@ def serve(given: dict[str, Any]) -> int:
     import tempfile
 
     from reprior.service.guard import LOOPBACK
+    from reprior.service.intake import check_address
     from reprior.service.server import make
     from reprior.service.settings import Limits, Settings
 
@@ -95,6 +98,8 @@ def serve(given: dict[str, Any]) -> int:
     if not here and token is None:
         fail("serve", "--host", "be this machine alone where no token is set", given["host"],
              remedy="Give --token-file")  # fmt: skip
+    for url in given["intakes"]:
+        check_address(url)
     folder = None
     if given["db"] is None:
         if not given["demo"]:
@@ -108,7 +113,7 @@ def serve(given: dict[str, Any]) -> int:
         limits=Limits(body=given["max_body"], classes=given["max_classes"], streams=given["max_streams"],
                       rate=given["max_rate"]),
         webhook=given["webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"), forward=given["forward"],
-        demo=given["demo"],
+        demo=given["demo"], intakes=given["intakes"],
     )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     server = make(settings, given["host"], given["port"])

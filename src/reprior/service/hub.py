@@ -80,7 +80,7 @@ class Hub:
         self.streams: dict[str, Live] = {}
         self.trouble: str | None = None
         self.version = 0  # grows with every change, so that watchers know whether to look
-        self.learned = self.watchers = self.forward_dropped = 0  # since the start
+        self.learned = self.watchers = self.forward_dropped = self.refused = 0  # since the start
         self.started = self.clock()
         self._writer = ThreadPoolExecutor(1, "reprior-writer")
         self._readers = ThreadPoolExecutor(2, "reprior-reader")
@@ -109,6 +109,8 @@ class Hub:
             by_id[stream].offsets[client] = offset
         for stream, name, t in store.read("SELECT stream, id, t FROM taken"):
             by_id[stream].taken[name] = t
+        for stream, origin, position in store.read("SELECT stream, origin, position FROM cursors"):
+            by_id[stream].cursors[origin] = position
         for number, stream, about in store.read("SELECT id, stream, about FROM alarms WHERE acknowledged IS NULL"):
             by_id[stream].open_alarm = {"id": number, **json.loads(about)}
         self._alarm_id = store.read("SELECT coalesce(max(id), 0) FROM alarms")[0][0]
@@ -239,6 +241,7 @@ class Hub:
         else:
             live.fresh_points.clear()
             live.fresh_offsets.clear()
+            live.fresh_cursors.clear()
         self.version += 1
 
     # streams
@@ -306,7 +309,7 @@ class Hub:
 
     async def samples(
         self, name: str, proba: Any, client: str | None, seq: int | None, *, dtype: Any = None, correct: bool = True,
-        event: str | None = None,
+        event: str | None = None, cursor: tuple[str, str] | None = None,
     ) -> Answer:  # fmt: skip
         """Learn rows, unless they were counted before, and return them corrected, once that is on disk."""
         live = self.get(name)
@@ -324,6 +327,8 @@ class Hub:
             self._counted(live, client, seq, placed, now)
             self._keep_recent(live, rows)
             self.learned += len(rows)
+        if cursor is not None:
+            self._moved(live, *cursor)
         corrected = None
         if correct:
             corrected = live.stream.correct_many(rows) if len(rows) else rows
@@ -331,6 +336,18 @@ class Hub:
         answer = Answer(corrected, live.stream.prior, live.stream.n, repeated, placed.gap, counted_at)
         await self.stored(live, repeated=repeated)
         return answer
+
+    async def passed(self, name: str, origin: str, position: str) -> None:
+        """Note that a broker's message was looked at, though nothing could be learned from it."""
+        live = self.get(name)
+        self.refused += 1
+        self._moved(live, origin, position)
+        await self.stored(live)
+
+    def _moved(self, live: Live, origin: str, position: str) -> None:
+        live.cursors[origin] = position
+        live.fresh_cursors.add(origin)
+        self._mark(live)
 
     async def labels(
         self, name: str, proba: Any, y: Any, client: str | None, seq: int | None, dtype: Any = None

@@ -47,6 +47,7 @@ class Live:
     seen: float = 0.0
     offsets: dict[str, Offset] = field(default_factory=dict)
     taken: dict[str, float] = field(default_factory=dict)
+    cursors: dict[str, str] = field(default_factory=dict)  # of a broker's log: what was learned last
     open_alarm: dict[str, Any] | None = None
     gone: bool = False
     # not stored yet
@@ -54,6 +55,7 @@ class Live:
     fresh_points: list[Point] = field(default_factory=list)
     fresh_taken: list[tuple[str, float]] = field(default_factory=list)
     fresh_alarms: list[tuple[int, float, str, str | None]] = field(default_factory=list)
+    fresh_cursors: set[str] = field(default_factory=set)
     alarm_moved: bool = False
     # for the page alone
     point_at: float = 0.0
@@ -191,9 +193,10 @@ class Live:
             {name: Offset(o.seq, o.n, o.seen, list(o.missing)) for name in self.fresh_offsets
              if (o := self.offsets.get(name))},
             self.fresh_points, self.fresh_taken, self.fresh_alarms,
+            {origin: self.cursors[origin] for origin in self.fresh_cursors},
         )  # fmt: skip
         self.fresh_offsets, self.fresh_points, self.fresh_taken, self.fresh_alarms = set(), [], [], []
-        self.alarm_moved = False
+        self.fresh_cursors, self.alarm_moved = set(), False
         return made
 
     def restore(self, change: Change) -> None:
@@ -202,6 +205,7 @@ class Live:
         self.fresh_points = change.points + self.fresh_points
         self.fresh_taken = change.taken + self.fresh_taken
         self.fresh_alarms = change.alarms + self.fresh_alarms
+        self.fresh_cursors |= set(change.cursors)
         self.alarm_moved |= change.alarm is not None
 
 

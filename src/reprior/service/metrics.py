@@ -35,6 +35,9 @@ class Collector:
         )
         yield GaugeMetricFamily("reprior_storage_ok", "1 if the last commit succeeded.", int(hub.trouble is None))
         yield CounterMetricFamily("reprior_forward_dropped", "Events that no second sink took.", hub.forward_dropped)
+        yield CounterMetricFamily(
+            "reprior_intake_refused", "Messages of brokers that could not be learned.", hub.refused
+        )
         if hub.store:
             for part, size in hub.store.usage().items():
                 yield GaugeMetricFamily(f"reprior_database_{part}_bytes", f"Size of the database's {part}.", size)

@@ -36,6 +36,7 @@ class Settings:
     webhook: str | None = None
     webhook_secret: str | None = field(default=None, repr=False)
     forward: str | None = None  # where CloudEvents go on to
+    intakes: tuple[str, ...] = ()  # addresses of brokers to read from
     demo: bool = False  # feed streams of its own
     metric_streams: int = 200
     metric_classes: int = 5

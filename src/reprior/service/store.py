@@ -40,6 +40,8 @@ CREATE INDEX alarms_by_stream ON alarms (stream, t);
 CREATE TABLE outbox (
   alarm INTEGER PRIMARY KEY REFERENCES alarms ON DELETE CASCADE, attempts INTEGER NOT NULL, due REAL NOT NULL,
   body TEXT NOT NULL, problem TEXT);
+CREATE TABLE cursors (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, origin TEXT NOT NULL,
+  position TEXT NOT NULL, PRIMARY KEY (stream, origin)) WITHOUT ROWID;
 CREATE TABLE taken (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
   PRIMARY KEY (stream, id)) WITHOUT ROWID;
 CREATE INDEX taken_by_time ON taken (t);
@@ -93,6 +95,7 @@ class Change:
     points: list[Point]
     taken: list[tuple[str, float]]
     alarms: list[tuple[int, float, str, str | None]]  # id, time, about, what the webhook is to say
+    cursors: dict[str, str]  # where in a broker's log the next message is
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,10 @@ class Store:
                     [(c.stream, *point) for point in c.points],
                 )
                 db.executemany("INSERT INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
+                db.executemany(
+                    "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
+                    [(c.stream, origin, position) for origin, position in c.cursors.items()],
+                )
                 for alarm, t, about, body in c.alarms:
                     db.execute("INSERT INTO alarms (id, stream, t, about) VALUES (?, ?, ?, ?)",
                                (alarm, c.stream, t, about))  # fmt: skip

@@ -1,0 +1,235 @@
+"""Streams fed by brokers: Redis Streams, NATS JetStream, Kafka and MQTT, as tasks of the same process.
+
+A message holds what a post would: JSON or msgpack with `proba`. Where a broker numbers its messages, the position of
+the last one learned is stored with the state it led to, so after any crash reading goes on with the next: each message
+counts once. MQTT has no numbers that outlast a connection. There a message is confirmed after its commit, so none is
+lost; one may come twice unless it carries `client` and `seq`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from reprior._check import InputError, fail
+from reprior.service.hub import Hub, Missing, Unavailable
+from reprior.service.live import check_seq
+from reprior.service.wire import MSGPACK, Refused, known_keys, parse
+
+log = logging.getLogger("reprior.service")
+AT_ONCE = 256  # messages that may wait for one commit
+PAUSE = 1.0  # seconds before a broker is tried again
+LOOK_SECONDS = 0.5  # for which a read waits for messages
+PORTS = {"redis": 6379, "mqtt": 1883, "nats": 4222, "kafka": 9092}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What an intake's URL says: which broker, what to read there, and which stream learns it."""
+
+    kind: str
+    host: str
+    port: int
+    topic: str
+    stream: str
+    user: str | None
+    password: str | None
+    more: dict[str, str]
+
+
+def check_address(url: str) -> Address:
+    """Return the parts of a URL such as redis://localhost:6379/scores?stream=shop."""
+    parts = urlsplit(url)
+    shown = f"{parts.scheme}://…"  # a URL may hold a password
+    if parts.scheme not in PORTS:
+        fail("serve", "--intake", "start with " + ", ".join(f"{kind}://" for kind in PORTS), shown)
+    topic, query = unquote(parts.path.strip("/")), {name: found[-1] for name, found in parse_qs(parts.query).items()}
+    if not topic or not parts.hostname:
+        fail("serve", "--intake", "name a host and what to read there, as redis://HOST:PORT/KEY does", shown)
+    stream = query.pop("stream", topic)
+    return Address(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme], topic, stream, parts.username,
+                   parts.password, query)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message, where it stood, and how to confirm it, if its broker wants that."""
+
+    body: bytes
+    origin: str | None
+    position: str
+    confirm: Callable[[], Any] | None = None
+
+
+async def run(hub: Hub, url: str) -> None:
+    """Read from a broker for ever; where it cannot be reached, try again."""
+    address = check_address(url)
+    read = {"redis": read_redis, "nats": read_nats, "kafka": read_kafka, "mqtt": read_mqtt}[address.kind]
+    said = ""
+    while True:
+        try:
+            live = hub.get(address.stream)
+            async for messages in read(address, dict(live.cursors)):
+                said = ""
+                await asyncio.gather(*(take(hub, address.stream, message) for message in messages))
+        except (Missing, Unavailable) as error:
+            problem = str(error)
+        except ImportError as error:
+            log.error("intake from %s needs a package: pip install %s", address.kind, error.name)
+            return
+        except Exception as error:  # each broker's client has its own kinds
+            problem = f"{type(error).__name__}"
+        else:
+            problem = "the broker ended the connection"
+        if problem != said:
+            log.warning("intake from %s waits: %s", address.kind, problem)
+        said = problem
+        await asyncio.sleep(PAUSE)
+
+
+async def take(hub: Hub, stream: str, message: Message) -> None:
+    """Learn one message, and confirm it once that is on disk; one that cannot be learned is counted and passed over.
+
+    Messages of one batch are learned in their order, because each is learned before the first wait.
+    """
+    cursor = None if message.origin is None else (message.origin, message.position)
+    try:
+        kind = "application/json" if message.body[:1] in (b"{", b" ", b"\n") else MSGPACK[0]
+        body = parse(message.body, kind, "intake")
+        known_keys(body, ("proba", "dtype", "client", "seq"), "intake")
+        client, seq = check_seq(body.get("client"), body.get("seq"))
+        await hub.samples(stream, body.get("proba"), client, seq, dtype=body.get("dtype"), correct=False, cursor=cursor)
+    except (InputError, Refused) as error:
+        log.warning("a message was refused: %s", str(error)[:200])
+        if cursor is not None:
+            await hub.passed(stream, *cursor)
+        else:
+            hub.refused += 1
+    if message.confirm is not None:
+        message.confirm()
+
+
+async def read_redis(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+    """Yield the entries of a Redis stream; the field `body`, or the only one, holds the message."""
+    from redis.asyncio import Redis
+
+    origin = f"redis:{address.topic}"
+    last = cursors.get(origin, "0-0")
+    client = Redis(host=address.host, port=address.port, db=int(address.more.get("db", 0)), username=address.user,
+                   password=address.password)  # fmt: skip
+    try:
+        while True:
+            found = await client.xread({address.topic: last}, count=AT_ONCE, block=int(1000 * LOOK_SECONDS))
+            for _, entries in found or []:
+                made = [
+                    Message(fields.get(b"body", next(iter(fields.values()), b"")), origin, number.decode())
+                    for number, fields in entries
+                ]
+                last = made[-1].position
+                yield made
+    finally:
+        await client.aclose()
+
+
+async def read_nats(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+    """Yield the messages of a JetStream stream in order; `?subject=` picks one of its subjects."""
+    import nats
+    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+    origin = f"nats:{address.topic}"
+    after = int(cursors.get(origin, "0"))
+    login = {"user": address.user, "password": address.password} if address.user else {}
+    client = await nats.connect(f"nats://{address.host}:{address.port}", max_reconnect_attempts=0, **login)
+    try:
+        jet = client.jetstream()
+        config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1,
+                                ack_policy=AckPolicy.NONE)  # fmt: skip
+        subject = address.more.get("subject", ">")
+        asked = await jet.pull_subscribe(subject, stream=address.topic, config=config)
+        while True:
+            with suppress(nats.errors.TimeoutError):
+                found = await asked.fetch(AT_ONCE, timeout=LOOK_SECONDS)
+                yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in found]
+            if client.is_closed:
+                return
+    finally:
+        await client.close()
+
+
+async def read_kafka(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+    """Yield the messages of a Kafka topic, each partition in order; no consumer group is used."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer({
+        "bootstrap.servers": f"{address.host}:{address.port}", "group.id": "reprior", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", **{k: v for k, v in address.more.items() if "." in k},
+    })  # fmt: skip
+    try:
+        about = await asyncio.to_thread(consumer.list_topics, address.topic, 10)
+        parts = []
+        for number in about.topics[address.topic].partitions:
+            last = cursors.get(f"kafka:{address.topic}:{number}")
+            parts.append(TopicPartition(address.topic, number, OFFSET_BEGINNING if last is None else int(last) + 1))
+        if not parts:
+            return
+        consumer.assign(parts)
+        while True:
+            found = await asyncio.to_thread(consumer.consume, AT_ONCE, LOOK_SECONDS)
+            good = [m for m in found if m.error() is None]
+            for message in found:
+                if message.error() is not None:
+                    raise ConnectionError(message.error().str())
+            if good:
+                yield [Message(m.value() or b"", f"kafka:{m.topic()}:{m.partition()}", str(m.offset())) for m in good]
+    finally:
+        await asyncio.to_thread(consumer.close)
+
+
+async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
+    """Yield the messages of an MQTT topic, confirmed after their commit; the session is kept while we are away."""
+    import paho.mqtt.client as mqtt
+
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any](AT_ONCE * 4)
+    client = mqtt.Client(
+        mqtt.CallbackAPIVersion.VERSION2, client_id=address.more.get("client", f"reprior-{address.stream}"),
+        clean_session=False, manual_ack=True,
+    )  # fmt: skip
+    if address.user:
+        client.username_pw_set(address.user, address.password)
+
+    def heard(_client: Any, _data: Any, message: Any) -> None:
+        # waits while the queue is full, and the broker waits with it
+        asyncio.run_coroutine_threadsafe(queue.put(message), loop).result()
+
+    def joined(_client: Any, _data: Any, _flags: Any, reason: Any, _more: Any) -> None:
+        if not reason.is_failure:
+            client.subscribe(address.topic, qos=1)
+
+    def left(*_: Any) -> None:
+        loop.call_soon_threadsafe(lambda: queue.put_nowait(None) if not queue.full() else None)
+
+    client.on_message, client.on_connect, client.on_disconnect = heard, joined, left
+    await asyncio.to_thread(client.connect, address.host, address.port, 30)
+    client.loop_start()
+    try:
+        while True:
+            found = [await queue.get()]
+            while not queue.empty() and len(found) < AT_ONCE:
+                found.append(queue.get_nowait())
+            made = [Message(m.payload, None, "", partial(client.ack, m.mid, m.qos)) for m in found if m is not None]
+            if made:
+                yield made
+            if None in found:
+                return
+    finally:
+        client.on_message = None
+        while not queue.empty():
+            queue.get_nowait()
+        await asyncio.to_thread(client.disconnect)
+        await asyncio.to_thread(client.loop_stop)
