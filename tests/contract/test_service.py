@@ -300,9 +300,9 @@ def test_history_is_down_sampled_with_bands(http, name):
         assert said in error(http.get(f"/streams/{name}/history?{query}"), 400)
 
 
-def read_events(url, count, **headers):
+def read_events(url, count, after_first=lambda: None, **headers):
     found = []
-    with httpx.stream("GET", url, timeout=10, headers=headers) as answer:
+    with httpx.stream("GET", url, timeout=30, headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         kind = ""
         for line in answer.iter_lines():
@@ -310,6 +310,8 @@ def read_events(url, count, **headers):
                 kind = line[7:]
             elif line.startswith("data: "):
                 found.append((kind, json.loads(line[6:])))
+                if len(found) == 1:
+                    after_first()
                 if len(found) == count:
                     return found
     return found
@@ -317,11 +319,9 @@ def read_events(url, count, **headers):
 
 def test_events_tell_of_a_stream_and_of_the_server(http, server, name):
     def post():
-        time.sleep(0.3)
         http.post(f"/streams/{name}/samples", json={"proba": rows_of(9, 3).tolist()})
 
-    threading.Thread(target=post).start()
-    (kind, first), (_, second) = read_events(f"{server.url}/events?stream={name}", 2)
+    (kind, first), (_, second) = read_events(f"{server.url}/events?stream={name}", 2, post)
     assert (kind, first["n"], second["n"]) == ("update", 0, 9)
     np.testing.assert_allclose(second["prior"], replay([70, 20, 10], [rows_of(9, 3)]).prior, rtol=1e-6)
     assert read_events(f"{server.url}/events", 1)[0][1]["streams"] >= 1
