@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
@@ -116,10 +116,14 @@ class Client:
         method : the online method; "online-ebls" if not given. `options` are the method's.
         alarm : False, True or a dict of options of `reprior.Alarm`.
         heldout : held-out outputs (n, K) and their labels (n,), for the alarm and the diagnosis.
-        saved : a saved pipeline or stream as bytes, instead of all others.
+        saved : a saved pipeline or stream as bytes, instead of source, classes and heldout.
         """
         if saved is not None:
-            return self._asked("PUT", self._at(stream), saved, "application/octet-stream")
+            given = {"method": method, "options": json.dumps(options) if options else None,
+                     "alarm": None if alarm is None else json.dumps(alarm)}  # fmt: skip
+            query = urlencode({key: value for key, value in given.items() if value is not None})
+            path = self._at(stream) + (query and f"?{query}")
+            return self._asked("PUT", path, saved, "application/octet-stream")
         body: dict[str, Any] = {"source": plain(source), "classes": plain(classes), "method": method, "alarm": alarm,
                                 "options": options or None}  # fmt: skip
         if heldout is not None:

@@ -21,6 +21,7 @@ from service_crash import crash_run
 from service_help import ALL, WHY, Process, replay, rows_of, wait_for
 
 import reprior as rp
+from reprior import datasets
 from reprior.client import Client, ServiceError
 from reprior.service import store as store_module
 from reprior.service.hub import Hub
@@ -136,6 +137,45 @@ def test_names_that_no_address_or_page_can_show_are_refused(http, name):
     answer = http.put(httpx.URL(str(http.base_url) + "/streams/" + name), json={"source": [1, 1]})
     assert answer.status_code in (400, 404, 405)
     assert set(answer.json()) == {"error", "code", "status"}
+
+
+def test_a_saved_stream_goes_on_where_it_was(http, tmp_path):
+    stream = replay([3, 1], [[[0.2, 0.8]] * 7])
+    octets = {"Content-Type": "application/octet-stream"}
+    made = http.put("/streams/moved", content=stream.to_bytes(), headers=octets)
+    assert (made.status_code, made.json()["n"]) == (201, 7)
+    assert http.put("/streams/moved", content=stream.to_bytes(), headers=octets).json()["new"] is False
+    told = http.post("/streams/moved/samples", json={"proba": [[0.5, 0.5]]}).json()
+    stream.learn_many([[0.5, 0.5]])
+    assert (told["n"], told["prior"]) == (8, stream.prior.tolist())
+    damaged = bytearray(stream.to_bytes())
+    damaged[60] ^= 1
+    for content, query, said in (
+        (bytes(damaged), "", "whole and unchanged"), (b"hello", "", "bytes written by reprior"),
+        (rp.Alarm([1, 1], exact=True).to_bytes(), "", "saved pipeline or stream"),
+        (stream.to_bytes(), "?method=online-fmapls", "leave method"),
+        (stream.to_bytes(), "?x=1", "`query` must be one of"),
+        (stream.to_bytes(), "?alarm={", "be JSON"),
+    ):  # fmt: skip
+        assert said in error(http.put("/streams/bad" + query, content=content, headers=octets), 400)
+
+
+def test_a_saved_pipeline_makes_a_stream_that_takes_raw_outputs(http, server):
+    data = datasets.load("banking77")
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts, classes=data.classes)
+    with Client(server.url) as client:
+        made = client.put("saved", saved=pipe.to_bytes(), alarm={"run_length": 1e5})
+        assert made["classes"] == list(data.classes)
+        assert made["alarm"]["watched"]
+        rows = data.pool_proba[:200]
+        told = client.send("saved", rows)
+        stream = pipe.stream()
+        stream.learn_many(rows)
+        np.testing.assert_array_equal(told.prior, stream.prior)
+        np.testing.assert_array_equal(told.proba, stream.correct_many(rows))
+        assert client.get("saved")["diagnosis"]["applies"] is not None
+        client.put("saved-2", saved=pipe.to_bytes(), method="online-fmapls", memory=300.0, alarm=False)
+        assert client.get("saved-2")["options"]["memory"] == 300.0
 
 
 # samples

@@ -62,7 +62,11 @@ async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> d
 
 async def put_stream(request: Request) -> Response:
     hub, name = hub_of(request), kinds.check_name(request.path_params["name"])
-    made = kinds.described(parse(await read_body(request), kind_of(request), "PUT"), hub.settings.limits)
+    body, limits = await read_body(request), hub.settings.limits
+    if kind_of(request) == "application/octet-stream":
+        made = kinds.saved(body, request.query_params, limits)
+    else:
+        made = kinds.described(parse(body, kind_of(request), "PUT"), limits)
     new = await hub.create(name, made.stream, made.source, classes=made.classes, alarm=made.alarm)
     told = await views.detailed(hub, hub.get(name), diagnosis=False)
     return answer({"new": new, **told}, 201 if new else 200)

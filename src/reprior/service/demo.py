@@ -9,7 +9,6 @@ import numpy as np
 
 from reprior import datasets
 from reprior._types import Labels, Vector
-from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import pipeline
 from reprior.service.hub import Conflict, Hub, Missing, Unavailable
 
@@ -37,9 +36,8 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
     """Feed one stream from the rows that its classifier was not trained on."""
     data = await asyncio.to_thread(datasets.load, name)
     pipe = await asyncio.to_thread(lambda: pipeline(data.heldout_proba, data.heldout_y, counts=data.counts))
-    stream = Stream("online-ebls", pipe.source, calibrator=pipe.calibrator)
     with suppress(Conflict):  # an older demo in the same file goes on
-        await hub.create(title, stream, pipe.source, classes=list(data.classes), alarm={"run_length": 1e5})
+        await hub.create(title, pipe.stream(), pipe.source, classes=list(data.classes), alarm={"run_length": 1e5})
     rng = np.random.default_rng(0)
     base = np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5
     base, order = base / base.sum(), rng.permutation(len(base))

@@ -22,7 +22,7 @@ from reprior._types import Matrix, Source
 from reprior.assess.diagnose import diagnose
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.live import SPARK, Live, as_rows, define, restored, state_bytes
+from reprior.service.live import SPARK, Defined, Live, as_rows, define, restored, state_bytes
 from reprior.service.settings import Clock, Settings
 from reprior.service.store import Kept, Store, StoreError
 
@@ -103,8 +103,9 @@ class Hub:
 
     def _load(self, store: Store) -> None:
         by_id: dict[int, Live] = {}
+        known: dict[bytes, Defined] = {}
         for kept in store.streams():
-            by_id[kept.id] = self.streams[kept.name] = restored(kept)
+            by_id[kept.id] = self.streams[kept.name] = restored(kept, known)
         for stream, client, offset in store.offsets():
             by_id[stream].offsets[client] = offset
         for stream, name, t in store.read("SELECT stream, id, t FROM taken"):
@@ -270,11 +271,11 @@ class Hub:
             now, state = self.clock(), state_bytes(stream)
             alarm_bytes = None if watch is None else watch.to_bytes()
             if self.store:
-                number = await self.in_writer(self.store.create, name, now, definition, state, alarm_bytes)
+                number = await self.in_writer(self.store.create, name, now, definition, state, alarm_bytes, stream.n)
             else:
                 self._nameless += 1
                 number = self._nameless
-            made = restored(Kept(number, name, now, definition, 0, 0, now, state, alarm_bytes))
+            made = restored(Kept(number, name, now, definition, stream.n, 0, now, state, alarm_bytes))
             made.point_at = 0.0
             self.streams[name] = made
             self.version += 1

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reprior._check import check_prior, fail
+from reprior._check import check_choice, check_prior, fail
 from reprior._types import Source
 from reprior.online.stream import Stream
+from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import summarize
 from reprior.service.settings import Limits
-from reprior.service.wire import known_keys
+from reprior.service.wire import known_keys, parse_json
+from reprior.state import kind_of
 
 KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
@@ -89,6 +92,31 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         fail("PUT", "options", "be an object", type(options).__name__)
     stream = Stream(body.get("method", "online-ebls"), source, **options)
     return Definition(stream, source, named, alarm_options(body.get("alarm"), source))
+
+
+def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
+    """Return the stream that bytes hold, or that a saved pipeline makes with the method and options of the query."""
+    for key in query:
+        check_choice(key, "PUT", "query", ("method", "options", "alarm"))
+    options, alarm = (parse_json(query[key].encode(), "PUT") if key in query else None for key in ("options", "alarm"))
+    kind = kind_of(data, "PUT", name="body")
+    if kind == "pipeline":
+        if not isinstance(options, (dict, type(None))):
+            fail("PUT", "options", "be an object", type(options).__name__)
+        pipe = Pipeline.from_bytes(data)
+        source = pipe.source
+        check_size(len(source.prior), limits)
+        stream = pipe.stream(query.get("method", "online-ebls"), **(options or {}))
+    elif kind == "stream":
+        if options is not None or "method" in query:
+            fail("PUT", "query", "leave method and options to the saved stream, which has its own", "them")
+        stream = Stream.from_bytes(data)
+        source = stream.source
+        check_size(len(source.prior), limits)
+    else:
+        fail("PUT", "body", "hold a saved pipeline or stream", f"a {kind!r}")
+    named = None if source.classes is None else check_classes(list(source.classes), len(source.prior))
+    return Definition(stream, source, named, alarm_options(alarm, source))
 
 
 def check_size(n_classes: int, limits: Limits) -> None:

@@ -234,14 +234,18 @@ def define(
     return encode("served stream", fields), watch
 
 
-def restored(kept: Kept) -> Live:
-    """Return the stream that was stored, ready to go on."""
-    fields = decode(kept.definition, "served stream", "serve")
-    first = Stream.from_bytes(fields["stream"].tobytes())
-    values = np.frombuffer(kept.state, "<f8").astype(np.float64)
-    size = len(first.state.values)
-    if len(values) != size:
-        fail("serve", "state", f"hold {size} numbers", len(values))
+@dataclass(frozen=True, slots=True)
+class Defined:
+    """What a definition's bytes say; streams made of the same share it."""
+
+    first: Stream
+    source: Source
+    about: dict[str, Any]
+
+
+def defined(definition: bytes) -> Defined:
+    """Return what the bytes of `define` say."""
+    fields = decode(definition, "served stream", "serve")
     heldout = (fields["heldout_proba"], fields["heldout_y"]) if "heldout_y" in fields else None
     classes = fields["classes"]
     source = Source(
@@ -249,10 +253,23 @@ def restored(kept: Kept) -> Live:
         hard_confusion=fields.get("hard_confusion"), heldout=heldout, made=fields["made"],
         classes=None if classes is None else tuple(classes),
     )  # fmt: skip
-    alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
-    stream = Stream.of(replace(first.state, values=values))
     about = {"classes": classes, "alarm": fields["alarm"], "sure": how_sure(fields["alarm"])}
-    live = Live(kept.id, kept.name, kept.created, kept.definition, about, source, stream, alarm, labels=kept.labels)
+    return Defined(Stream.from_bytes(fields["stream"].tobytes()), source, about)
+
+
+def restored(kept: Kept, known: dict[bytes, Defined] | None = None) -> Live:
+    """Return the stream that was stored, ready to go on; `known` are definitions that were read before."""
+    known = {} if known is None else known
+    if kept.definition not in known:
+        known[kept.definition] = defined(kept.definition)
+    made = known[kept.definition]
+    values = np.frombuffer(kept.state, "<f8").astype(np.float64)
+    state = made.first.state
+    if len(values) != len(state.values):
+        fail("serve", "state", f"hold {len(state.values)} numbers", len(values))
+    alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
+    live = Live(kept.id, kept.name, kept.created, kept.definition, made.about, made.source,
+                Stream.of(replace(state, values=values)), alarm, labels=kept.labels)  # fmt: skip
     live.seen = live.point_at = kept.seen
     return live
 

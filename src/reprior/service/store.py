@@ -187,13 +187,15 @@ class Store:
 
     # what the server writes
 
-    def create(self, name: str, created: float, definition: bytes, state: bytes, alarm: bytes | None) -> int:
+    def create(
+        self, name: str, created: float, definition: bytes, state: bytes, alarm: bytes | None, n: int = 0
+    ) -> int:
         """Put a new stream into the file and return its number; one of that name goes, with its history."""
         with self.transaction() as db:
             db.execute("DELETE FROM streams WHERE name = ?", (name,))
             made = db.execute(
                 "INSERT INTO streams (name, created, definition, n, labels, seen, state, alarm)"
-                " VALUES (?, ?, ?, 0, 0, ?, ?, ?)", (name, created, definition, created, state, alarm),
+                " VALUES (?, ?, ?, ?, 0, ?, ?, ?)", (name, created, definition, n, created, state, alarm),
             )  # fmt: skip
             assert made.lastrowid is not None
             return made.lastrowid

@@ -91,7 +91,7 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
             value = msgpack.unpackb(body, strict_map_key=True, max_str_len=1 << 20)
         except Exception as error:  # msgpack raises a dozen kinds
             fail(caller, "body", "be one msgpack map", type(error).__name__)
-    elif kind in ("application/json", "text/json", "application/octet-stream", ""):
+    elif kind in ("application/json", "text/json", ""):
         value = parse_json(body, caller)
     else:
         raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack.")
