@@ -23,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reprior.state import hidden
+
 KINDS = ("correct NPY", "correct Parquet parts", "stream", "table saves", "two corrects at once")
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 SAVER = """
@@ -37,20 +39,24 @@ while True:
 """
 
 
-def run(command: list[object]) -> float:
-    """Return the seconds that an undisturbed run takes."""
-    begun = time.monotonic()
+def run(command: list[object]) -> None:
+    """Run a command undisturbed."""
     subprocess.run([*PROGRAM, *map(str, command)], check=True, capture_output=True)
-    return time.monotonic() - begun
 
 
-def killed(command: list[object], rng: np.random.Generator, longest: float, startup: float, most: int) -> int:
-    """Run a command until it ends by itself, killing it at most so often; return how often it was."""
+def killed(command: list[object], rng: np.random.Generator, most: int, seen: Path) -> int:
+    """Run a command until it ends by itself, killing it at most so often; return how often it was.
+
+    Each time it may get going first: it is killed at a random moment after `seen` has changed.
+    """
     kills = 0
     while True:
+        before = stamp(seen)
         process = subprocess.Popen([*PROGRAM, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         if kills < most:
-            time.sleep(startup + rng.uniform(0, 0.6) * max(0.1, longest - startup))
+            while process.poll() is None and stamp(seen) == before:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.2))
             if process.poll() is None:
                 process.kill()
                 process.communicate()
@@ -60,6 +66,14 @@ def killed(command: list[object], rng: np.random.Generator, longest: float, star
         if process.returncode:
             raise SystemExit(f"ended with {process.returncode}: {err.decode()}")
         return kills
+
+
+def stamp(path: Path) -> int:
+    """Return when a file was last changed; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def same(one: Path, other: Path) -> bool:
@@ -72,14 +86,14 @@ def same(one: Path, other: Path) -> bool:
 
 def commands(folder: Path, rng: np.random.Generator, what: str, job: list[object], count: int) -> dict[str, object]:
     """Kill one kind of run `count` times; return how often, in how many jobs, and how many ended with other bytes."""
-    startup = min(run(["doctor"]) for _ in range(3))
     state = ["--state", folder / "state once"] if what == "stream" else []
-    longest = run([*job, "-o", folder / "once", *state])
+    run([*job, "-o", folder / "once", *state])
     kills = jobs = wrong = left = 0
     while kills < count:
         out, jobs = folder / f"out{jobs}", jobs + 1
         state = ["--state", folder / f"state{jobs}"] if what == "stream" else []
-        kills += killed([*job, "-o", out, *state], rng, longest, startup, min(10, count - kills))
+        seen = state[-1] if what == "stream" else hidden(out, "journal")
+        kills += killed([*job, "-o", out, *state], rng, min(20, count - kills), Path(str(seen)))
         wrong += not same(out, folder / "once")
         left += sum(p.name.startswith(".out") or p.name.startswith(".state") for p in folder.iterdir())
         _record.progress(kills, count, what)
