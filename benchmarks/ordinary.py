@@ -1,0 +1,165 @@
+"""Does the default do harm? Ordinary tabular classifiers, few held-out rows, shifts from none to strong, real months.
+
+    python benchmarks/ordinary.py [--make] [--sets kept|designed|all] [--draws 20] [--sizes 100 200 1000 4000]
+
+Log-loss, accuracy and KL after correction against the same calibrated outputs left alone, without training counts, with
+them, and from counts alone; coverage of 95 % intervals. `--make` first trains the classifiers (see `_ordinary.py`). The
+default was designed on one half of the sets; the stored results are of the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from typing import Any
+
+from _ordinary import DESIGNED_ON, KEPT_ASIDE, SHIFTS, Classifier, draws, load, make, months
+from _record import RESULTS, markdown, progress, store
+
+import numpy as np  # isort: skip
+import reprior as rp
+from reprior.assess.label_shift import label_shift_p_value
+
+HARM = 0.01  # nats of log-loss by which a single draw counts as harmed
+MODES = ("held-out rows", "with counts", "counts alone")
+
+
+def losses(rows: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Return log-loss and error rate of outputs (n, K)."""
+    own = rows[np.arange(len(y)), y]
+    return float(-np.log(np.maximum(own, 1e-12)).mean()), float((rows.argmax(axis=1) != y).mean())
+
+
+def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, *, before: bool) -> dict[str, float]:
+    """Return what the default changes on a target of calibrated outputs `rows` (n, K), in the order of nats."""
+    estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
+    lower, upper = estimate.interval()
+    true, alone = np.bincount(y, minlength=rows.shape[1]) / len(y), losses(rows, y)
+    after = losses(np.asarray(estimate.correct(rows)), y)
+    out = {
+        "log_loss": after[0] - alone[0], "error": after[1] - alone[1], "kl": float(rp.metrics.kl(true, estimate.prior)),
+        "covered": float(((lower <= true) & (true <= upper)).mean()),
+        "inside": float(((lower <= estimate.prior) & (estimate.prior <= upper)).all()),
+    }  # fmt: skip
+    if before:  # what the default was below 20 classes
+        out["fmapls"] = losses(np.asarray(rp.fmapls(pipe.source, rows).correct(rows)), y)[0] - alone[0]
+    return out
+
+
+def study(c: Classifier, sizes: list[int], seeds: int) -> list[dict[str, Any]]:
+    """Return a record of each draw of one classifier."""
+    out = []
+    for size in sizes:
+        for seed in range(seeds):
+            drawn = draws(c, size, seed)
+            if not drawn:
+                continue
+            held = c.proba[drawn[0].heldout], c.y[drawn[0].heldout]
+            pipes = {MODES[0]: rp.pipeline(*held), MODES[1]: rp.pipeline(*held, counts=c.counts)}
+            if size == 200:
+                pipes[MODES[2]] = rp.pipeline(counts=c.counts)
+            for d in drawn:
+                for mode, pipe in pipes.items():
+                    rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
+                    found = measure(pipe, rows, c.y[d.rows], before=mode == MODES[0])
+                    out.append({"classifier": c.name, "size": size, "shift": d.shift, "mode": mode, **found})
+    return out
+
+
+def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
+    """Return a record of each later month: what the default changes, and the p-value of label shift."""
+    out = []
+    for size in sizes:
+        drawn = months(c, size, 0)
+        for d in drawn:
+            pipe = rp.pipeline(c.proba[d.heldout], c.y[d.heldout])
+            rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
+            found = measure(pipe, rows, c.y[d.rows], before=False)
+            estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
+            assert pipe.source.heldout is not None
+            p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior)
+            out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, **found})
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--make", action="store_true", help="train the classifiers first")
+    parser.add_argument("--sets", choices=["kept", "designed", "all"], default="kept")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 200, 1000, 4000])
+    options = parser.parse_args()
+    if options.make:
+        make()
+    sets = {"kept": KEPT_ASIDE, "designed": DESIGNED_ON, "all": (*DESIGNED_ON, *KEPT_ASIDE)}[options.sets]
+    classifiers = list(load(sets))
+    records, later = [], []
+    for done, c in enumerate(classifiers, 1):
+        records += study(c, options.sizes, options.draws)
+        later += in_months(c, [s for s in (200, 1000) if s in options.sizes])
+        progress(done, len(classifiers), c.name)
+    parts = [f"## {mode.capitalize()}\n\n" + table([r for r in records if r["mode"] == mode]) for mode in MODES]
+    parts.append("## Real months: flights of January to March, deployed on each later month\n\n" + month_table(later))
+    head = (
+        "# Ordinary classifiers: does the default do harm?\n\n"
+        f"{len(classifiers)} classifiers on the sets {', '.join(sets)} ({options.sets} half), {options.draws} draws of "
+        "held-out rows and targets of up to 2,000 rows for each cell, no row twice. Change of log-loss (nats) against "
+        f"the same calibrated outputs left alone; harmed: worse by more than {HARM}."
+    )
+    name = "ordinary" if options.sets == "kept" else f"ordinary_{options.sets}"
+    store(name, {"cells": cells(records), "months": later}, "\n\n".join([head, *parts]))
+    assert json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["cells"]
+
+
+def cells(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mean of each classifier × size × shift × mode."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    for r in records:
+        groups[r["mode"], r["classifier"], r["size"], r["shift"]].append(r)
+    names = ("log_loss", "error", "kl", "covered", "inside", "fmapls")
+    return [
+        {"mode": m, "classifier": c, "size": s, "shift": d, "draws": len(rs),
+         "harmed": round(float(np.mean([r["log_loss"] > HARM for r in rs])), 3)}
+        | {n: round(float(np.mean([r[n] for r in rs])), 5) for n in names if n in rs[0]}
+        for (m, c, s, d), rs in groups.items()
+    ]  # fmt: skip
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    rows = []
+    for shift in SHIFTS:
+        for size in sorted({r["size"] for r in records}):
+            some = [r for r in records if r["shift"] == shift and r["size"] == size]
+            if not some:
+                continue
+            loss = np.array([r["log_loss"] for r in some])
+            row = [shift, str(size), str(len(some)), f"{loss.mean():+.4f}", f"{(loss > HARM).mean():.1%}",
+                   f"{-100 * np.mean([r['error'] for r in some]):+.2f}", f"{np.mean([r['kl'] for r in some]):.4f}",
+                   f"{np.mean([r['covered'] for r in some]):.1%}",
+                   f"{np.mean([r['inside'] for r in some]):.0%}"]  # fmt: skip
+            if "fmapls" in some[0]:
+                old = np.array([r["fmapls"] for r in some])
+                row += [f"{old.mean():+.4f}", f"{(old > HARM).mean():.1%}"]
+            rows.append(row)
+    head = ["shift", "held-out rows", "draws", "log-loss", "harmed", "accuracy, points", "KL", "covered", "inside"]
+    return markdown(head + (["FMAPLS", "harmed"] if "fmapls" in records[0] else []), rows)
+
+
+def month_table(records: list[dict[str, Any]]) -> str:
+    rows = []
+    for size in sorted({r["size"] for r in records}):
+        for name in sorted({r["classifier"] for r in records}):
+            some = [r for r in records if r["size"] == size and r["classifier"] == name]
+            silent = [r["log_loss"] for r in some if r["p"] >= 1e-3]
+            rows.append([name, str(size), f"{np.mean([r['log_loss'] for r in some]):+.4f}",
+                         f"{max(r['log_loss'] for r in some):+.4f}",
+                         f"{sum(r['p'] < 1e-3 for r in some)} of {len(some)}",
+                         f"{max(silent):+.4f}" if silent else "none"])  # fmt: skip
+    head = ["classifier", "held-out rows", "mean change", "worst month", "label shift rejected (p < 0.001)",
+            "worst month not rejected"]  # fmt: skip
+    return markdown(head, rows)
+
+
+if __name__ == "__main__":
+    main()
