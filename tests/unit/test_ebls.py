@@ -68,7 +68,7 @@ def test_a_classifier_that_is_seen_to_mislead_is_trusted_less():
     heldout, y = source.heldout
     bent = heldout ** np.array([0.3, 1.0, 2.0, 1.0])
     bent /= bent.sum(axis=1, keepdims=True)
-    right, wrong = (unsure_of(rows / EPS, 2000, EPS[::-1], p, y, unsure=1.0) for p in (heldout, bent))
+    right, wrong = (unsure_of(rows / EPS, 2000, EPS[::-1], rp.summarize(p, y), unsure=1.0) for p in (heldout, bent))
     assert right <= 1.0
     assert wrong > 3 * right
 

@@ -106,6 +106,26 @@ def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone
     assert np.ptp(pipeline(few, y, counts=COUNTS).calibrator.bias) < np.ptp(calibrate.bias_corrected(few, y).bias)
 
 
+def test_a_class_that_no_held_out_row_resembles_is_next_to_impossible_and_no_error():
+    sure = np.eye(3)[[0, 1] * 100] * (1 - 3e-7) + 1e-7  # all right, so the temperature goes as low as it may
+    pipe = pipeline(sure, np.array([0, 1] * 100))
+    assert 0 < pipe.source.prior[2] < 1e-8
+    np.testing.assert_allclose(pipe.estimate(sure).prior[:2], 0.5, atol=0.05)
+
+
+def test_class_weights_need_nothing_and_may_be_told():
+    natural, flat = np.array([0.95, 0.05]), np.array([0.5, 0.5])  # a classifier trained with balanced class weights
+    held, y = outputs(1000, natural, carried=flat)
+    target, y_new = outputs(3000, np.array([0.8, 0.2]), carried=flat, seed=4)
+    truth = np.bincount(y_new) / 3000
+    for pipe in (pipeline(held, y), pipeline(held, y, prior=[1, 1]), pipeline(held, y, prior=[1, 1], counts=[950, 50])):
+        found = pipe.estimate(target).prior
+        np.testing.assert_allclose(found, truth, atol=0.06)
+        corrected = pipe.correct(target, found)
+        own = corrected[np.arange(3000), y_new]
+        assert -np.log(own).mean() < -np.log(target[np.arange(3000), y_new]).mean()
+
+
 def test_the_default_is_one_method_whatever_is_known():
     for counts in ([100, 50, 20], [100] * 25, [1000, 50, 10]):
         pipe = pipeline(counts=counts)
@@ -190,6 +210,7 @@ def test_select_returns_the_default_itself_unless_another_is_clearly_better():
         (lambda: pipeline([[0.5, 0.5]], [0], counts=[1, 2, 3]), "2 classes"),
         (lambda: pipeline([[0.5, 0.5]], [0], prior="pooled"), "`counts` must be given"),
         (lambda: pipeline([[0.5, 0.5]], [0], prior="guess"), "be one of"),
+        (lambda: pipeline([[0.5, 0.5]] * 20, [0, 1] * 10, prior=[1, 1], calibration="temperature"), "be left out"),
         (lambda: pipeline(counts=[5, 0]), "positive"),
         (lambda: pipeline(counts=[0.7, 0.3]), "at least 1"),
         (lambda: pipeline(counts=[5, 2], method="best").estimate([[0.5, 0.5]]), "be one of"),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import as_array, check_number, check_prior, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
+from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, given
@@ -78,7 +78,7 @@ def ebls(
     fit, total, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     if known.heldout is not None:
         # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
-        misled = unsure_of(rows, n, fit.weights @ fit.modes, *known.heldout, unsure=unsure)
+        misled = unsure_of(rows, n, fit.weights @ fit.modes, known, unsure=unsure)
         if abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
             kept = fit.log_odds > fit.log_odds.max() - HOPELESS
             unsure, supposed, start = misled, supposed.those(kept), fit.modes[kept]
@@ -213,7 +213,7 @@ def laplace(rows: Matrix, alpha: Matrix, seen: Vector, modes: Matrix, each: floa
     return evidence, variances, said
 
 
-def unsure_of(rows: Matrix, n: int, prior: Vector, heldout: Matrix, y: Labels, *, unsure: float) -> float:
+def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:
     """Return by how much the held-out rows' noise and the classifier's error exceed the noise of `n` target rows.
 
     Held-out rows put to the mix `prior` (K,) should give it back; how far they scatter within their classes says what
@@ -221,10 +221,13 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, heldout: Matrix, y: Labels, *
     u in which the target rows tell anything, each in units of what those tell. Few directions say little, so what
     theory expects, `unsure`, counts as FORESEEN more, unless that is more.
     """
-    k = len(prior)
+    assert known.heldout is not None
+    (heldout, y), k = known.heldout, len(prior)
     stride = max(1, len(y) // max(SAMPLE // k, 4 * k))
     heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
-    resp = heldout * (prior / heldout.mean(axis=0))
+    # what held-out outputs carry is their own mean, which may be off the source prior by the noise of their labels
+    carried = known.prior if known.made == "given by the user" else heldout.mean(axis=0)
+    resp = heldout * (prior / carried)
     resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
     counts = np.bincount(y, minlength=k).astype(np.float64)
     wanted = np.where(counts > 0, prior, 0.0)

@@ -269,7 +269,8 @@ def pipeline(
     prior : str or (K,)
         The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
         biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
-        is "carried" with counts and "mean" without.
+        is "carried" with counts and "mean" without. K numbers say what outputs carry as they are, after class weights
+        or resampling; they are not calibrated then. The plain default needs no such thing: biases find it.
     method : str or callable
         A name of `METHODS`, or a function of (source, target, **options).
     **options
@@ -299,6 +300,10 @@ def pipeline(
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
     if not isinstance(prior, str):
         prior = check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
+        if calibration not in ("auto", "none"):
+            fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
+                 remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
+        calibration = "none"  # outputs carry the prior as they are; calibrated, they would carry the held-out rows' mix
     if calibration == "auto" and total is not None and n < FEW_ROWS:
         calibration = "none"
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
@@ -308,7 +313,8 @@ def pipeline(
     if logits:
         cal = replace(cal, of_logits=True)
     kept = None if cal.kind == "none" and not logits else cal
-    return Pipeline(kept, source, method, _options(method, total, options), raw)
+    mix = np.bincount(labels, minlength=k) + 0.5 if total is None and not isinstance(prior, str) else total
+    return Pipeline(kept, source, method, _options(method, mix, options), raw)
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
@@ -379,6 +385,10 @@ def _source(
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
+    if (
+        isinstance(prior, str) and prior == "mean" and out.mean(axis=0).min() < 1e-9
+    ):  # no held-out row resembles a class
+        prior, made = np.maximum(out.mean(axis=0), 1e-9), "mean held-out output"
     source = summarize(out, labels, prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
