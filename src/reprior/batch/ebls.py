@@ -28,7 +28,7 @@ NO_SHIFT, UNIFORM = 0.75, 0.1  # how likely, before any row is seen: no shift; a
 LOOSE = 5.0  # rows a class up to which a hypothesis lets the rows themselves say the shares
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
-BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: where there are none; at least
+BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
@@ -48,8 +48,8 @@ def ebls(
         The class mix of training where it is known better than the prior that outputs carry. That is kept if nothing
         has shifted.
     worth : float, optional
-        How many held-out rows stand behind the outputs. By default those of the source, at least 20 a class, or 30 a
-        class if it has none.
+        How many held-out rows stand behind the outputs. By default those of the source, with a base at least 20 a
+        class, or 30 a class if it has none.
     seen : (K,), optional
         Labels counted among further target rows, which are not in `proba`.
     tol, n_iter
@@ -70,7 +70,8 @@ def ebls(
     if labels.shape != (k,) or not (labels >= 0).all() or not np.isfinite(labels).all():
         fail("ebls", "seen", f"be ({k},) counts of at least 0", seen)
     if worth is None:
-        worth = BLIND * k if known.heldout is None else max(float(len(known.heldout[1])), FEWEST * k)
+        least = 0.0 if base is None else FEWEST * k
+        worth = BLIND * k if known.heldout is None else max(float(len(known.heldout[1])), least)
     check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n = sample(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
@@ -92,18 +93,22 @@ def ebls(
 @dataclass(frozen=True, slots=True)
 class Hypotheses:
     """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
-    which make no bet that nothing has shifted, `open` (C,); `loose` (C,) ones let the rows say the shares. Labels that
+    which make no bet that nothing has shifted, `open` (C,); `loose` (C,) ones let the rows say the shares, `still` (C,)
+    ones say that nothing has shifted. Labels that
     were `seen` (K,) count in all."""
 
     alpha: Matrix
     odds: Vector
     open: Vector
     loose: NDArray[np.bool_]
+    still: NDArray[np.bool_]
     seen: Vector
 
     def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
         """Return some of them."""
-        return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.seen)
+        return Hypotheses(
+            self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.still[kept], self.seen
+        )
 
 
 def suppose(base: Vector, worth: float, seen: Vector) -> Hypotheses:
@@ -115,7 +120,8 @@ def suppose(base: Vector, worth: float, seen: Vector) -> Hypotheses:
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), [NO_SHIFT]])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), [1e-6]])
-    return Hypotheses(alpha, odds, flat, np.concatenate([near, far, [np.inf]]) <= LOOSE, seen)
+    size = np.concatenate([near, far, [np.inf]])
+    return Hypotheses(alpha, odds, flat, size <= LOOSE, np.isinf(size), seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +261,8 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
 
 
 def answer(target: Blocks, known: Source, fit: Weighed, given: Hypotheses, n: int, *, sampled: bool) -> Vector:
-    """Return the estimate: what the rows say under loose hypotheses, where shares may be anything, else the mode."""
+    """Return the estimate: what the rows say under loose hypotheses, where shares may be anything, else the mode; if
+    nothing has shifted, nothing is changed."""
     loose, said = given.loose, fit.said
     if sampled and fit.weights[loose].sum() > 1e-6:  # let all rows say it
         middle = fit.weights[loose] @ fit.modes[loose] / fit.weights[loose].sum()
@@ -263,7 +270,9 @@ def answer(target: Blocks, known: Source, fit: Weighed, given: Hypotheses, n: in
         said = np.broadcast_to(all_rows, said.shape)
     if given.seen.any():
         said = (n * said + given.seen) / (n + given.seen.sum())
-    shares = fit.weights @ np.where(loose[:, None], said, fit.modes)
+    strength = given.alpha + given.seen
+    mean = strength / strength.sum(axis=1, keepdims=True)
+    shares = fit.weights @ np.where(loose[:, None], said, np.where(given.still[:, None], mean, fit.modes))
     return np.asarray(shares / shares.sum())
 
 

@@ -33,7 +33,7 @@ from reprior.batch.registry import ALIASES, METHODS, Method, estimate, method_na
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
-from reprior.pipelines.source import carried_prior, summarize, tilt_of
+from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, in_columns, is_top_k
 from reprior.rows.calibrated import TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import correct
@@ -380,8 +380,11 @@ def _source(
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
-            held_back = np.inf if cal.kind in ("none", "temperature") or prior == "pooled" else RIDGE
-            prior = counts if prior == "training" else carried_prior(out, counts, weight, ridge=held_back)
+            held_back = np.inf if cal.kind in ("none", "temperature") else RIDGE
+            if prior == "pooled":
+                prior = pooled_prior(out, counts, weight)
+            else:
+                prior = counts if prior == "training" else carried_prior(out, counts, weight, ridge=held_back)
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)

@@ -58,6 +58,7 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
 PSEUDO_ROWS = 5.0  # of average certainty, added to each class
 CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
+CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
 
@@ -89,13 +90,16 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
     """Return the source prior (K,) that calibrated held-out outputs (n, K) carry, given training counts (K,).
 
     A class whose bias was free, as Σp(1−p) labels' worth against `ridge` says, carries the held-out rows' own mix, and
-    the mean output is exactly that. A class whose bias was held back carries what training gave it, and there training
-    counts and mean output are pooled.
+    the mean output is exactly that. A class whose bias was held back carries what training gave it; there training
+    counts and mean output are pooled, as far as the mean is noise.
     """
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
+    mean = share @ rows
     worth = (share @ (rows * (1 - rows))) / (share @ share)
-    free = worth / (worth + ridge) if np.isfinite(ridge) else np.zeros(rows.shape[1])
-    log_prior = free * np.log(share @ rows) + (1 - free) * np.log(pooled_prior(rows, counts, weight))
+    held_back = ridge / (worth + ridge) if np.isfinite(ridge) else np.ones(rows.shape[1])
+    noise = (share @ (rows - mean) ** 2) * (share @ share) / mean**2  # variance of the log of a mean output
+    held_back = held_back * noise**2 / (noise**2 + CERTAIN**4)
+    log_prior = (1 - held_back) * np.log(mean) + held_back * np.log(pooled_prior(rows, counts, weight))
     prior = np.exp(log_prior - log_prior.max())
     return np.asarray(prior / prior.sum())
 
