@@ -116,7 +116,7 @@ def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatc
     rows, y = outputs(EPS[::-1], 20000, carried=EPS)
     whole = rp.ebls(EPS, rows)
     monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
-    assert len(sample(as_blocks(rows, rp.Source(EPS), "x"), EPS)[0]) < 6000 < SAMPLE
+    assert len(sample(as_blocks(rows, EPS, "x"), EPS)[0]) < 6000 < SAMPLE
     few = rp.ebls(EPS, rows)
     np.testing.assert_allclose(few.prior, whole.prior, atol=0.01)
     np.testing.assert_allclose(few.prior, np.bincount(y) / 20000, atol=0.03)

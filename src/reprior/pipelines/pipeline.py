@@ -313,7 +313,9 @@ def pipeline(
     if logits:
         cal = replace(cal, of_logits=True)
     kept = None if cal.kind == "none" and not logits else cal
-    mix = np.bincount(labels, minlength=k) + 0.5 if total is None and not isinstance(prior, str) else total
+    mix = total
+    if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
+        mix = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     return Pipeline(kept, source, method, _options(method, mix, options), raw)
 
 
