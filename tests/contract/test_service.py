@@ -621,6 +621,25 @@ def test_the_command_refuses_what_it_should(refused, tmp_path, monkeypatch):
     assert "at least 8" in refused("serve", "--db", tmp_path / "x.db", "--token", "short")
 
 
+def test_what_keeps_the_command_from_starting_is_one_sentence(call, tmp_path):
+    def said(db, port=0):
+        code, out, err = call("serve", "--db", db, "--port", port)
+        assert (code, out, err.count("\n")) == (1, "", 1), err
+        return err
+
+    with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
+        client.put("s", [1, 1])
+        assert "be served by one process" in said(tmp_path / "s.db")
+        assert "be an address that can be listened at" in said(tmp_path / "t.db", int(running.url.rsplit(":", 1)[1]))
+    assert "No such file" in said(tmp_path / "nowhere" / "s.db")
+    (tmp_path / "text.db").write_text("hello")
+    assert "not a database" in said(tmp_path / "text.db")
+    with sqlite3.connect(tmp_path / "s.db") as raw:
+        raw.execute("UPDATE streams SET state = x'00'")
+    raw.close()
+    assert "The stream 's' is damaged" in said(tmp_path / "s.db")
+
+
 def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
     """A file that may not grow is what SQLite sees of a full disk; the real thing is in the slow tests."""
     db = tmp_path / "s.db"

@@ -271,14 +271,13 @@ class App:
     Nothing else may answer a failure, or a stack trace would reach the log.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.hub: Hub | None = None
+    def __init__(self, settings: Settings, hub: Hub | None = None) -> None:
+        self.settings, self.hub = settings, hub
         self._router = Router(routes(), lifespan=self._lifespan)
 
     @asynccontextmanager
     async def _lifespan(self, _: Any) -> AsyncIterator[None]:
-        self.hub = Hub(self.settings, Store(self.settings.db) if self.settings.db else None)
+        self.hub = self.hub or open_hub(self.settings)
         self.forwarder = inference.Forwarder(self.hub)
         self.hub.start()
         others = [asyncio.create_task(work) for work in self._work()]
@@ -327,6 +326,17 @@ class App:
                 await response(scope, receive, send)
 
 
-def create_app(settings: Settings) -> Asgi:
-    """Return the service as an ASGI application."""
-    return guarded(App(settings), settings)
+def open_hub(settings: Settings) -> Hub:
+    """Return the streams of a database, which this process then holds; a file that cannot be served is refused."""
+    store = Store(settings.db) if settings.db else None
+    try:
+        return Hub(settings, store)
+    except BaseException:
+        if store:
+            store.close()
+        raise
+
+
+def create_app(settings: Settings, hub: Hub | None = None) -> Asgi:
+    """Return the service as an ASGI application; without a hub it opens its own when it starts."""
+    return guarded(App(settings, hub), settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,7 @@ def serve(given: dict[str, Any]) -> int:
     """Run the server until it is told to stop."""
     import tempfile
 
+    from reprior.service.app import open_hub
     from reprior.service.guard import LOOPBACK
     from reprior.service.intake import check_address
     from reprior.service.server import make
@@ -116,16 +118,28 @@ def serve(given: dict[str, Any]) -> int:
         demo=given["demo"], intakes=given["intakes"],
     )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    server = make(settings, given["host"], given["port"])
     try:
-        run(server, given)
+        listening = listen(given["host"], given["port"])
+        with listening:  # the file and the address are ours before uvicorn starts: it would answer with a stack trace
+            server = make(settings, given["host"], given["port"], hub=open_hub(settings))
+            run(server, listening, given["host"])
     finally:
         if folder:
             folder.cleanup()
     return 0 if server.started else 1
 
 
-def run(server: Any, given: dict[str, Any]) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket at an address, or say that it cannot be had."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        return fail("serve", "--host, --port", "be an address that can be listened at", f"{host}:{port} ({reason})")
+
+
+def run(server: Any, listening: socket.socket, host: str) -> None:
     """Run a server; once it listens, say where."""
     import asyncio
     import signal
@@ -134,13 +148,12 @@ def run(server: Any, given: dict[str, Any]) -> None:
         signal.signal(number, lambda *_: None)
 
     async def main() -> None:
-        task = asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if server.started:
-            port = server.servers[0].sockets[0].getsockname()[1]
-            host = f"[{given['host']}]" if ":" in given["host"] else given["host"]
-            click.echo(f"Listening at http://{host}:{port}/")
+            shown = f"[{host}]" if ":" in host else host
+            click.echo(f"Listening at http://{shown}:{listening.getsockname()[1]}/")
         await task
 
     try:

@@ -263,10 +263,11 @@ def restored(kept: Kept, known: dict[bytes, Defined] | None = None) -> Live:
     if kept.definition not in known:
         known[kept.definition] = defined(kept.definition)
     made = known[kept.definition]
-    values = np.frombuffer(kept.state, "<f8").astype(np.float64)
     state = made.first.state
-    if len(values) != len(state.values):
-        fail("serve", "state", f"hold {len(state.values)} numbers", len(values))
+    if len(kept.state) != 8 * len(state.values):
+        fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(kept.state)} bytes",
+             remedy=f"The stream {kept.name!r} is damaged; `reprior serve --check` looks for more")  # fmt: skip
+    values = np.frombuffer(kept.state, "<f8").astype(np.float64)
     alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
     live = Live(kept.id, kept.name, kept.created, kept.definition, made.about, made.source,
                 Stream.of(replace(state, values=values)), alarm, labels=kept.labels)  # fmt: skip

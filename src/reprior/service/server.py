@@ -10,6 +10,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from reprior.service.app import create_app
+from reprior.service.hub import Hub
 from reprior.service.settings import Settings
 
 HEAD_SECONDS = 20.0
@@ -50,10 +51,12 @@ def protocol(head_seconds: float) -> type:
     })  # fmt: skip
 
 
-def make(settings: Settings, host: str, port: int, *, head_seconds: float = HEAD_SECONDS) -> uvicorn.Server:
+def make(
+    settings: Settings, host: str, port: int, *, head_seconds: float = HEAD_SECONDS, hub: Hub | None = None
+) -> uvicorn.Server:  # fmt: skip
     """Return a server that is ready to run; nothing about requests goes to its log."""
     return uvicorn.Server(uvicorn.Config(
-        create_app(settings), host=host, port=port, http=protocol(head_seconds), ws="none", access_log=False,
+        create_app(settings, hub), host=host, port=port, http=protocol(head_seconds), ws="none", access_log=False,
         log_level="warning", server_header=False, limit_concurrency=CONNECTIONS, timeout_keep_alive=30,
         timeout_graceful_shutdown=5, lifespan="on",
     ))  # fmt: skip
