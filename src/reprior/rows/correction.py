@@ -21,16 +21,19 @@ def reweight(rows: Matrix, weights: Vector, first: int = 0) -> Matrix:
 
     `first` is the number of the first row, for the sentence about a row that the weights leave nothing of.
     """
-    out = np.empty(rows.shape, rows.dtype)
-    if NATIVE and loops.correct(padded(weights), len(weights), rows, out, 2) == DONE:
+    out, known = np.empty(rows.shape, rows.dtype), padded(weights)
+    if NATIVE and loops.correct(known, len(weights), rows, out, 2) == DONE:
         return out
     for start, block in numbered(ArrayBlocks(rows)):
-        joint = block * weights
-        scale = np.add.reduce(joint, axis=1)
-        if not scale.all():
-            place, rule = f"row {first + start + int(np.argmin(scale))}", "leave every row at least one possible class"
-            fail("correct", "weights", rule, "a row of zeros", place=place)
-        out[start : start + len(block)] = joint / scale[:, None]
+        part, wide = np.ascontiguousarray(block), np.empty(block.shape)  # the same sums, however the rows lie
+        if not NATIVE or loops.correct(known, len(weights), part, wide, 2) != DONE:
+            np.multiply(part, weights, out=wide)
+            scale = wide.sum(axis=1)
+            if not scale.all():
+                place = f"row {first + start + int(np.argmin(scale))}"
+                fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=place)
+            wide /= scale[:, None]
+        out[start : start + len(block)] = wide
     return out
 
 
