@@ -20,8 +20,11 @@ def crash_run(folder, *, kills: int, seconds: float, methods=("online-ebls", "on
     Every acknowledged post must be counted exactly once, and each stream must be, bit for bit, what the same rows in
     the same order give without a server. The order is told by `n` in the answers.
     """
-    server = Process(folder / "crash.db")
-    server.start()
+    with Process(folder / "crash.db") as server:  # it ends with the test, however that ends
+        return killed_again_and_again(server, kills, seconds, methods)
+
+
+def killed_again_and_again(server: Process, kills: int, seconds: float, methods) -> dict[str, int]:
     with Client(server.url) as maker:
         for method in methods:
             maker.put(method, np.arange(1, K + 1), method=method)
