@@ -501,6 +501,32 @@ def test_a_killed_server_loses_nothing_it_answered(tmp_path):
     crash_run(tmp_path, kills=3, seconds=0.4)
 
 
+def test_a_server_that_stops_during_a_commit_ends_and_loses_nothing(tmp_path, monkeypatch):
+    db, write = tmp_path / "s.db", Store.write
+
+    def slowly(self, changes):
+        time.sleep(0.3)
+        write(self, changes)
+
+    monkeypatch.setattr(Store, "write", slowly)
+
+    async def main():
+        hub = Hub(Settings(db), Store(db))
+        hub.start()
+        made = rp.Stream("online-ebls", [1, 1])
+        await hub.create("s", made, made.source, classes=None, alarm=None)
+        posts = [asyncio.create_task(hub.samples("s", [[0.3, 0.7]], "c", 1))]
+        await asyncio.sleep(0.1)  # its commit is on its way
+        posts.append(asyncio.create_task(hub.samples("s", [[0.3, 0.7]], "c", 2)))
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(hub.stop(), 10)
+        return [(await asyncio.wait_for(post, 5)).n for post in posts]
+
+    assert asyncio.run(main()) == [1, 2]
+    assert counted(db) == 2
+    assert check(db)[0] == []
+
+
 def test_one_file_is_served_by_one_process(tmp_path):
     with Background(Settings(tmp_path / "s.db")), pytest.raises(rp.InputError, match="be served by one process"):
         Store(tmp_path / "s.db")

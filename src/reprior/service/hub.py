@@ -89,7 +89,7 @@ class Hub:
         self._flying: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
-        self._wake = asyncio.Event()
+        self._wake, self._closing = asyncio.Event(), False
         self._admin = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._recent: OrderedDict[int, deque[Matrix]] = OrderedDict()
@@ -124,11 +124,11 @@ class Hub:
 
     async def stop(self) -> None:
         """Commit what there is and end."""
-        for task in self._tasks:
+        self._closing = True
+        self._wake.set()  # a commit on its way is never broken off: whoever waits for it would wait for ever
+        for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._diagnosing.values(), return_exceptions=True)
-        if self._flying is not None and not self._flying.done():
-            await asyncio.wait([self._flying])
         now = self.clock()
         for live in self._unpointed:
             live.point(now)
@@ -149,10 +149,10 @@ class Hub:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *args)
 
     async def _commit_all(self) -> None:
-        while True:
+        while not self._closing:
             await self._wake.wait()
             self._wake.clear()
-            if (self._dirty or self._next is not None) and not await self._commit():
+            if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
 
