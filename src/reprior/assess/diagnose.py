@@ -81,7 +81,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     if known.heldout is not None:
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
-    found = checks(made, target)
+    found = made.checks if made.checks is not None and made.target is target else checks(made, target)
     return Diagnosis(
         estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
@@ -97,7 +97,8 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     p = None
     if source.heldout is not None:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
-        p = label_shift_p_value(sample, *source.heldout, ebls(source, sample).prior, source.prior)
+        shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
+        p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
     return Checks(shift_p_value(target, sample, source), p)
 
 

@@ -55,6 +55,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
         with whole_file(output) as file:
             file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
-    about = f"{told['n']:.0f} rows, {len(told['prior'])} classes, {given.told}"
-    emit(told, f"{output}: {about}{given.note}", as_json)
+    about = f"{told['n']:,.0f} row{'s' * (told['n'] != 1)}, {len(told['prior'])} classes, {given.told}"
+    finding = "".join(f"\n{said['text']}" for said in told["headline"])
+    emit(told, f"{output}: {about}{finding}{given.note}", as_json)
     return DONE if found.status.ok else NOT_CONVERGED

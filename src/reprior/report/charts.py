@@ -1,25 +1,27 @@
-"""Small charts as SVG text: no library, no script, sharp on screen and paper."""
+"""Small charts as HTML and SVG text: no library, no script, readable on a phone, on a screen and on paper.
+
+Charts of one line a class are laid out by the page's style sheet. They keep the size of their letters at any width.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from html import escape
 
-LEFT, RIGHT, ROW = 196, 104, 22
+from reprior.report.show import cut, share
 
 
-def percent(share: float) -> str:
-    """Return a share as text with sensible digits."""
-    value = 100 * share
-    digits = ".0f" if value >= 99.95 else ".1f" if value >= 1 else ".2f" if value >= 0.1 else ".2g"
-    return f"{value:{digits}}\u00a0%" if value else "0"
+def percent(x: float | None) -> str:
+    """Return a share as HTML that stays on one line."""
+    return escape(share(x)).replace(" ", "\u00a0")
 
 
-def times(ratio: float) -> str:
-    """Return by how much a share has changed."""
-    digits = ".0f" if ratio >= 99.5 else ".1f" if ratio >= 9.95 else ".2f" if ratio >= 0.095 else ".1g"
-    return f"×\u00a0{ratio:{digits}}"
+def named(text: str, size: int | None = None) -> str:
+    """Return a text as HTML, whole or cut to a size; lines may break within a name at its punctuation, not in words."""
+    text = escape(text if size is None else cut(text, size)).replace(" %", "\u00a0%")
+    return re.sub(r"_(?=[^\W_])|(?<=[^\W\d])[/.:|-](?=[^\W\d])", r"\g<0><wbr>", text)
 
 
 def ticks(top: float) -> list[float]:
@@ -29,80 +31,80 @@ def ticks(top: float) -> list[float]:
     return [i * step for i in range(int(top / step + 1e-9) + 1)]
 
 
-def clip(name: str, size: int = 24) -> str:
-    """Return a name that fits beside a chart: long ones differ at their end as often as at their beginning."""
-    return escape(name if len(name) <= size else f"{name[: size // 2]}…{name[-(size // 2 - 1) :]}")
+def round_share(x: float) -> str:
+    """Return a round share, as on an axis, without needless digits."""
+    return f"{100 * x:.9f}".rstrip("0").rstrip(".") + "\u00a0%"
+
+
+def lines(
+    classes: Sequence[str], tracks: Iterable[str], values: Iterable[str], axis: str = "", step: float = 200
+) -> str:
+    """Return a chart of one line a class: its name, its marks, and what they stand for."""
+    out = [f'<div class="chart" style="--step:{step:.4f}%">']
+    for name, track, value in zip(classes, tracks, values, strict=True):
+        out.append(f'<span class="name" title="{escape(name)}">{named(name, 32)}</span>')
+        out.append(f'<span class="value">{value}</span><div class="track" aria-hidden="true">{track}</div>')
+    return "\n".join([*out, f"{axis}</div>"])
 
 
 def shift_chart(
-    names: Sequence[str], source: Sequence[float], target: Sequence[float], lower: Sequence[float],
-    upper: Sequence[float], *, width: int = 860,
+    classes: Sequence[str], source: Sequence[float], target: Sequence[float],
+    lower: Sequence[float | None], upper: Sequence[float | None],
 ) -> str:  # fmt: skip
-    """Return one line a class: the source share, the target share with its interval, and an arrow between them."""
-    top = 1.04 * max(*source, *target, *upper, 1e-9)
-    span, height = width - LEFT - RIGHT, ROW * len(names) + 34
+    """Return one line a class: the source share, the target share, and its interval."""
+    top = 1.04 * max(*source, *target, *(end for end in upper if end is not None), 1e-5)
 
-    def x(share: float) -> float:
-        return round(LEFT + span * share / top, 1)
+    def at(x: float) -> str:
+        return f"left:{100 * x / top:.2f}%"
 
-    out = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Source and target share of each class">']
-    for tick in ticks(top):
-        out.append(f'<line class="grid" x1="{x(tick)}" x2="{x(tick)}" y1="4" y2="{height - 26}"/>')
-        out.append(f'<text class="tick" x="{x(tick)}" y="{height - 10}">{100 * tick:g} %</text>')
-    for i, name in enumerate(names):
-        y, a, b = 16 + ROW * i, source[i], target[i]
-        out.append(f'<text class="name" x="{LEFT - 12}" y="{y + 4}">{clip(name)}<title>{escape(name)}</title></text>')
-        out.append(f'<rect class="band" x="{x(lower[i])}" y="{y - 6}" height="12" rx="3" '
-                   f'width="{max(1.0, round(x(upper[i]) - x(lower[i]), 1))}"/>')  # fmt: skip
-        out.append(f'<line class="move" x1="{x(a)}" x2="{x(b)}" y1="{y}" y2="{y}"/>')
-        out.append(f'<circle class="source" cx="{x(a)}" cy="{y}" r="4"/>')
-        out.append(f'<circle class="target" cx="{x(b)}" cy="{y}" r="5"/>')
-        out.append(f'<text class="value" x="{width - 58}" y="{y + 4}">{percent(b)}</text>')
-        out.append(f'<text class="value" x="{width - 4}" y="{y + 4}">{times(b / a)}</text>')
-    return "\n".join([*out, "</svg>"])
+    def marks(j: int) -> Iterable[str]:
+        a, b, low, high = source[j], target[j], lower[j], upper[j]
+        if low is not None and high is not None:
+            yield f'<i class="band" style="{at(low)};width:{100 * (high - low) / top:.2f}%"></i>'
+        yield f'<i class="target" style="{at(b)}"></i><i class="source" style="{at(a)}"></i>'
+
+    scale = ticks(top)
+    labels = "".join(f'<span style="{at(tick)}">{round_share(tick)}</span>' for tick in scale)
+    each = range(len(classes))
+    return lines(classes, ("".join(marks(j)) for j in each),
+                 (f"{percent(source[j])} → <b>{percent(target[j])}</b>" for j in each),
+                 f'<div class="track axis" aria-hidden="true">{labels}</div>', 100 * scale[1] / top)  # fmt: skip
 
 
-def pair_chart(names: Sequence[str], before: Sequence[float], after: Sequence[float], *, width: int = 860) -> str:
+def pair_chart(classes: Sequence[str], before: Sequence[float], after: Sequence[float]) -> str:
     """Return two bars a class: rows predicted before and after correction."""
-    top = 1.04 * max(*before, *after, 1)
-    span, height = width - LEFT - RIGHT, 26 * len(names) + 8
-    out = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="Predictions before and after">']
-    for i, name in enumerate(names):
-        y = 6 + 26 * i
-        out.append(f'<text class="name" x="{LEFT - 12}" y="{y + 13}">{clip(name)}<title>{escape(name)}</title></text>')
-        for value, kind, dy in ((before[i], "before", 0), (after[i], "after", 9)):
-            out.append(f'<rect class="{kind}" x="{LEFT}" y="{y + dy}" height="8" rx="2" '
-                       f'width="{max(0.5, round(span * value / top, 1))}"/>')  # fmt: skip
-        out.append(f'<text class="value" x="{width - 4}" y="{y + 13}">{before[i]:,.0f} → {after[i]:,.0f}</text>')
-    return "\n".join([*out, "</svg>"])
+    top = max(*before, *after, 1)
+
+    def bars(j: int) -> str:
+        return "".join(f'<i class="bar {kind}" style="width:{100 * value / top:.2f}%"></i>'
+                       for value, kind in ((before[j], "before"), (after[j], "after")))  # fmt: skip
+
+    each = range(len(classes))
+    return lines(classes, (bars(j) for j in each), (f"{before[j]:,.0f} → {after[j]:,.0f}" for j in each))
 
 
-def cloud_chart(source: Sequence[float], target: Sequence[float], names: Sequence[str], *, size: int = 420) -> str:
+def cloud_chart(source: Sequence[float], target: Sequence[float], classes: Sequence[str]) -> str:
     """Return every class as a dot, source against target share, both on logarithmic scales."""
-    low = min(share for share in (*source, *target) if share > 0)
-    low, high = max(low, 1e-7), max(*source, *target)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    pad, span = 80, size - 100
-    height = span + 52
+    low = max(1e-7, min(x for x in (*source, *target) if x > 0))
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(*source, *target)))
+    size, pad, span = 340, 74, 250
 
-    def at(share: float) -> float:
-        return span * (math.log10(max(share, 10.0**first)) - first) / max(1, last - first)
+    def at(x: float) -> float:
+        return span * (math.log10(max(x, 10.0**first)) - first) / max(1, last - first)
 
-    out = [f'<svg viewBox="0 0 {size} {height}" class="cloud" role="img" aria-label="Source against target share">']
+    out = [f'<svg viewBox="0 0 {size} {span + 52}" role="img" aria-label="Source against target share">']
+    every = -(-(last - first) // 4)  # as many labels as have room
     for power in range(first, last + 1):
-        place = at(10.0**power)
-        text = f"{100 * 10.0**power:g} %"
-        out.append(f'<line class="grid" x1="{pad + place:.1f}" x2="{pad + place:.1f}" y1="8" y2="{8 + span}"/>')
-        out.append(
-            f'<line class="grid" x1="{pad}" x2="{pad + span}" y1="{8 + span - place:.1f}" y2="{8 + span - place:.1f}"/>'
-        )
-        out.append(f'<text class="tick" x="{pad + place:.1f}" y="{span + 26}">{text}</text>')
-        out.append(f'<text class="value" x="{pad - 6}" y="{12 + span - place:.1f}">{text}</text>')
-    out.append(f'<line class="move" x1="{pad}" y1="{8 + span}" x2="{pad + span}" y2="8"/>')
-    for a, b, name in zip(source, target, names, strict=True):
-        out.append(f'<circle class="dot" cx="{pad + at(a):.1f}" cy="{8 + span - at(b):.1f}" r="3">'
+        x, y = pad + at(10.0**power), 8 + span - at(10.0**power)
+        out.append(f'<path class="grid" d="M{x:.1f} 8V{8 + span}M{pad} {y:.1f}H{pad + span}"/>')
+        if (last - power) % every == 0:
+            text = round_share(10.0**power)
+            out.append(f'<text x="{x:.1f}" y="{span + 24}">{text}</text>')
+            out.append(f'<text class="end" x="{pad - 6}" y="{y + 4:.1f}">{text}</text>')
+    out.append(f'<path class="same" d="M{pad} {8 + span}L{pad + span} 8"/>')
+    for a, b, name in zip(source, target, classes, strict=True):
+        out.append(f'<circle cx="{pad + at(a):.1f}" cy="{8 + span - at(b):.1f}" r="3">'
                    f"<title>{escape(name)}: {percent(a)} → {percent(b)}</title></circle>")  # fmt: skip
-    middle = 8 + span / 2
-    out.append(f'<text class="tick" x="{pad + span / 2}" y="{height - 4}">training share</text>')
-    out.append(f'<text class="tick" transform="translate(12 {middle}) rotate(-90)">estimated share</text></svg>')
+    out.append(f'<text x="{pad + span / 2}" y="{span + 46}">source share</text>')
+    out.append(f'<text transform="translate(12 {8 + span / 2}) rotate(-90)">estimated share</text></svg>')
     return "\n".join(out)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from reprior._types import Labels, Matrix, PriorEstimate
+from reprior._types import Checks, Interval, Labels, Matrix, PriorEstimate, Status
 from reprior.assess.compare import compare
-from reprior.assess.diagnose import diagnose, sentences
-from reprior.report.show import names, verdicts
-from reprior.rows.blocks import Blocks
+from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences, told_p
+from reprior.batch.registry import METHODS
+from reprior.report.show import CHEAP, cut, movers, names, share, verdicts
+from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
 
 
@@ -47,16 +48,67 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
     return raw.map_sum(of_block)
 
 
+NAMED = 3  # classes that a headline names
+
+
+def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> list[Sentence]:
+    """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
+    source, prior, k = estimate.source.prior, estimate.prior, len(estimate.prior)
+    rejected, shifted = found.applies is False, found.shift_p < found.alpha
+    said = [Sentence(text, not rejected) for text in verdicts(Checks(found.shift_p, found.label_shift_p))]
+    if rejected:
+        said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
+    elif shifted and found.applies is None:
+        text = f"The mean output differs from the source shares ({told_p(found.shift_p)}). Without held-out rows"
+        said.append(Sentence(f"{text} nothing tells whether the class mix alone has changed.", False))
+    elif shifted:
+        said.append(Sentence(f"The class mix has shifted ({told_p(found.shift_p)}).", True))
+    called, level = names(estimate), f"{100 * interval.level:g} %"
+    moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
+    if moved:
+        whose = "s of {} of {} classes exclude their" if len(moved) > 1 else " of {} of {} classes excludes its"
+        each = [f"{cut(called[j])} ({share(source[j])} → {share(prior[j])})" for j in moved[:NAMED]]
+        more = f", and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+        text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
+        by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
+        said.append(Sentence(text + by_chance, True))
+    else:
+        so = " The rows do not tell which classes moved." if shifted else ""
+        said.append(Sentence(f"The {level} interval of every class includes its source share.{so}", True))
+    return said
+
+
+def ending(status: Status) -> list[Sentence]:
+    """Return what is to be said of the way a method ended; a normal end may need no word."""
+    good = status not in (Status.NOT_CONVERGED, Status.UNSEEN_CLASSES)
+    return [Sentence(status.value, good)] if status.value else []
+
+
+def plainly(said: list[Sentence]) -> list[dict[str, Any]]:
+    return [{"text": text, "ok": good} for text, good in said]
+
+
+def kept(target: Blocks, n: float) -> Blocks:
+    """Return the rows in memory if there is room, so that they are read and calibrated once for all that follows."""
+    if n * target.n_classes > CHEAP:
+        return target
+    return ArrayBlocks(np.concatenate(target.map_sum(lambda block: [block.astype(np.float64)])))
+
+
 def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[str, Any]) -> dict[str, Any]:
     """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
+    assert estimate.target is not None
+    estimate = replace(estimate, target=kept(estimate.target, estimate.n))
     source, prior, target = estimate.source, estimate.prior, estimate.target
-    assert target is not None
     interval, found = estimate.interval(level), diagnose(source, target, estimate=estimate)
     moved, n = predictions(raw, estimate), float(estimate.n)
-    compared = compare(source, target, first=estimate, name="this report")
+    # the method itself need not run again, unless its options were other than its own
+    others = [method for method in METHODS if method != made["method"]]
+    compared = compare(source, target, others, first=estimate, name=f"{made['method']} (this report)")
     return {
         "classes": list(names(estimate)), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
-        "message": estimate.status.value, "level": level, "note": interval.note, "verdict": verdicts(estimate.checks),
+        "message": estimate.status.value, "level": level, "note": interval.note,
+        "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate.checks),
         "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,
         "source_prior": source.prior, "prior": prior, "lower": interval.lower, "upper": interval.upper,
         "weights": estimate.weights, "distance": float(np.abs(prior - source.prior).sum() / 2),
@@ -64,7 +116,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
             "before": moved.before, "after": moved.after, "changed": moved.changed,
             "confidence": moved.confidence / n, "corrected_confidence": moved.corrected_confidence / n,
         },
-        "diagnosis": [{"text": said.text, "ok": said.good} for said in sentences(found)], "made": made,
+        "diagnosis": plainly([*ending(estimate.status), *sentences(found)]), "made": made,
         "agreement": [
             {"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.prior, "distance": row.distance, "seconds": row.seconds,

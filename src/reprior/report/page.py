@@ -2,70 +2,105 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from html import escape
+from math import isfinite
 from typing import Any
 
-from reprior.report.charts import cloud_chart, pair_chart, percent, shift_chart, times
+from reprior.report.charts import cloud_chart, named, pair_chart, percent, shift_chart
+from reprior.report.show import times
 
 MOVERS = 20  # classes in the charts; the table has all
+BARS = 12
+SORTED = "sorted by how far the share moved"
 
 STYLE = """
-:root{--ink:#1d2530;--soft:#667;--line:#dfe3ea;--blue:#0b6e99;--red:#b3261e;--grey:#9aa3b2;--band:#bfe0ee}
+:root{color-scheme:light dark;--page:#fff;--ink:#1d2530;--soft:#5a6372;--line:#dce1e8;--blue:#0b6e99;--red:#b3261e;
+--grey:#7d8797;--band:#bfe0ee}
+@media screen and (prefers-color-scheme:dark){:root{--page:#14181e;--ink:#e4e8ee;--soft:#9aa5b5;--line:#313a46;
+--blue:#5cb8e0;--red:#ff8a80;--grey:#7f8a9a;--band:#234d61}}
 *{box-sizing:border-box}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);max-width:940px;margin:2rem auto;padding:0 1.2rem}
-h1{font-size:1.6rem;margin:0 0 .2rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}p{margin:.4rem 0}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:940px;margin:2rem auto;
+padding:0 1rem;overflow-wrap:break-word}
+h1{font-size:1.6rem;line-height:1.25;margin:0 0 .4rem}h2{font-size:1.1rem;margin:2.2rem 0 .5rem}p{margin:.4rem 0}
 .lead{font-size:1.08rem}.soft{color:var(--soft);font-size:.9rem}
+.warn{border-left:4px solid var(--red);padding-left:.8rem}.lead.warn{font-weight:600}
+.warn::before{content:"\\25B2  ";color:var(--red)}.fine{border-left:4px solid var(--blue);padding-left:.8rem}
 .cards{display:flex;flex-wrap:wrap;gap:.7rem;margin:1.2rem 0}
-.card{border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem;flex:1 1 130px}
-.card b{display:block;font-size:1.35rem}.card span{color:var(--soft);font-size:.85rem}
-svg{width:100%;height:auto;font:12px system-ui,sans-serif}svg.cloud{max-width:440px}
-.grid{stroke:var(--line)}.tick{fill:var(--soft);text-anchor:middle}.name{text-anchor:end}
-.value{text-anchor:end;fill:var(--soft)}.band{fill:var(--band)}.move{stroke:var(--grey);stroke-width:1.2}
-.source{fill:#fff;stroke:#555;stroke-width:1.6}.target,.after,.dot{fill:var(--blue)}.dot{fill-opacity:.55}
-.before{fill:var(--grey)}.warn{border-left:4px solid var(--red);padding-left:.8rem}
-.fine{border-left:4px solid var(--blue);padding-left:.8rem}
-.key i{display:inline-block;width:.8em;height:.8em;border-radius:50%;margin:0 .3em 0 1em;vertical-align:-.05em}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+.card{border:1px solid var(--line);border-radius:8px;padding:.6rem .9rem;flex:1 1 8.5rem}
+.card b{display:block;font-size:1.35rem;line-height:1.3}.card span{color:var(--soft);font-size:.85rem}
+.key span{display:inline-block;margin-right:1.1em}.key i{display:inline-block;width:.8em;height:.8em;border-radius:50%;
+margin-right:.35em;vertical-align:-.05em}.key .source{border:2px solid var(--ink)}
+.target,.after{background:var(--blue)}.band{background:var(--band)}.before{background:var(--grey)}
+.chart{display:grid;grid-template-columns:fit-content(34%) 1fr auto;grid-auto-flow:dense;column-gap:.7rem;
+font-size:.85rem;font-variant-numeric:tabular-nums;break-inside:avoid}
+.chart .name{grid-column:1;text-align:right}.chart .value{grid-column:3;text-align:right;color:var(--soft);
+white-space:nowrap}.value b{color:var(--ink)}
+.track{grid-column:2;position:relative;min-height:1.5rem;padding:.2rem 0;
+background:repeating-linear-gradient(90deg,var(--line) 0 1px,transparent 1px var(--step))}
+.track i{position:absolute;top:50%;border-radius:50%;width:10px;height:10px;margin:-5px}
+.track .band{border-radius:3px;height:12px;margin:-6px 0;min-width:1px}.track .source{border:2px solid var(--ink)}
+.track .bar{position:static;display:block;height:8px;margin:1px 0;border-radius:2px;min-width:1px}
+.axis{color:var(--soft);background:none}.axis span{position:absolute;transform:translateX(-50%);white-space:nowrap}
+.axis span:first-child{transform:none}
+svg{display:block;width:100%;max-width:460px;height:auto;font:11px system-ui,sans-serif}
+svg text{text-anchor:middle;fill:var(--soft)}
+svg .end{text-anchor:end}.grid{stroke:var(--line)}.same{stroke:var(--grey)}circle{fill:var(--blue);fill-opacity:.6}
+figure{margin:1.5rem 0 0}.wide{overflow:auto}.tall{max-height:560px}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 th,td{padding:.25rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left;white-space:normal}th{position:sticky;top:0;background:#fff}
-td.wide,.left td{white-space:normal;overflow-wrap:anywhere}.left td{text-align:left}figure{margin:0}
-#all th{cursor:pointer}.tall{max-height:560px;overflow:auto}
-input{font:inherit;padding:.35rem .6rem;border:1px solid var(--line);border-radius:6px;width:16rem;margin-bottom:.6rem}
+th:first-child,td:first-child,.left td{text-align:left;padding-left:0}td:first-child,.left td{white-space:normal}
+#all td:first-child{min-width:8rem}
+th{position:sticky;top:0;background:var(--page)}#all th{cursor:pointer}
+input{font:inherit;color:inherit;background:var(--page);padding:.35rem .6rem;border:1px solid var(--grey);
+border-radius:6px;width:16rem;max-width:100%;margin-bottom:.6rem}:focus-visible{outline:2px solid var(--blue)}
+@media (max-width:600px){.chart{grid-template-columns:1fr auto}.chart .name{text-align:left}.chart .value{grid-column:2}
+.track{grid-column:1/-1}.tall{max-height:70vh}th,td{padding:.25rem .4rem}}
 @media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}body{margin:0;max-width:none;font-size:11px}
-input,.hint{display:none}.tall{max-height:none;overflow:visible}svg,tr,.card,.whole{break-inside:avoid}h2{break-after:avoid;margin-top:1.2rem}
-th{position:static}.lead{font-size:1.05rem}.soft{font-size:.95rem}td,th{padding:.15rem .5rem}svg.cloud{max-width:300px}}
+input,.hint{display:none}.wide{max-height:none;overflow:visible}svg,tr,.card,.whole{break-inside:avoid}
+h2{break-after:avoid;margin-top:1.2rem}th{position:static}td,th{padding:.15rem .5rem}svg{max-width:300px}}
 """
 
 SCRIPT = """
 const t=document.getElementById('all'),b=t.tBodies[0],q=document.getElementById('q');
 q.oninput=()=>{const s=q.value.toLowerCase();
 for(const r of b.rows)r.hidden=!r.cells[0].textContent.toLowerCase().includes(s)};
-[...t.tHead.rows[0].cells].forEach((h,i)=>h.onclick=()=>{const d=h.dataset.d=h.dataset.d?-h.dataset.d:i?-1:1;
+[...t.tHead.rows[0].cells].forEach((h,i)=>{h.tabIndex=0;h.onkeydown=e=>e.key=='Enter'&&h.click();
+h.onclick=()=>{const d=h.dataset.d=h.dataset.d?-h.dataset.d:i?-1:1;
 const v=r=>r.cells[i].dataset.v??r.cells[i].textContent;
-[...b.rows].sort((x,y)=>d*(i?v(x)-v(y):v(x).localeCompare(v(y)))).forEach(r=>b.append(r))});
+[...b.rows].sort((x,y)=>d*(i?v(x)-v(y):v(x).localeCompare(v(y)))).forEach(r=>b.append(r))}});
 """
 
 
 def page(report: dict[str, Any]) -> str:
     """Return a collected report (plain lists and numbers) as an HTML document."""
-    order = sorted(range(len(report["prior"])), key=lambda j: -abs(report["prior"][j] - report["source_prior"][j]))
-    top = order[:MOVERS]
+    order = by_change(report["source_prior"], report["prior"])
+    title = escape(report["made"]["title"])
     parts = [
-        f"<header><h1>{escape(report['made']['title'])}</h1>{lead(report, order)}{cards(report)}</header>",
-        section("The shift at a glance", glance(report, top)),
-        section("What to make of it", diagnosis(report), whole=True),
+        f"<header><h1>{named(report['made']['title'])}</h1>{told(report['headline'], 'lead ')}{cards(report)}</header>",
+        section("Shares at a glance", glance(report, order[:MOVERS])),
+        section("What to make of it", told(report["diagnosis"]), whole=True),
         section("Predictions before and after", before_after(report), whole=True),
         section("Do other methods agree?", agreement(report), whole=True),
         section("All classes", everything(report, order)),
         section("How this was made", made(report), whole=True),
     ]
+    ours = b64encode(sha256(SCRIPT.encode()).digest()).decode()  # whatever else names may hold, no browser runs
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{ours}'"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(report['made']['title'])}</title><style>{STYLE}</style></head><body>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body>\n"
         + "\n".join(parts)
         + f"\n<script>{SCRIPT}</script></body></html>\n"
     )
+
+
+def by_change(before: list[float], after: list[float]) -> list[int]:
+    """Return the classes, those that moved most first."""
+    return sorted(range(len(before)), key=lambda j: -round(abs(after[j] - before[j]), 12))
 
 
 def section(title: str, body: str, *, whole: bool = False) -> str:
@@ -73,110 +108,101 @@ def section(title: str, body: str, *, whole: bool = False) -> str:
     return f'<section class="{"whole" * whole}"><h2>{escape(title)}</h2>\n{body}</section>'
 
 
-def lead(report: dict[str, Any], order: list[int]) -> str:
-    """Return the finding in two sentences."""
-    j = order[0]
-    name, before, after = escape(report["classes"][j]), report["source_prior"][j], report["prior"][j]
-    verb = "rose" if after > before else "fell"
-    inside = sum(
-        lo <= s <= hi for lo, s, hi in zip(report["lower"], report["source_prior"], report["upper"], strict=True)
-    )
-    moved = len(order) - inside
-    tail = (f"{moved} of {len(order)} classes moved beyond their {100 * report['level']:g}\u00a0% interval."
-            if moved else "No class moved beyond its interval: this may well be no shift at all.")  # fmt: skip
-    return (
-        f'<p class="lead">Against the training mix, {percent(report["distance"])} of these {report["n"]:,.0f} rows '
-        f"belong to other classes. <b>{name}</b> {verb} most, from {percent(before)} to {percent(after)}. {tail}</p>"
-    )
+def told(said: list[dict[str, Any]], kind: str = "") -> str:
+    """Return sentences as paragraphs, those that warn marked."""
+    style = {True: "" if kind else "fine", False: "warn"}
+    return "\n".join(f'<p class="{kind}{style[item["ok"]]}">{named(item["text"])}</p>' for item in said)
 
 
 def cards(report: dict[str, Any]) -> str:
     changed = report["predictions"]["changed"] / report["n"]
     shown = [
-        (f"{report['n']:,.0f}", "rows"), (f"{len(report['prior']):,}", "classes"),
-        (percent(report["distance"]), "of the mix has moved"), (percent(changed), "of predictions change"),
-        (escape(report["made"]["method"]), "method, " + ("converged" if report["ok"] else "not converged")),
+        (f"{report['n']:,.0f}", "row" if report["n"] == 1 else "rows"), (f"{len(report['prior']):,}", "classes"),
+        (percent(report["distance"]), "estimated change of the class mix"), (percent(changed), "of predictions change"),
+        (named(report["made"]["method"]), "method" if report["ok"] else "method, not converged"),
     ]  # fmt: skip
     inner = "".join(f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
     return f'<div class="cards">{inner}</div>'
 
 
-def key(*entries: tuple[str, str]) -> str:
-    """Return a legend of (style of the mark, text)."""
-    return '<p class="soft key">' + "".join(f'<i style="{style}"></i>{text}' for style, text in entries) + "</p>"
+def key(**entries: str) -> str:
+    """Return a legend: what each kind of mark stands for."""
+    marks = (f'<span><i class="{kind}"></i>{text}</span>' for kind, text in entries.items())
+    return f'<p class="soft key">{"".join(marks)}</p>'
 
 
 def glance(report: dict[str, Any], top: list[int]) -> str:
-    k = len(report["prior"])
-    band = f"{100 * report['level']:g}\u00a0% interval" + (
-        f" · the {len(top)} largest movers of {k:,}" if k > MOVERS else ""
-    )
-    legend = key(("border:2px solid #555", "training share"), ("background:var(--blue)", "estimated share"),
-                 ("background:var(--band)", band))  # fmt: skip
+    k, level = len(report["prior"]), f"{100 * report['level']:g}\u00a0% interval"
+    which = f"The {MOVERS} of {k:,} classes that moved most" if k > MOVERS else "Classes"
+    about = f"{which}, {SORTED}. The source share is the class mix that the classifier's outputs carry"
+    about += f" ({report['source_made']}). {report['note']}"
     chart = shift_chart(
         *([report[name][j] for j in top] for name in ("classes", "source_prior", "prior", "lower", "upper"))
     )
-    note = f'<p class="soft">{escape(report["note"])}</p>' if report["note"] else ""
+    legend = key(source="source share", target="estimated share", band=level)
+    body = f'{legend}{chart}<p class="soft">{named(about)}</p>'
     flat = max(report["source_prior"]) < 1.01 * min(report["source_prior"])  # all dots on one line would say little
     if k <= MOVERS or flat:
-        return legend + chart + note
+        return body
     cloud = cloud_chart(report["source_prior"], report["prior"], report["classes"])
-    caption = '<figcaption class="soft">Every class as a dot; on the line nothing has changed.</figcaption>'
-    return f'{legend}{chart}{note}<figure class="whole">{caption}{cloud}</figure>'
-
-
-def diagnosis(report: dict[str, Any]) -> str:
-    said = [{"text": report["message"], "ok": report["ok"]}, *report["diagnosis"]]
-    return "\n".join(f'<p class="{"fine" if item["ok"] else "warn"}">{escape(item["text"])}</p>' for item in said)
+    caption = '<figcaption class="soft">Every class as a dot. On the line nothing has changed.</figcaption>'
+    return f'{body}<figure class="whole">{caption}{cloud}</figure>'
 
 
 def before_after(report: dict[str, Any]) -> str:
-    told = report["predictions"]
-    order = sorted(range(len(told["before"])), key=lambda j: -abs(told["after"][j] - told["before"][j]))[:12]
-    names, before, after = ([values[j] for j in order] for values in (report["classes"], told["before"], told["after"]))
-    share = percent(told["changed"] / report["n"])
+    said = report["predictions"]
+    order = by_change(said["before"], said["after"])[:BARS]
+    names, before, after = ([values[j] for j in order] for values in (report["classes"], said["before"], said["after"]))
+    rows = "1 row" if said["changed"] == 1 else f"{said['changed']:,} rows"
+    some = f"the {BARS} with the largest change, " if len(said["before"]) > BARS else ""
     return (
-        f"<p>Correcting changes the predicted class of {told['changed']:,} rows ({share}). Mean confidence goes from "
-        f"{percent(told['confidence'])} to {percent(told['corrected_confidence'])}.</p>"
-        + key(("background:var(--grey)", "rows predicted before"), ("background:var(--blue)", "after"))
+        f"<p>Correction changes the predicted class of {rows} ({percent(said['changed'] / report['n'])}). Mean "
+        f"confidence goes from {percent(said['confidence'])} to {percent(said['corrected_confidence'])}.</p>"
+        + key(before="rows predicted by the raw outputs", after="rows predicted after calibration and correction")
         + pair_chart(names, before, after)
+        + f'<p class="soft">Classes: {some}sorted by how far the number of predictions moved.</p>'
     )
 
 
 def agreement(report: dict[str, Any]) -> str:
     rows = []
     for row in report["agreement"]:
+        method = named(row["method"])
         if "skipped" in row:
-            rows.append(f'<tr><td>{row["method"]}</td><td colspan="3">{escape(row["skipped"])}</td></tr>')
+            rows.append(f'<tr><td>{method}</td><td colspan="3">{escape(row["skipped"])}</td></tr>')
             continue
-        far = sorted(range(len(row["prior"])), key=lambda j: -abs(row["prior"][j] - report["prior"][j]))[0]
-        distance = percent(row["distance"]) if row["distance"] else "—"
+        far = by_change(report["prior"], row["prior"])[0]
         same = abs(row["prior"][far] - report["prior"][far]) < 1e-9
-        likelihood = "−∞" if row["log_likelihood"] is None else f"{row['log_likelihood']:.4f}"  # it rules out a row
-        most = "—" if same else f"{escape(report['classes'][far])}: {percent(row['prior'][far])}"
-        rows.append(f"<tr><td>{row['method']}</td><td>{distance}</td><td>{likelihood}</td>"
-                    f'<td class="wide">{most}</td></tr>')  # fmt: skip
+        fit = row["log_likelihood"]
+        likelihood = f"{fit:.4f}".replace("-", "−") if fit is not None and isfinite(fit) else "−∞"  # it rules out a row
+        most = "—" if same else f"{named(report['classes'][far], 32)}: {percent(row['prior'][far])}"
+        distance = "—" if same else percent(row["distance"])
+        rows.append(f"<tr><td>{method}</td><td>{distance}</td><td>{likelihood}</td><td>{most}</td></tr>")
     heads = ("method", "differs from this report by", "log-likelihood a row", "furthest from this report on")
-    head = "<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>"
-    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    return grid("<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>", rows)
 
 
 def everything(report: dict[str, Any], order: list[int]) -> str:
     rows = []
     for j in order:
-        a, b, lo, hi = (report[name][j] for name in ("source_prior", "prior", "lower", "upper"))
-        rows.append(f'<tr><td>{escape(report["classes"][j])}</td><td data-v="{a:.6g}">{percent(a)}</td>'
-                    f'<td data-v="{b:.6g}">{percent(b)}</td><td data-v="{lo:.6g}">{percent(lo)} … {percent(hi)}</td>'
-                    f'<td data-v="{b / a:.6g}">{times(b / a)}</td></tr>')  # fmt: skip
-    head = "<tr><th>class</th><th>training</th><th>estimated</th><th>interval</th><th>change</th></tr>"
-    search = '<input id="q" placeholder="Find a class" aria-label="Find a class">'
-    search += f' <span class="soft hint">{len(order):,} classes; a click on a heading sorts them</span>'
-    return (
-        f'{search}<div class="tall"><table id="all"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
+        a, b, low, high = (report[name][j] for name in ("source_prior", "prior", "lower", "upper"))
+        cells = ((a, percent(a)), (b, percent(b)), (low or 0, f"{percent(low)} … {percent(high)}"),
+                 (min(b / a, 1e9) if a else 1e9, escape(times(a, b))))  # fmt: skip
+        shown = "".join(f'<td data-v="{value:.6g}">{text}</td>' for value, text in cells)
+        rows.append(f"<tr><td>{named(report['classes'][j])}</td>{shown}</tr>")
+    head = f"<tr><th>class</th><th>source</th><th>estimated</th><th>{100 * report['level']:g}\u00a0% interval</th>"
+    search = f'<p class="soft">{len(order):,} classes, {SORTED}. <span class="hint">A click on a heading sorts by it.'
+    search += '</span></p><input id="q" placeholder="Find a class" aria-label="Find a class">'
+    return search + grid(f"{head}<th>change</th></tr>", rows, "all")
+
+
+def grid(head: str, rows: list[str], name: str = "") -> str:
+    """Return a table in a box that scrolls by itself; one with a name may be long."""
+    box = f'<div class="wide tall"><table id="{name}">' if name else '<div class="wide"><table>'
+    return f"{box}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def made(report: dict[str, Any]) -> str:
-    rows = "".join(f"<tr><td>{escape(str(name))}</td><td>{escape(str(value))}</td></tr>"
+    rows = "".join(f"<tr><td>{escape(str(name))}</td><td>{named(str(value))}</td></tr>"
                    for name, value in report["made"].items() if name != "title")  # fmt: skip
-    return f'<table class="left">{rows}</table>'
+    return f'<div class="wide"><table class="left">{rows}</table></div>'

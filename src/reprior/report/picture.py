@@ -28,7 +28,7 @@ def shift_picture(
     top: Any = figure.add_subplot(grid[0, :])
     x = np.arange(k)
     top.bar(x, target.prior[order] * 100, width=0.9, color=TRUE, label="true share")
-    top.step(x, source.prior[order] * 100, where="mid", color=SOURCE, lw=0.8, alpha=0.7, label="training share")
+    top.step(x, source.prior[order] * 100, where="mid", color=SOURCE, lw=0.8, alpha=0.7, label="source share")
     top.plot(x, counted[order] * 100, "x", ms=5, color=COUNTED, label="counting the classifier's answers")
     top.plot(x, priors[shown][order] * 100, "o", ms=5, color=ESTIMATE, label=f"estimated without labels ({shown})")
     top.set(ylabel="share of the rows, %", xlim=(-0.8, k - 0.2), xticks=[])
@@ -39,13 +39,16 @@ def shift_picture(
 
     bars: Any = figure.add_subplot(grid[1, 0])
     names = sorted(errors, key=lambda name: -errors[name])
-    end = 1.3 * max(value for value in errors.values() if np.isfinite(value))  # ruling out a class that occurs costs ∞
-    lengths = [min(errors[m], end) for m in names]
-    bars.barh(names, lengths, color=[ESTIMATE if m == shown else TRUE for m in names])
-    bars.set_xlim(0, 1.2 * end)
+    end = 1.3 * max((value for value in errors.values() if np.isfinite(value)), default=1.0)
+    bars.set_xlim(0, end)
     for i, method in enumerate(names):
-        text = f" {errors[method]:.3f}" if np.isfinite(errors[method]) else " ∞"
-        bars.text(lengths[i], i, text, va="center", fontsize=9)
+        color = ESTIMATE if method == shown else TRUE
+        if np.isfinite(errors[method]):
+            bars.barh(method, errors[method], color=color)
+            bars.text(errors[method], i, f" {errors[method]:.3f}", va="center", fontsize=9)
+        else:  # it rules out a class that occurs; no length says that, so the bar leaves the picture
+            bars.barh(method, 2 * end, color="white", edgecolor=color, hatch="///")
+            bars.text(end, i, " ∞", va="center", fontsize=13)
     bars.set_title("error, KL(true ‖ estimate): shorter is better", loc="left", fontsize=10)
 
     pair = (("counting the answers", counted, COUNTED), (f"estimated ({shown})", priors[shown], ESTIMATE))

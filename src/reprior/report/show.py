@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,29 @@ def names(estimate: PriorEstimate) -> tuple[str, ...]:
 
 def movers(estimate: PriorEstimate) -> list[int]:
     """Return the classes, those whose share moved most first; equal ones in their own order."""
-    return [int(k) for k in np.argsort(-np.abs(estimate.prior - estimate.source.prior), kind="stable")]
+    moved = np.abs(estimate.prior - estimate.source.prior).round(12)  # what two classes exchange is equal
+    return [int(k) for k in np.argsort(-moved, kind="stable")]
 
 
-def share(x: float) -> str:
-    """Return a share in percent, as many digits as it deserves."""
-    return f"{100 * x:.1f} %" if x >= 0.01 or x == 0 else f"{100 * x:.2f} %" if x >= 1e-4 else "< 0.01 %"
+def share(x: float | None) -> str:
+    """Return a share in percent, as many digits as it deserves and never an exponent; — if it is not known."""
+    if x is None or not math.isfinite(x):
+        return "—"
+    digits = next((d for low, d in ((1e-2, 1), (1e-3, 2), (1e-5, 3)) if x >= low), None)
+    return f"{100 * x:.{digits}f} %" if digits else "< 0.001 %" if x > 0 else "0 %"
+
+
+def times(before: float, after: float) -> str:
+    """Return by which factor a share has changed."""
+    ratio = after / before if before > 0 else math.inf
+    digits = 0 if ratio >= 99.5 else 1 if ratio >= 9.95 else 2
+    return "× > 9,999" if ratio >= 9999.5 else "× < 0.01" if 0 < ratio < 0.005 else f"× {ratio:,.{digits}f}"
+
+
+def cut(name: str, size: int = 40) -> str:
+    """Return a name in one line, and without its middle if it is long: names differ at either end."""
+    line = "".join(char if char.isprintable() else "·" for char in name)  # a terminal obeys what is not
+    return line if len(line) <= size else f"{line[: size // 2]}…{line[-(size - size // 2 - 1) :]}"
 
 
 def verdicts(checks: Checks | None) -> list[str]:
@@ -62,16 +80,19 @@ def table(estimate: PriorEstimate, interval: Interval | None, top: int) -> list[
     """Return the lines of the table."""
     called, order = names(estimate), movers(estimate)
     shown = order[: top or None]
-    width = max(5, *(len(called[k]) for k in shown))
-    band = f"  {f'{100 * interval.level:g} % interval':>20}" if interval is not None else ""
-    lines = [f"{'class':<{width}}  {'source':>8}  {'target':>8}{band}  change"]
+    band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
+    rows = [["class", "source", "target", *band, "change"]]
     for k in shown:
-        ends = f"{share(interval.lower[k])} … {share(interval.upper[k])}" if interval is not None else ""
-        before, after = estimate.source.prior[k], estimate.prior[k]
-        between = f"  {ends:>20}" if interval is not None else ""
-        lines.append(f"{called[k]:<{width}}  {share(before):>8}  {share(after):>8}{between}  × {after / before:.2f}")
+        before, after = float(estimate.source.prior[k]), float(estimate.prior[k])
+        ends = [f"{share(interval.lower[k])} … {share(interval.upper[k])}"] if interval is not None else []
+        rows.append([cut(called[k]), share(before), share(after), *ends, times(before, after)])
+    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))])
+        for name, *cells in rows
+    ]
     if rest := len(order) - len(shown):
-        lines.append(f"… and {rest} class{'es' * (rest > 1)} that moved less")
+        lines.append(f"… and {rest:,} class{'es' * (rest > 1)} that moved less")
     return lines
 
 
@@ -99,11 +120,13 @@ def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> 
     y, called, interval = np.arange(len(order)), names(estimate), estimate.interval()
     prior, source = 100 * estimate.prior[order], 100 * estimate.source.prior[order]
     low, high = 100 * interval.lower[order], 100 * interval.upper[order]
-    axes.hlines(y, low, high, color="#bfe0ee", lw=7, label="95 % interval")
-    axes.plot(source, y, "o", mfc="white", mec="#555555", label="source")
+    axes.hlines(y, low, high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
     axes.plot(prior, y, "o", color="#0b6e99", label="target")
-    axes.set(yticks=y, yticklabels=[called[k] for k in order], xlabel="share of the rows, %")
+    axes.plot(source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, and above: both show where they meet
+    axes.set(yticks=y, yticklabels=[cut(called[k]).replace("$", r"\$") for k in order], xlabel="share of the rows, %")
+    axes.set_title("\n".join([*verdicts(estimate.checks), "Classes sorted by how far the share moved"]), loc="left",
+                   fontsize=9, wrap=True)  # fmt: skip
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="best", frameon=False)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return axes
