@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import re
 import subprocess
 import sys
 from pathlib import Path
-from statistics import fmean
 
 import reprior
+from reprior.cli import _inputs
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -74,30 +74,32 @@ def test_every_file_and_every_public_name_says_what_it_is_for() -> None:
             assert (getattr(reprior, name).__doc__ or "").strip(), name
 
 
-def test_the_table_in_the_readme_is_the_one_that_was_measured() -> None:
-    data = json.loads((ROOT / "benchmarks" / "results" / "quality.json").read_text())["data"]
-    ordinary = ["shuffled .02", "shuffled .1", "Dirichlet 1", "Dirichlet 3"]
-    lines = (ROOT / "README.md").read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("| mean KL"))
-    columns = [cell.strip() for cell in lines[start].split("|")[2:-1]]
-    rows = [line for line in lines[start + 2 : start + 20] if line.startswith("|")]
-    assert len(rows) == 7
-    for line in rows:
-        name, *cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        method = "fmapls paper, c=2N" if "printed" in name else name.strip("`")
-        for column, cell in zip(columns, cells, strict=True):
-            shifts = ordinary if column == "ordinary shifts" else [column]
-            kls = [fmean(sets["cells"][shift][method]["kl"]) for sets in data.values() for shift in shifts]
-            assert f"{fmean(kls):.3f}" == cell, (name, column)
-
-
 def test_every_link_and_every_named_file_in_the_documents_exists() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in PAGES:
         text = page.read_text()
-        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        for link, anchor in re.findall(r"\]\(([^)#:]+)(?:#([^)]*))?\)", text):
             assert (page.parent / link).exists(), f"{page.name} links {link}"
+            titles = re.findall(r"^#+ (.*)$", (page.parent / link).read_text(), re.M) if anchor else []
+            anchors = ["", *(re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles)]
+            assert anchor in anchors, f"{page.name} links {link}#{anchor}"
         for path in re.findall(r"`((?:benchmarks|experiments|docs|tests|src)/[\w./-]+\.\w+)`", text):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_no_page_installs_from_an_index_that_has_no_such_package() -> None:
+    for page in [*PAGES, *SOURCES]:
+        assert not re.search(r"pip install '?\"?reprior", page.read_text()), page
+
+
+def test_every_benchmark_is_listed() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    for path in (ROOT / "benchmarks").glob("[!_]*.py"):
+        assert f"benchmarks/{path.name}" in text, path.name
+
+
+def test_the_command_line_names_the_methods_of_the_registry() -> None:
+    assert sorted(_inputs.METHODS) == sorted(reprior.METHODS)
+    assert sorted(_inputs.ONLINE) == sorted(reprior.ONLINE)
 
 
 def test_the_package_says_it_is_typed() -> None:

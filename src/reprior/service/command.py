@@ -12,7 +12,7 @@ import click
 
 from reprior._check import fail
 
-LACKING = "`reprior serve` needs a web server: pip install 'reprior[serve]'"
+LACKING = "`reprior serve` needs a web server. In the folder of reprior's source: pip install '.[serve]'"
 
 
 @click.command("serve")
