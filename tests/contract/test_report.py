@@ -51,6 +51,7 @@ class Reader(HTMLParser):
             self._in = ""
 
     def handle_data(self, data):
+        data = data.replace("\u00a0", " ")
         if self._in not in ("style", "script"):
             self.read.append(data)
         if self._in.startswith("plead"):
@@ -87,7 +88,7 @@ def test_no_shift_names_no_mover(report):
     out, text = report(draw(rng, 2000, prior)[0], draw(rng, 1000, prior), classes=["cat", "dog", "bird"])
     lead = "".join(said for _, said in Reader(text).lead)
     assert lead.startswith("No shift found (p")
-    assert "The 95\u00a0% interval of every class includes its source share." in lead
+    assert "The 95 % interval of every class includes its source share." in lead
     assert not re.search(r"cat|dog|bird|rose|fell|shifted", lead)
     assert "No shift found" in out.splitlines()[1]
 
@@ -118,7 +119,7 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     assert lead[0][0] == "warn"
     assert lead[0][1].startswith("The rows clearly differ from the held-out rows by more than their class mix")
     assert "has shifted" not in "".join(said for _, said in lead)
-    assert out.splitlines()[1] == lead[0][1].replace("\u00a0", " ")
+    assert out.splitlines()[1] == lead[0][1]
 
 
 def found(shift_p, label_shift_p):
@@ -254,9 +255,10 @@ def test_names_as_text():
     assert cut("a" * 40) == "a" * 40
     assert cut("start" + "x" * 100 + "end") == "start" + "x" * 15 + "…" + "x" * 16 + "end"
     assert cut("two\nlines\x1b[2J") == "two·lines·[2J"
-    assert named("card_payment-fee of 78.1 % (p < 1e-12)") == (
-        "card_<wbr>payment-<wbr>fee of 78.1\u00a0% (p &lt; 1e-12)"
+    assert named("top_up-x at 78.1 %, < 3 (p = 1e-12)") == (
+        'top_up-x at 78.1\u00a0%, &lt;\u00a03 <span class="one">(p = 1e-12)</span>'
     )
+    assert named("a_rather_long-winded.name_1") == "a_<wbr>rather_<wbr>long-<wbr>winded.<wbr>name_<wbr>1"
 
 
 @pytest.mark.parametrize("k", [2, 12, 1000])
@@ -277,3 +279,27 @@ def test_the_same_as_json(ask, files):
     told = ask("report", files["npz"], "-s", files["heldout"])
     assert json.loads(json.dumps(told)) == told
     assert all(item["text"] and isinstance(item["ok"], bool) for item in told["headline"])
+
+
+def test_an_infinite_error_is_drawn_without_an_end():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    from reprior.report.picture import error_bars
+
+    axes = figure.add_subplot()
+    error_bars(axes, {"bbse": math.inf, "ebls": 0.02, "rlls": 0.13}, "ebls")
+    widths = [bar.get_width() for bar in axes.patches]
+    assert widths[1:] == [0.13, 0.02]
+    assert widths[0] > axes.get_xlim()[1] > 0.13
+    assert [text.get_text().strip() for text in axes.texts] == ["∞", "0.130", "0.020"]
+
+
+def test_plot_says_what_was_found():
+    pytest.importorskip("matplotlib").use("Agg")
+    rng = np.random.default_rng(1)
+    prior = np.array([0.5, 0.3, 0.2])
+    pipe = rp.pipeline(*draw(rng, 1000, prior), classes=["a" * 60, "$x$", "b"])
+    axes = pipe.estimate(draw(rng, 2000, prior)[0]).plot()
+    assert axes.get_title(loc="left").startswith("No shift found")
+    assert "sorted by how far the share moved" in axes.get_title(loc="left")
+    assert {len(label.get_text()) for label in axes.get_yticklabels()} == {40, 5, 1}
+    axes.figure.canvas.draw()  # names are no formulas

@@ -81,7 +81,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     if known.heldout is not None:
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
-    found = made.checks if made.checks is not None and made.target is target else checks(made, target)
+    found = made.checks if made.checks is not None and made.target is proba else checks(made, target)
     return Diagnosis(
         estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),

@@ -50,11 +50,11 @@ def command(data: str, rows: int, ratio: float, seed: int, output: Path, as_json
         seconds[name] = time.perf_counter() - start
     start = time.perf_counter()
     pipe = rp.pipeline(dataset.heldout_proba, dataset.heldout_y, counts=dataset.counts)
-    priors["auto (the default)"] = pipe.estimate(target.proba).prior
-    seconds["auto (the default)"] = time.perf_counter() - start
+    priors["the default pipeline"] = pipe.estimate(target.proba).prior
+    seconds["the default pipeline"] = time.perf_counter() - start
     priors["the truth itself"], seconds["the truth itself"] = target.prior, 0.0
     corrected = {name: rp.correct(target.proba, prior / source.prior) for name, prior in priors.items()}
-    corrected["auto (the default)"] = pipe.correct(target.proba, priors["auto (the default)"])
+    corrected["the default pipeline"] = pipe.correct(target.proba, priors["the default pipeline"])
     table = [
         {"method": name, "kl": rp.metrics.kl(target.prior, prior), "seconds": round(seconds[name], 4),
          "accuracy": rp.metrics.accuracy(corrected[name], target.y)}

@@ -12,6 +12,8 @@ from html import escape
 
 from reprior.report.show import cut, share
 
+TINY = 1e-7  # share below which a dot stays at the edge
+
 
 def percent(x: float | None) -> str:
     """Return a share as HTML that stays on one line."""
@@ -19,9 +21,10 @@ def percent(x: float | None) -> str:
 
 
 def named(text: str, size: int | None = None) -> str:
-    """Return a text as HTML, whole or cut to a size; lines may break within a name at its punctuation, not in words."""
-    text = escape(text if size is None else cut(text, size)).replace(" %", "\u00a0%")
-    return re.sub(r"_(?=[^\W_])|(?<=[^\W\d])[/.:|-](?=[^\W\d])", r"\g<0><wbr>", text)
+    """Return a text as HTML, whole or cut to a size; a long name may break at its punctuation, never a word."""
+    text = escape(text if size is None else cut(text, size)).replace(" %", "\u00a0%").replace("&lt; ", "&lt;\u00a0")
+    text = re.sub(r"\S{25,}", lambda long: re.sub(r"[_/.:|-](?=[^\W_])", r"\g<0><wbr>", long[0]), text)
+    return re.sub(r"\(p [^()]{1,20}\)", r'<span class="one">\g<0></span>', text)
 
 
 def ticks(top: float) -> list[float]:
@@ -85,9 +88,9 @@ def pair_chart(classes: Sequence[str], before: Sequence[float], after: Sequence[
 
 def cloud_chart(source: Sequence[float], target: Sequence[float], classes: Sequence[str]) -> str:
     """Return every class as a dot, source against target share, both on logarithmic scales."""
-    low = max(1e-7, min(x for x in (*source, *target) if x > 0))
+    low = max(TINY, min(x for x in (*source, *target) if x > 0))
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(*source, *target)))
-    size, pad, span = 340, 74, 250
+    size, pad, span = 352, 74, 250
 
     def at(x: float) -> float:
         return span * (math.log10(max(x, 10.0**first)) - first) / max(1, last - first)

@@ -66,9 +66,9 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     called, level = names(estimate), f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
-        whose = "s of {} of {} classes exclude their" if len(moved) > 1 else " of {} of {} classes excludes its"
+        whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
         each = [f"{cut(called[j])} ({share(source[j])} → {share(prior[j])})" for j in moved[:NAMED]]
-        more = f", and {len(moved) - NAMED} more" if len(moved) > NAMED else ""
+        more = f", and {len(moved) - NAMED:,} more" if len(moved) > NAMED else ""
         text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
         by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
         said.append(Sentence(text + by_chance, True))

@@ -8,7 +8,7 @@ from html import escape
 from math import isfinite
 from typing import Any
 
-from reprior.report.charts import cloud_chart, named, pair_chart, percent, shift_chart
+from reprior.report.charts import TINY, cloud_chart, named, pair_chart, percent, shift_chart
 from reprior.report.show import times
 
 MOVERS = 20  # classes in the charts; the table has all
@@ -36,7 +36,7 @@ margin-right:.35em;vertical-align:-.05em}.key .source{border:2px solid var(--ink
 .chart{display:grid;grid-template-columns:fit-content(34%) 1fr auto;grid-auto-flow:dense;column-gap:.7rem;
 font-size:.85rem;font-variant-numeric:tabular-nums;break-inside:avoid}
 .chart .name{grid-column:1;text-align:right}.chart .value{grid-column:3;text-align:right;color:var(--soft);
-white-space:nowrap}.value b{color:var(--ink)}
+white-space:nowrap}.value b{color:var(--ink)}.one{white-space:nowrap}
 .track{grid-column:2;position:relative;min-height:1.5rem;padding:.2rem 0;
 background:repeating-linear-gradient(90deg,var(--line) 0 1px,transparent 1px var(--step))}
 .track i{position:absolute;top:50%;border-radius:50%;width:10px;height:10px;margin:-5px}
@@ -57,7 +57,8 @@ input{font:inherit;color:inherit;background:var(--page);padding:.35rem .6rem;bor
 border-radius:6px;width:16rem;max-width:100%;margin-bottom:.6rem}:focus-visible{outline:2px solid var(--blue)}
 @media (max-width:600px){.chart{grid-template-columns:1fr auto}.chart .name{text-align:left}.chart .value{grid-column:2}
 .track{grid-column:1/-1}.tall{max-height:70vh}th,td{padding:.25rem .4rem}}
-@media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}body{margin:0;max-width:none;font-size:11px}
+@media print{*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+html{font-size:11px}body{margin:0;max-width:none;font-size:1rem}
 input,.hint{display:none}.wide{max-height:none;overflow:visible}svg,tr,.card,.whole{break-inside:avoid}
 h2{break-after:avoid;margin-top:1.2rem}th{position:static}td,th{padding:.15rem .5rem}svg{max-width:300px}}
 """
@@ -145,7 +146,9 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
     if k <= MOVERS or flat:
         return body
     cloud = cloud_chart(report["source_prior"], report["prior"], report["classes"])
-    caption = '<figcaption class="soft">Every class as a dot. On the line nothing has changed.</figcaption>'
+    least = min(*report["prior"], *report["source_prior"])
+    edge = " Shares at the lower and left edge are smaller than they look." if least < TINY else ""
+    caption = f'<figcaption class="soft">Every class as a dot. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
 
 

@@ -38,17 +38,7 @@ def shift_picture(
     top.set_title(f"{title}: the class mix of {n} unlabelled rows", loc="left", fontweight="bold")
 
     bars: Any = figure.add_subplot(grid[1, 0])
-    names = sorted(errors, key=lambda name: -errors[name])
-    end = 1.3 * max((value for value in errors.values() if np.isfinite(value)), default=1.0)
-    bars.set_xlim(0, end)
-    for i, method in enumerate(names):
-        color = ESTIMATE if method == shown else TRUE
-        if np.isfinite(errors[method]):
-            bars.barh(method, errors[method], color=color)
-            bars.text(errors[method], i, f" {errors[method]:.3f}", va="center", fontsize=9)
-        else:  # it rules out a class that occurs; no length says that, so the bar leaves the picture
-            bars.barh(method, 2 * end, color="white", edgecolor=color, hatch="///")
-            bars.text(end, i, " ∞", va="center", fontsize=13)
+    error_bars(bars, errors, shown)
     bars.set_title("error, KL(true ‖ estimate): shorter is better", loc="left", fontsize=10)
 
     pair = (("counting the answers", counted, COUNTED), (f"estimated ({shown})", priors[shown], ESTIMATE))
@@ -68,3 +58,18 @@ def shift_picture(
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
+
+
+def error_bars(bars: Any, errors: dict[str, float], shown: str) -> None:
+    """Draw a bar for each error, the largest at the bottom; an infinite one is open-ended."""
+    names = sorted(errors, key=lambda name: -errors[name])
+    end = 1.3 * max((value for value in errors.values() if np.isfinite(value)), default=1.0)
+    bars.set_xlim(0, end)
+    for i, method in enumerate(names):
+        color = ESTIMATE if method == shown else TRUE
+        if np.isfinite(errors[method]):
+            bars.barh(method, errors[method], color=color)
+            bars.text(errors[method], i, f" {errors[method]:.3f}", va="center", fontsize=9)
+        else:  # it rules out a class that occurs; no length says that, so the bar leaves the picture
+            bars.barh(method, 2 * end, color="white", edgecolor=color, hatch="///")
+            bars.text(end, i, " ∞", va="center", fontsize=13)

@@ -69,7 +69,9 @@ def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: i
     stored = len(target.values) * target.n_classes if isinstance(target, TopKBlocks) else stored
     cheap = estimate.spread is not None or stored <= CHEAP
     interval = estimate.interval(level) if level is not None and (cheap or head) else None
-    lines = [head or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} rows"]
+    lines = [
+        head or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} row{'s' * (estimate.n != 1)}"
+    ]
     lines += [*verdicts(estimate.checks), "", *table(estimate, interval, top)]
     after = [estimate.status.value, interval.note if interval is not None else ""]
     after = [line for line in after if line]
@@ -127,6 +129,7 @@ def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> 
     axes.set_title("\n".join([*verdicts(estimate.checks), "Classes sorted by how far the share moved"]), loc="left",
                    fontsize=9, wrap=True)  # fmt: skip
     axes.set_xlim(left=0)
+    axes.set_ylim(-0.6, len(order) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return axes
