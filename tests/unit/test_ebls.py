@@ -128,3 +128,13 @@ def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatc
 def test_bad_options_are_refused(options, words):
     with pytest.raises(rp.InputError, match=words):
         rp.ebls(EPS, np.tile(EPS, (5, 1)), **options)
+
+
+@pytest.mark.parametrize("n", [1, 50])
+def test_rows_that_are_all_alike_divide_nothing_by_zero(n):
+    rng = np.random.default_rng(0)
+    heldout = rng.dirichlet([1, 1, 1], 200)
+    y = np.array([rng.choice(3, p=row) for row in heldout])
+    with np.errstate(all="raise"):
+        found = rp.ebls(rp.summarize(heldout, y), [[0.5, 0.25, 0.25]] * n)
+    assert np.isfinite(found.prior).all()

@@ -252,7 +252,9 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     target /= target.sum(axis=1, keepdims=True)
     said = target.sum(axis=0)
     told, directions = np.linalg.eigh((target.T @ target - np.outer(said, said) / len(rows)) / len(rows))
-    use = told > 1e-4 * told[-1]
+    use = told > max(1e-4 * told[-1], 1e-12)
+    if not use.any():  # one row, or all alike: nothing to measure an error by
+        return unsure
     whiten = directions[:, use] / np.sqrt(told[use])
     noise = n * float(((scatter @ whiten) ** 2).sum()) / use.sum()
     missed = n * float(((error @ whiten) ** 2).sum()) / use.sum()
