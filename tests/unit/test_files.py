@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import resource
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +18,10 @@ from hypothesis import strategies as st
 import reprior as rp
 from reprior import InputError
 from reprior.io.files import Choice, open_table
+from reprior.io.prepare import ordered
 from reprior.io.scratch import FileBlocks
-from reprior.io.sources import match, read_source
+from reprior.io.sources import read_source
+from reprior.rows.calibrated import CalibratedBlocks
 from reprior.rows.passes import e_step
 
 KNOWN = Choice(caller="test", classes=CLASSES)
@@ -58,29 +62,28 @@ def test_labels_come_with_the_rows(files, name):
 
 
 def test_named_labels_need_named_classes(files):
-    with pytest.raises(InputError, match=r"class names to match them with; got '...'"):
+    with pytest.raises(InputError, match="must hold the column index of each row's class; got names"):
         read_source(files["ndjson"], Choice(caller="test", with_labels=True))
 
 
 def test_a_source_in_another_order_is_matched_by_name(files, tmp_path):
     path = tmp_path / "counts.json"
     path.write_text(json.dumps({"dog": 4, "cat": 3, "bee": 2, "ant": 1}))
-    table = open_table(files["columns"], Choice(caller="test"))
-    source = match(read_source(path, Choice()), table, "test")
-    assert source.classes == CLASSES
-    np.testing.assert_allclose(source.prior, [0.1, 0.2, 0.3, 0.4])
-    heldout = read_source(files["heldout"], Choice(with_labels=True))
-    turned = rp.summarize(heldout.heldout[0][:, ::-1], 3 - heldout.heldout[1], classes=CLASSES[::-1])
-    back = match(turned, table, "test")
-    np.testing.assert_allclose(back.confusion, heldout.confusion)
-    np.testing.assert_array_equal(back.heldout[1], heldout.heldout[1])
+    source, table = read_source(path, Choice()), open_table(files["columns"], Choice(caller="test"))
+    assert source.classes == CLASSES[::-1]
+    turned = ordered(table, source.classes, 4)
+    assert turned.classes == source.classes
+    np.testing.assert_array_equal(turned.load().proba, table.load().proba[:, ::-1])
+    copy = io.BytesIO()
+    turned.parts[0].rewrite(copy, lambda rows: rows)  # a file keeps the order it has
+    assert pq.read_table(copy).equals(pq.read_table(files["columns"]))
 
 
 def test_other_classes_are_refused(files, tmp_path):
     path = tmp_path / "counts.json"
     path.write_text(json.dumps({"ant": 1, "bee": 1, "cat": 1, "eel": 1}))
     with pytest.raises(InputError, match=r"must have the classes of the source; .* with dog besides"):
-        match(read_source(path, Choice()), open_table(files["columns"], Choice()), "test")
+        ordered(open_table(files["columns"], Choice()), read_source(path, Choice()).classes, 4)
 
 
 @pytest.mark.parametrize(
@@ -380,3 +383,70 @@ def test_a_heldout_csv_may_have_text_beside_as_parquet_may(tmp_path):
     found = [read_source(tmp_path / name, Choice(with_labels=True)) for name in ("h.csv", "h.parquet")]
     assert found[0].classes == found[1].classes == ("ant", "bee")
     np.testing.assert_array_equal(found[0].heldout[0], found[1].heldout[0])
+
+
+class Plain:
+    """Blocks that only pass rows on, as a cluster's do."""
+
+    def __init__(self, blocks):
+        self.blocks, self.n_classes = blocks, blocks.n_classes
+
+    def map_sum(self, fn):
+        return self.blocks.map_sum(fn)
+
+
+class Counting:
+    """A calibrator that counts the rows it is asked for."""
+
+    def __init__(self, calibrator):
+        self.calibrator, self.rows, self.turn = calibrator, 0, Lock()
+
+    def __call__(self, block):
+        with self.turn:
+            self.rows += len(block)
+        return self.calibrator(block)
+
+
+@pytest.mark.parametrize("form", ["npy", "npz", "parquet", "full disk"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_of_files_are_calibrated_once(tmp_path, form, threads):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 5, 400)
+    held = rng.dirichlet(np.ones(5), 400) + np.eye(5)[labels]
+    pipe = rp.pipeline(held / held.sum(axis=1, keepdims=True), labels)
+    n = 90_000 if form == "full disk" else 450_000  # several segments
+    rows = rng.dirichlet([1, 2, 3, 1, 1], n).astype(np.float32)
+    path = tmp_path / f"t.{'npy' if form == 'full disk' else form}"
+    if form == "parquet":
+        pq.write_table(pa.table({str(k): rows[:, k] for k in range(5)}), path)
+    else:
+        np.savez(path, proba=rows) if form == "npz" else np.save(path, rows)
+    blocks = FileBlocks(open_table(path, Choice()), threads=threads)
+    plain, calibrator = Plain(FileBlocks(open_table(path, Choice()), threads=threads)), Counting(pipe.calibrator)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if form == "full disk":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limit[1]))
+    try:
+        once, each = CalibratedBlocks(blocks, calibrator), CalibratedBlocks(plain, pipe.calibrator)
+        weights = np.array([1.0, 2, 0.5, 1, 3])
+        for _ in range(3):
+            found, wanted = e_step(once, weights, likelihood=True), e_step(each, weights, likelihood=True)
+            np.testing.assert_array_equal(found.counts, wanted.counts)
+            assert found.log_likelihood == wanted.log_likelihood
+            assert found.n == n
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert calibrator.rows == (3 * n if form == "full disk" else n)
+    raw = [e_step(some, weights).counts for some in (blocks, plain)]  # raw rows stay raw
+    np.testing.assert_allclose(*raw, rtol=1e-12)
+
+
+def test_a_bad_row_is_named_though_rows_are_calibrated(tmp_path):
+    rows = np.full((80_000, 4), 0.25, np.float32)
+    rows[70_000, 2] = 0.75
+    np.savez(tmp_path / "t.npz", proba=rows)
+    pipe = rp.pipeline(np.eye(4)[[0, 1, 2, 3] * 50] * 0.6 + 0.1, [0, 1, 2, 3] * 50)
+    blocks = FileBlocks(open_table(tmp_path / "t.npz", Choice()))
+    for _ in range(2):
+        with pytest.raises(InputError, match="row 70000 of all"):
+            pipe.estimate(blocks)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Lock
 from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +37,8 @@ class FileBlocks:
     """The rows of files in blocks; the first pass checks them and keeps what it decoded.
 
     Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
-    as far as there is room; where the disk is full each pass decodes anew. Reading runs one step ahead of `fn`, and
+    as far as there is room; where the disk is full each pass decodes anew. `change` is what is done to rows before they
+    are kept and seen. Reading runs one step ahead of `fn`, and
     `fn` runs in `threads` threads. `watch(rows)` is called as rows are done, `note_gap(gap)` by solvers that know it.
     """
 
@@ -44,7 +46,10 @@ class FileBlocks:
     threads: int = min(4, os.cpu_count() or 1)
     watch: Callable[[int], None] | None = None
     note_gap: Callable[[float], None] | None = None
+    change: Callable[[Matrix], Matrix] | None = None
+    changed: FileBlocks | None = field(default=None, repr=False)
     kept: IO[bytes] | None = field(default=None, repr=False)
+    turn: Any = field(default_factory=Lock, repr=False)
     dtype: Any = None
     n: int | None = None
     read: int = 0
@@ -57,9 +62,23 @@ class FileBlocks:
         if self.n is not None:
             return add_up(self._sums(self._decoded() if self.kept is None else self._kept(self.kept), fn))
         self._forget()
-        total = add_up(self._sums(self._checked(), fn))
-        self.n = self.read  # not before every row has been looked at
+        try:
+            total = add_up(self._sums(self._checked(), fn))
+            self.n = self.read  # not before every row has been looked at
+        finally:
+            if self.n is None:
+                self._forget()
         return total
+
+    def map_sum_of(self, change: Callable[[Matrix], Matrix], fn: Callable[[Matrix], S]) -> S:
+        """Return the sum of `fn(change(block))`, as `map_sum` does; rows are changed once, and kept as they are then.
+
+        `change` takes rows as float64 and treats each by itself, so that it does not matter how they are cut.
+        """
+        if self.changed is None or self.changed.change is not change:
+            self.changed = FileBlocks(self.table, self.threads, change=change)
+        self.changed.watch = self.watch
+        return self.changed.map_sum(fn)
 
     def _forget(self) -> None:
         if self.kept is not None:
@@ -82,7 +101,12 @@ class FileBlocks:
 
     def _decoded(self) -> Iterator[Segment]:
         for _, _, chunk in one_ahead(self.table.chunks()):
-            yield from (segment for _, segment in pieces(chunk.proba))
+            yield from (Segment(rows, partial(self._seen, blocks)) for _, (rows, blocks) in pieces(chunk.proba))
+
+    def _seen(self, blocks: Callable[[], Iterator[Matrix]]) -> Iterator[Matrix]:
+        """Yield blocks as `fn` shall see them."""
+        change = self.change
+        return blocks() if change is None else (change(np.asarray(block, np.float64)) for block in blocks())
 
     def _kept(self, file: IO[bytes]) -> Iterator[Segment]:
         assert self.n is not None
@@ -92,26 +116,42 @@ class FileBlocks:
             yield Segment(rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
 
     def _checked(self) -> Iterator[Segment]:
-        mapped = all(part.mapped for part in self.table.parts)
-        file: IO[bytes] | None = None if mapped else tempfile.TemporaryFile()  # noqa: SIM115
+        if self.change is not None or not all(part.mapped for part in self.table.parts):
+            self.kept = tempfile.TemporaryFile()  # noqa: SIM115
         total = 0
+        for part, first, chunk in one_ahead(self.table.chunks()):
+            for start, segment in pieces(chunk.proba):
+                check = partial(self._check, part, first + start, total + start)
+                raw = partial(checked, segment, check)
+                yield Segment(segment.rows, partial(self._keeping, raw, total + start))
+            total += len(chunk.proba)
+        if not total:
+            fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
+        self.read = total
+
+    def _keeping(self, blocks: Callable[[], Iterator[Matrix]], first: int) -> Iterator[Matrix]:
+        """Yield blocks as `fn` shall see them, once they are written to their place in the scratch file."""
+        for block in self._seen(blocks):
+            with self.turn:  # threads come in any order
+                if self.kept is not None and not self._keep(self.kept, first, block):
+                    self._forget()
+            yield block
+            first += len(block)
+
+    def _keep(self, file: IO[bytes], first: int, block: Matrix) -> bool:
+        """Return whether rows could be kept: not where the disk is full, nor where parts have several types."""
+        if self.dtype not in (None, block.dtype):
+            return False
+        self.dtype = block.dtype
         try:
-            for part, first, chunk in one_ahead(self.table.chunks()):
-                rows = chunk.proba
-                if self.dtype not in (None, rows.dtype):
-                    file = file and file.close()  # parts of several types are not worth a second format
-                self.dtype = rows.dtype
-                file = file and keep(file, rows)
-                for start, segment in pieces(rows):
-                    check = partial(self._check, part, first + start, total + start)
-                    yield Segment(segment.rows, partial(checked, segment, check))
-                total += len(rows)
-            if not total:
-                fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
-            self.kept, self.read = file, total
-        finally:
-            if file is not None and self.kept is None:
-                file.close()
+            file.seek(first * block.shape[1] * block.itemsize)
+            file.write(np.ascontiguousarray(block).data)
+            file.flush()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
+            return False
+        return True
 
     def _check(self, part: Part, first: int, total: int, at: int, block: Matrix) -> None:
         if fault := row_fault(block):
@@ -176,16 +216,3 @@ def one_ahead(items: Iterator[T]) -> Iterator[T]:
         while (item := coming.result()) is not end:
             coming = pool.submit(next, items, end)
             yield item
-
-
-def keep(file: IO[bytes], rows: Matrix) -> IO[bytes] | None:
-    """Append rows to the scratch file; return None, and so do without it, where the disk is full."""
-    try:
-        file.write(np.ascontiguousarray(rows).data)
-        file.flush()
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            raise
-        file.close()
-        return None
-    return file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -74,9 +74,16 @@ class Calibrator:
         return cls(kind, scale, bias, floor, n, score, bool(take(found, "of_logits", (bool, type(None)), caller)))
 
 
+@runtime_checkable
+class Changeable(Blocks, Protocol):
+    """Blocks that keep rows changed, so that no later pass has to change them again."""
+
+    def map_sum_of(self, change: Callable[[Matrix], Matrix], fn: Callable[[Matrix], S]) -> S: ...
+
+
 @dataclass(frozen=True, slots=True)
 class CalibratedBlocks:
-    """Rows as a calibrator sees them, block by block."""
+    """Rows as a calibrator sees them, block by block; rows that can be changed once for all passes are."""
 
     raw: Blocks
     calibrator: Callable[[Matrix], Matrix]
@@ -91,6 +98,8 @@ class CalibratedBlocks:
         return getattr(self.raw, "note_gap", None)
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        if isinstance(self.raw, Changeable):
+            return self.raw.map_sum_of(self.calibrator, fn)
         return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
 
 
