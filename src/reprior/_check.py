@@ -18,7 +18,22 @@ ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a 
 
 
 class InputError(ValueError):
-    """Bad input: the message is one sentence that says what is wrong, where, and what to do next."""
+    """Bad input: the message is one sentence that says what is wrong, where, and what to do next.
+
+    It is a ValueError. Nothing has changed when it is raised.
+
+    Parameters
+    ----------
+    message : str
+        The sentence.
+
+    Examples
+    --------
+    >>> check_proba([[0.5, 0.7]], "estimate")
+    Traceback (most recent call last):
+        ...
+    reprior._check.InputError: estimate: `proba` must have rows that sum to 1 (±0.001); got a sum of 1.2...
+    """
 
 
 def fail(

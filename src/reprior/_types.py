@@ -47,7 +47,18 @@ def comparable(kind: type[T]) -> type[T]:
 
 
 class Status(Enum):
-    """How an estimate came about; the value is the sentence to show."""
+    """How an estimate came about; the value is the sentence to show.
+
+    Parameters
+    ----------
+    value : str
+        The sentence. It is empty where there is nothing to say.
+
+    Examples
+    --------
+    >>> Status.CONVERGED.ok, Status.NOT_CONVERGED.ok
+    (True, False)
+    """
 
     OPTIMUM = "Maximum likelihood: the duality gap certifies that no prior fits better by more than the tolerance."
     CONVERGED = "Converged: another iteration would not change the estimate by more than the tolerance."
@@ -83,6 +94,11 @@ class Source:
         What intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
     made : str
         How `prior` was obtained.
+
+    Examples
+    --------
+    >>> Source(np.array([0.7, 0.3]), classes=("cat", "dog")).made
+    'given by the user'
     """
 
     prior: Vector
@@ -96,7 +112,23 @@ class Source:
 
 
 class Interval(tuple[Vector, Vector]):
-    """A pair (lower, upper) that also says, in `note`, how far it can be trusted."""
+    """A pair (lower, upper) that also says, in `note`, how far it can be trusted.
+
+    Parameters
+    ----------
+    lower, upper : (K,)
+        The ends.
+    level : float
+        How often it is meant to hold the true share.
+    note : str
+        What to know before you rely on it.
+
+    Examples
+    --------
+    >>> lower, upper = both = Interval(np.array([0.1]), np.array([0.3]), level=0.95, note="Optimistic.")
+    >>> float(both.upper[0]), both.level
+    (0.3, 0.95)
+    """
 
     level: float
     note: str
@@ -173,6 +205,13 @@ class PriorEstimate:
         What the method believes about the shares, if it says; intervals are then read from it.
     on_reject : str
         What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
+
+    Examples
+    --------
+    >>> from reprior import ebls
+    >>> est = ebls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
+    >>> est.prior.shape, est.correct([[0.5, 0.5]]).shape, est.status.ok
+    ((2,), (1, 2), True)
     """
 
     prior: Vector

@@ -43,7 +43,24 @@ def long_tail(n_classes: int, ratio: float, *, exponent: str = "k/(K-1)") -> Vec
 
 
 def long_tail_counts(n_classes: int, ratio: float, *, n_max: int, exponent: str = "k/(K-1)") -> Labels:
-    """Return the long-tailed class sizes ⌊n_max·ρ^`exponent`⌋ (K,) of eq. 2, at least one each."""
+    """Return the long-tailed class sizes ⌊n_max·ρ^`exponent`⌋ (K,) of eq. 2, at least one each.
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    ratio : float
+        ρ, in (0, 1].
+    n_max : int
+        The size of the largest class.
+    exponent : str
+        "k/(K-1)" as public code has it, or "k/K" as [hu2025] prints.
+
+    Examples
+    --------
+    >>> long_tail_counts(3, 0.25, n_max=100)
+    array([100,  50,  25])
+    """
     prior = long_tail(n_classes, ratio, exponent=exponent)
     largest = check_int(n_max, "long_tail_counts", "n_max")
     sizes: Labels = np.maximum(1, np.floor(largest * prior / prior[0] + 1e-9)).astype(np.intp)
@@ -51,25 +68,74 @@ def long_tail_counts(n_classes: int, ratio: float, *, n_max: int, exponent: str 
 
 
 def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None, exponent: str = "k/(K-1)") -> Vector:
-    """Return a long-tailed prior (K,) in random class order (eq. 3, "shuffle")."""
+    """Return a long-tailed prior (K,) in random class order (eq. 3, "shuffle").
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    ratio : float
+        ρ, in (0, 1].
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+    exponent : str
+        "k/(K-1)" as public code has it, or "k/K" as [hu2025] prints.
+    """
     return np.asarray(as_rng(rng).permutation(long_tail(n_classes, ratio, exponent=exponent)))
 
 
 def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
-    """Return a prior (K,) drawn from a symmetric Dirichlet distribution (eq. 3, "Dirichlet")."""
+    """Return a prior (K,) drawn from a symmetric Dirichlet distribution (eq. 3, "Dirichlet").
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    alpha : float
+        Its parameter: the smaller, the more uneven the prior.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+
+    Examples
+    --------
+    >>> dirichlet(3, 1.0, rng=0).shape
+    (3,)
+    """
     k = check_int(n_classes, "dirichlet", "n_classes", low=2)
     a = check_number(alpha, "dirichlet", "alpha", low=0, high=1e9, open_low=True)
     return np.asarray(as_rng(rng).dirichlet(np.full(k, a)))
 
 
 def base_prior(n_classes: int, base: Any, caller: str) -> Vector:
-    """Return `base` (K,) as a prior of `n_classes`, the uniform one if there is none."""
+    """Return a base prior as (K,) numbers, the uniform one if there is none.
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    base : (K,) or None
+        The prior.
+    caller : str
+        Who is named in an error.
+    """
     k = check_int(n_classes, caller, "n_classes", low=2)
     return np.full(k, 1.0 / k) if base is None else check_prior(base, caller, "base", n_classes=k)
 
 
 def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None) -> Vector:
-    """Return a prior (K,) where one random class has `share` and the others keep the proportions of `base`."""
+    """Return a prior (K,) where one random class has a given share.
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    share : float
+        What that class has.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+    base : (K,), optional
+        Whose proportions the other classes keep; the uniform prior unless given.
+    """
     value = check_number(share, "tweak_one", "share", low=0, high=1)
     prior = base_prior(n_classes, base, "tweak_one")
     one = as_rng(rng).integers(n_classes)
@@ -80,7 +146,19 @@ def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None
 
 
 def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = None) -> Vector:
-    """Return a prior (K,) where a random share `absent` of the classes does not occur at all."""
+    """Return a prior (K,) where a random part of the classes does not occur at all.
+
+    Parameters
+    ----------
+    n_classes : int
+        K, at least 2.
+    absent : float
+        The share of classes that do not occur.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+    base : (K,), optional
+        Whose proportions the other classes keep; the uniform prior unless given.
+    """
     value = check_number(absent, "knock_out", "absent", low=0, high=1)
     prior = base_prior(n_classes, base, "knock_out").copy()
     gone = min(n_classes - 1, round(value * n_classes))
@@ -89,7 +167,17 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
 
 
 def folds(labels: Labels, n: int, rng: Rng) -> Labels:
-    """Return the fold, below `n`, of each row (n,): drawn at random, with an equal share of each class."""
+    """Return the fold of each row (n,): drawn at random, with an equal share of each class.
+
+    Parameters
+    ----------
+    labels : (n,)
+        Column indices.
+    n : int
+        How many folds.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+    """
     order = as_rng(rng).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     fold = np.empty(len(labels), np.intp)
@@ -98,8 +186,21 @@ def folds(labels: Labels, n: int, rng: Rng) -> Labels:
 
 
 class Sample(NamedTuple):
-    """Rows drawn from a pool: `proba` (n, K), `y` (n,), their prior (K,), which `rows` of the pool (n,) they are, and
-    `reused`, the classes that had too few rows, so that some occur more than once."""
+    """Rows drawn from a pool; made by `resample`.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Their outputs.
+    y : (n,)
+        Their labels, as column indices.
+    prior : (K,)
+        Their prior.
+    rows : (n,)
+        Which rows of the pool they are.
+    reused : tuple of int
+        The classes that had too few rows, so that some occur more than once.
+    """
 
     proba: Matrix
     y: Labels
@@ -111,13 +212,35 @@ class Sample(NamedTuple):
 def resample(
     proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True, rounding: str = "largest-remainder"
 ) -> Sample:
-    """Draw `n` rows of a labelled pool so that their classes follow `prior` (K,), in random order.
+    """Return rows of a labelled pool, drawn so that their classes follow a prior, in random order.
 
-    Class sizes are n·prior, rounded, and the sample's prior is what they are: rows that rounding down loses go to the
-    classes with the largest remainders, so that n is n; `rounding="floor"` leaves them out, as eq. 3 prints. With
-    `exact=False` labels are drawn independently and the sample's prior is `prior`, the population they come from. A
-    class's rows are drawn without replacement; where they do not last, all are taken as often as that goes, and
+    A class's rows are drawn without replacement. Where they do not last, all are taken as often as that goes, and
     `reused` lists the class.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Outputs on the rows of the pool.
+    y : (n,)
+        Their labels.
+    prior : (K,)
+        The class mix to draw.
+    n : int
+        How many rows.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+    exact : bool
+        Whether class sizes are n·prior, rounded; the sample's prior is then what they are. Otherwise labels are drawn
+        independently, and the sample's prior is `prior`, the population they come from.
+    rounding : str
+        "largest-remainder" gives rows that rounding down loses to the classes with the largest remainders. "floor"
+        leaves them out, as eq. 3 prints.
+
+    Examples
+    --------
+    >>> pool = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.1, 0.9]]
+    >>> resample(pool, [0, 0, 1, 1], [0.75, 0.25], n=4, rng=0).prior
+    array([0.75, 0.25])
     """
     check_choice(rounding, "resample", "rounding", ROUNDINGS)
     pool, labels, _ = check_labelled(proba, y, "resample")
@@ -152,12 +275,24 @@ DRIFTS = ("lin", "squ", "sin", "ber", "swap")
 
 
 def drift(start: Any, end: Any, *, n: int, kind: str = "lin", period: int | None = None, rng: Rng = None) -> Matrix:
-    """Return the prior (n, K) at each of `n` steps of a drift between two priors (K,).
+    """Return the prior (n, K) at each step of a drift between two priors.
 
-    `kind` is "lin" (a straight line), "squ" (back and forth every `period` steps), "sin" (half a sine every `period`
-    steps), "ber" (back or forth with chance 1/`period` at each step) or "swap" (once, after `period` steps). `period`
-    is √n as published [bai2022], for "swap" n/2. Only "ber" is random.
+    Parameters
+    ----------
+    start, end : (K,)
+        The two priors.
+    n : int
+        How many steps.
+    kind : str
+        "lin" (a straight line), "squ" (back and forth every `period` steps), "sin" (half a sine every `period` steps),
+        "ber" (back or forth with chance 1/`period` at each step) or "swap" (once, after `period` steps).
+    period : int, optional
+        √n as published [bai2022], for "swap" n/2.
+    rng : int or Generator, optional
+        For "ber", which alone is random.
 
+    Examples
+    --------
     >>> drift([1, 0], [0, 1], n=4, kind="swap")[:, 0]
     array([1., 1., 0., 0.])
     """
@@ -179,7 +314,19 @@ def drift(start: Any, end: Any, *, n: int, kind: str = "lin", period: int | None
 
 
 class StreamSample(NamedTuple):
-    """A stream drawn from a pool: `proba` (n, K), `y` (n,), the prior (n, K) each row was drawn under, its `rows`."""
+    """A stream drawn from a pool; made by `draw_stream`.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Its outputs, in order.
+    y : (n,)
+        Their labels, as column indices.
+    priors : (n, K)
+        The prior that each row was drawn under.
+    rows : (n,)
+        Which rows of the pool they are.
+    """
 
     proba: Matrix
     y: Labels
@@ -188,9 +335,22 @@ class StreamSample(NamedTuple):
 
 
 def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = None) -> StreamSample:
-    """Draw one row of a labelled pool for each prior in `priors` (n, K), or `repeat` rows for each, in order.
+    """Return a stream drawn from a labelled pool along a path of priors.
 
     A class's rows come in random order, each once before any comes again.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Outputs on the rows of the pool.
+    y : (n,)
+        Their labels.
+    priors : (n, K)
+        The prior at each step, as `drift` makes them.
+    repeat : int
+        Rows a step.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
     """
     pool, labels, _ = check_labelled(proba, y, "draw_stream")
     each = check_proba(priors, "draw_stream", "priors", pool.shape[1])

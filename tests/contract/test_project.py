@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import reprior
 from reprior.cli import _inputs
@@ -72,6 +76,40 @@ def test_every_file_and_every_public_name_says_what_it_is_for() -> None:
     for name in reprior.__all__:
         if not name.isupper():  # a constant's meaning stands beside it
             assert (getattr(reprior, name).__doc__ or "").strip(), name
+
+
+def documented(value: Any) -> set[str]:
+    """Return what the Parameters list of a docstring names."""
+    text = inspect.getdoc(value) or ""
+    listed = re.search(r"^Parameters\n-+\n(.*?)(?=\n\n|\Z)", text, re.M | re.S)
+    lines = [line.split(" : ")[0] for line in listed[1].splitlines() if line[0] != " "] if listed else []
+    return {name.lstrip("*") for line in lines for name in line.split(", ")}
+
+
+def public_values() -> list[tuple[str, Any]]:
+    """Return what the package and its public modules offer, with the names that users call it by."""
+    found = []
+    for name in reprior.__all__:
+        value = getattr(reprior, name)
+        if inspect.ismodule(value):
+            own = [(n, x) for n, x in vars(value).items() if getattr(x, "__module__", "") == value.__name__]
+            found += [(f"{name}.{n}", x) for n, x in own if callable(x) and n[0] != "_"]
+        elif callable(value):
+            found.append((name, value))
+    return found
+
+
+@pytest.mark.parametrize(("name", "value"), public_values())
+def test_every_parameter_is_documented(name: str, value: Any) -> None:
+    has_none = {"Blocks", "InputError", "Status"}  # nobody calls them: a protocol, an error that we raise, an enum
+    wanted = set(inspect.signature(value).parameters) if name not in has_none else set()
+    assert documented(value), name
+    assert wanted <= documented(value), f"{name} does not say what these are: {wanted - documented(value)}"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in public_values() if "." not in name])
+def test_every_public_name_has_an_example_that_runs(name: str) -> None:
+    assert "Examples\n--------\n>>> " in (inspect.getdoc(getattr(reprior, name)) or "")  # and all doctests are run
 
 
 def test_every_link_and_every_named_file_in_the_documents_exists() -> None:

@@ -42,7 +42,15 @@ def alpha_objective(alpha: Any, prior: Any) -> float:
 
 
 def alpha_gradient(alpha: Any, prior: Any) -> Vector:
-    """Return ∂L_α/∂α (K,): the bracket of eq. 10, and eq. 17 at α = ĉπ."""
+    """Return ∂L_α/∂α (K,): the bracket of eq. 10, and eq. 17 at α = ĉπ.
+
+    Parameters
+    ----------
+    alpha : (K,)
+        Dirichlet parameters, positive.
+    prior : (K,)
+        The estimate π.
+    """
     pi, a = _with_alpha(prior, alpha, "alpha_gradient")
     return np.asarray(digamma(a.sum()) - digamma(a) + np.log(pi))
 
@@ -69,13 +77,29 @@ def objective(prior: Any, alpha: Any, counts: Any) -> float:
 
 
 def surrogate(prior: Any, c: float) -> Vector:
-    """Return α = c·π / max π (K,): the linear surrogate of eq. 15 and 33. Its sum is ĉ = c / max π."""
+    """Return α = c·π / max π (K,): the linear surrogate of eq. 15 and 33. Its sum is ĉ = c / max π.
+
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π.
+    c : float
+        The paper's constant, positive.
+    """
     pi = check_prior(prior, "surrogate", "prior", allow_zero=True)
     return np.asarray(check_number(c, "surrogate", "c", low=0, open_low=True) * pi / pi.max())
 
 
 def surrogate_error(prior: Any, c_hat: float) -> Vector:
-    """Return ∂L_α/∂α (K,) at α = ĉπ (eq. 17): how far the surrogate is from a stationary point."""
+    """Return ∂L_α/∂α (K,) at α = ĉπ (eq. 17): how far the surrogate is from a stationary point.
+
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π.
+    c_hat : float
+        ĉ, the sum of the Dirichlet parameters, positive.
+    """
     pi = check_prior(prior, "surrogate_error", "prior")
     return alpha_gradient(check_number(c_hat, "surrogate_error", "c_hat", low=0, open_low=True) * pi, pi)
 
@@ -84,6 +108,13 @@ def surrogate_error_bounds(prior: Any, c_hat: float) -> tuple[Vector, Vector]:
     """Return lower and upper bounds (K,), (K,) on `surrogate_error`: eq. 18 with its constants.
 
     From 1/2x < log x − ψ(x) < 1/x. Both are O(1/ĉπ_j), as printed, so the rarest class sets the error.
+
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π.
+    c_hat : float
+        ĉ, the sum of the Dirichlet parameters, positive.
 
     Examples
     --------
@@ -110,10 +141,15 @@ def _with_alpha(prior: Any, alpha: Any, caller: str) -> tuple[Vector, Vector]:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalMinusRankOne:
-    """The symmetric matrix diag(a) − a aᵀ/Σa (K, K), kept as the vector `a` (K,): nothing K×K is stored.
+    """The symmetric matrix diag(a) − a aᵀ/Σa (K, K), kept as a vector: nothing K×K is stored.
 
     This is the covariance of all K shares when the first K − 1 have the inverse of diag(1/a) + 11ᵀ/a_K (Sherman and
     Morrison); it does not depend on which class is called the last.
+
+    Parameters
+    ----------
+    a : (K,)
+        The diagonal before the rank-one part is taken off.
     """
 
     a: Vector
@@ -135,10 +171,19 @@ class DiagonalMinusRankOne:
 def cramer_rao(prior: Any, counts: Any, *, alpha: Any = 1.0) -> DiagonalMinusRankOne:
     """Return the Cramér–Rao bound of hu2025 on the covariance of a batch estimate, as printed (eq. 11–14).
 
-    `prior` (K,) is the estimate, `counts` (K,) the sums over the N rows of the posterior f, which is read as the
-    corrected one (eq. 8), `alpha` the Dirichlet parameters. The bound counts each row as if its label were known, so
-    real errors are larger.
+    The bound counts each row as if its label were known, so real errors are larger.
 
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π.
+    counts : (K,)
+        The sums over the N rows of the posterior f, which is read as the corrected one (eq. 8).
+    alpha : float or (K,)
+        The Dirichlet parameters.
+
+    Examples
+    --------
     >>> cramer_rao([0.5, 0.3, 0.2], [50, 30, 20]).diagonal().round(4)
     array([0.0025, 0.0021, 0.0016])
     """
@@ -152,8 +197,19 @@ def cramer_rao_online(
 ) -> DiagonalMinusRankOne:
     """Return the Cramér–Rao bound of hu2025 on the covariance of its online estimate, as printed (eq. 34–35).
 
-    `mean_posterior` (K,) is the mean posterior of the rows so far: of τ + 1 rows in eq. 34, of τ in appendix D, which
-    leaves the last one out. `label` is the class y^τ; without one, its expectation under `prior` (K,) stands in.
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π.
+    mean_posterior : (K,)
+        The mean posterior of the rows so far: of τ + 1 rows in eq. 34, of τ in appendix D, which leaves the last one
+        out.
+    alpha : float or (K,)
+        The Dirichlet parameters.
+    gamma : float
+        γ, the weight of the posterior against the label.
+    label : int, optional
+        The class y^τ; without one, its expectation under `prior` stands in.
     """
     shares = check_prior(prior, "cramer_rao_online", "prior")
     weight = check_number(gamma, "cramer_rao_online", "gamma", low=0, high=1)
@@ -212,9 +268,24 @@ def _motion(
 def next_prior(
     prior: Any, posterior: Any, *, c_hat: float, gamma: float = 1.0, label: Any = None, variant: str = "paper"
 ) -> Vector:
-    """Return the prior (K,) after one sample with this posterior (K,): eq. 36, or its mean form if "stable".
+    """Return the prior (K,) after one sample: eq. 36, or its mean form if "stable".
 
     Nothing is cut off: as printed a share may become negative, which is what the streams guard against.
+
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π before the sample.
+    posterior : (K,)
+        The sample's corrected output.
+    c_hat : float
+        ĉ, the sum of the Dirichlet parameters.
+    gamma : float
+        γ, the weight of the posterior against the label.
+    label : (K,), optional
+        The label as a vector δ; the posterior stands in without one.
+    variant : str
+        "paper" as printed, or "stable".
     """
     pi, moved = _motion(prior, posterior, c_hat, gamma, label, variant, "next_prior")
     return pi + moved
@@ -225,6 +296,23 @@ def increment(
 ) -> Vector:
     """Return |π′ − π| (K,) for one sample: eq. 37.
 
+    Parameters
+    ----------
+    prior : (K,)
+        The estimate π before the sample.
+    posterior : (K,)
+        The sample's corrected output.
+    c_hat : float
+        ĉ, the sum of the Dirichlet parameters.
+    gamma : float
+        γ, the weight of the posterior against the label.
+    label : (K,), optional
+        The label as a vector δ; the posterior stands in without one.
+    variant : str
+        "paper" as printed, or "stable".
+
+    Examples
+    --------
     >>> increment([0.5, 0.5], [1.0, 0.0], c_hat=100.0, variant="stable").round(4)
     array([0.005, 0.005])
     """
@@ -232,7 +320,17 @@ def increment(
 
 
 def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
-    """Return the factor of O(1/ĉ) by which one sample's pull moves the prior: eq. 38."""
+    """Return the factor of O(1/ĉ) by which one sample's pull moves the prior: eq. 38.
+
+    Parameters
+    ----------
+    c_hat : float
+        ĉ, the sum of the Dirichlet parameters, positive.
+    n_classes : int
+        K, at least 2.
+    variant : str
+        "paper" as printed, or "stable".
+    """
     k = check_int(n_classes, "step_size", "n_classes", low=2)
     return 1.0 / _denominator(c_hat, k, variant, "step_size")
 
@@ -241,6 +339,13 @@ def runaway_rate(c: float, n_classes: int) -> float:
     """Return by what fraction of itself a small deviation from uniform grows at each sample that says nothing.
 
     Of the printed recursion, with ĉ = c / max π ≈ cK; about 1/c. The posterior mean has none: it stays where it is.
+
+    Parameters
+    ----------
+    c : float
+        The paper's constant, positive.
+    n_classes : int
+        K, at least 2.
     """
     k = check_int(n_classes, "runaway_rate", "n_classes", low=2)
     c_hat = check_number(c, "runaway_rate", "c", low=0, open_low=True) * k

@@ -69,7 +69,9 @@ def compare(
     true : (K,), optional
         The true class mix, if it is known.
     first : PriorEstimate, optional
-        An estimate that is there already, to compare with; `name` is what to call it.
+        An estimate that is there already, to compare with.
+    name : str
+        What to call it.
 
     Examples
     --------

@@ -22,14 +22,34 @@ OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count a
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the rows say about the method's assumptions; `str()` gives it in sentences.
+    """What the rows say about the method's assumptions; `str()` gives it in sentences. Made by `diagnose`.
 
-    `shift_p` and `label_shift_p` are p-values of "nothing has shifted" and of "only the class shares have"; None where
-    no held-out rows were there to tell. `confused` lists (class, class, correlation), worst first, and
-    `smallest_singular_value` is that of the column-normalised confusion matrix. `worth` is how many labelled rows would
-    tell as much about the shares, `heldout_worth` how many rows the held-out ones are worth after reweighting,
-    `overconfidence` mean confidence minus accuracy on them with `overconfidence_se`, `accuracy` what they predict for
-    the target as (uncorrected, corrected). `alpha` is the level at which the sentences decide.
+    Parameters
+    ----------
+    estimate : PriorEstimate
+        The estimate that accuracy and precision are told of.
+    shift_p, label_shift_p : float
+        P-values of "nothing has shifted" and of "only the class shares have"; the latter None without held-out rows.
+    confused : tuple of (class, class, correlation)
+        Classes that are hard to tell apart, worst first.
+    smallest_singular_value : float or None
+        That of the column-normalised confusion matrix.
+    worth : float
+        How many labelled rows would tell as much about the shares.
+    heldout_worth : float or None
+        How many rows the held-out ones are worth after reweighting.
+    overconfidence, overconfidence_se : float or None
+        Mean confidence minus accuracy on the held-out rows, and its standard error.
+    accuracy : (float, float) or None
+        What the held-out rows predict for the target: uncorrected, corrected.
+    alpha : float
+        The level at which the sentences decide.
+
+    Examples
+    --------
+    >>> found = diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+    >>> found.shifted, found.applies
+    (False, None)
     """
 
     estimate: PriorEstimate
@@ -59,11 +79,23 @@ class Diagnosis:
 
 
 def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
-    """Return whether label-shift correction applies to `proba` (n, K), from a `Source` or class counts (K,).
+    """Return whether label-shift correction applies to some rows, and how well it can be measured.
 
-    Most answers need the held-out rows of `summarize`. `estimate` is the one whose accuracy and precision to tell;
-    without it `ebls` makes one. Whether it is label shift is asked of the rows, whichever estimate is given.
+    Most answers need held-out rows. Whether it is label shift is asked of the rows, whichever estimate is given.
 
+    Parameters
+    ----------
+    source : Source or (K,)
+        Made by `summarize`, or class counts. Of a pipeline it is `pipe.source`.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target, as the method sees them. Of a pipeline they are `pipe.calibrate(raw)`.
+    estimate : PriorEstimate, optional
+        The one whose accuracy and precision to tell; without it `ebls` makes one.
+    alpha : float
+        The level at which the sentences decide.
+
+    Examples
+    --------
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
     Whether it is label shift cannot be told without held-out labelled rows.

@@ -36,6 +36,14 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     -------
     Interval
         A pair (lower, upper); `note` says how far to trust it.
+
+    Examples
+    --------
+    >>> from reprior import mlls
+    >>> rows = [[0.9, 0.1]] * 60 + [[0.1, 0.9]] * 40
+    >>> lower, upper = interval(mlls([1, 1], rows), level=0.9)
+    >>> bool(lower[0] < 0.625 < upper[0])
+    True
     """
     return spread(estimate).at(check_level(level, "interval"))
 

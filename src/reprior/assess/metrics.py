@@ -20,8 +20,21 @@ def _pair(true: Any, estimate: Any, caller: str) -> tuple[Vector, Vector]:
 def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
     """Return KL(true ‖ estimate) of two priors in nats (eq. 39).
 
-    It is infinite where `estimate` rules out what occurs, as maximum likelihood does with rare classes; a positive
-    `floor` counts shares below it as it, so that means over trials stay finite.
+    It is infinite where `estimate` rules out what occurs, as maximum likelihood does with rare classes.
+
+    Parameters
+    ----------
+    true : (K,)
+        The true prior. Two Series or dicts are matched by name.
+    estimate : (K,)
+        The estimated prior.
+    floor : float
+        Shares of the estimate below it count as it, so that means over trials stay finite.
+
+    Examples
+    --------
+    >>> round(kl([0.5, 0.5], [0.9, 0.1]), 3)
+    0.511
     """
     p, q = _pair(true, estimate, "kl")
     seen, q = p > 0, np.maximum(q, check_number(floor, "kl", "floor", low=0, high=1))
@@ -31,20 +44,48 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
 
 
 def weight_mse(true: Any, estimate: Any, source: Any) -> float:
-    """Return the mean squared error of the importance weights π/ε."""
+    """Return the mean squared error of the importance weights π/ε.
+
+    Parameters
+    ----------
+    true : (K,)
+        The true prior. Two Series or dicts are matched by name.
+    estimate : (K,)
+        The estimated prior.
+    source : (K,)
+        The source prior ε.
+    """
     p, q = _pair(true, estimate, "weight_mse")
     known = check_prior(source, "weight_mse", "source", n_classes=len(p), like="`true`")
     return float(np.mean(((p - q) / known) ** 2))
 
 
 def absolute_error(true: Any, estimate: Any) -> float:
-    """Return the mean absolute error over the classes (AE in quantification)."""
+    """Return the mean absolute error over the classes (AE in quantification).
+
+    Parameters
+    ----------
+    true : (K,)
+        The true prior. Two Series or dicts are matched by name.
+    estimate : (K,)
+        The estimated prior.
+    """
     p, q = _pair(true, estimate, "absolute_error")
     return float(np.mean(np.abs(p - q)))
 
 
 def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
-    """Return the mean relative absolute error over the classes (RAE), both priors smoothed by 1/(2n), n target rows."""
+    """Return the mean relative absolute error over the classes (RAE), both priors smoothed by 1/(2n).
+
+    Parameters
+    ----------
+    true : (K,)
+        The true prior. Two Series or dicts are matched by name.
+    estimate : (K,)
+        The estimated prior.
+    n : float
+        Target rows.
+    """
     p, q = _pair(true, estimate, "relative_absolute_error")
     eps = 1.0 / (2.0 * check_number(n, "relative_absolute_error", "n", low=0, open_low=True))
     p, q = (p + eps) / (1 + eps * len(p)), (q + eps) / (1 + eps * len(q))
@@ -52,7 +93,17 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 
 
 def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
-    """Return the share of rows whose most probable class, after reweighting by `weights` (K,), is `y` (n,)."""
+    """Return the share of rows whose most probable class is their label.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Outputs; the columns of a DataFrame name the classes.
+    y : (n,)
+        Labels: names of classes, or column indices.
+    weights : (K,), optional
+        What the columns are multiplied by first.
+    """
     rows, labels, _ = check_labelled(proba, y, "accuracy")
     if weights is not None:
         k = rows.shape[1]

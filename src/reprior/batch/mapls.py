@@ -14,10 +14,24 @@ from reprior.rows.blocks import given
 
 
 def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 100) -> PriorEstimate:
-    """Estimate the target prior by EM that shrinks to the uniform prior by a fixed share [ye2024].
+    """Return the estimate by EM that shrinks to the uniform prior by a fixed share [ye2024].
 
-    `lam` in [0, 1] is the weight of the data; "auto" chooses it as published, from how far the maximum-likelihood
-    prior is from the uniform and from the source prior.
+    Parameters
+    ----------
+    source : Source or (K,)
+        Made by `summarize`, or class counts. A Series or dict is matched by name.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    lam : float or "auto"
+        The weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is
+        from the uniform and from the source prior.
+    n_iter : int
+        Iterations.
+
+    Examples
+    --------
+    >>> mapls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]], lam=0.5).prior.round(2)
+    array([0.56, 0.44])
     """
     check_number(n_iter, "mapls", "n_iter", low=1, whole=True)
     if not isinstance(lam, str) or lam != "auto":

@@ -14,11 +14,21 @@ M_STEP = Linear(least=1e-200)  # π ← n/N
 
 
 def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:
-    """Estimate the target prior by maximum likelihood [saerens2002] (EMQ, SLD): the optimum, or `n_iter` steps of EM.
+    """Return the estimate by maximum likelihood [saerens2002], which others call EMQ or SLD.
 
-    `source` is a `Source` or class counts (K,); `proba` (n, K) the outputs on the target. Without `n_iter` the answer
-    is certified to within `tol` nats a row of the maximum by its duality gap.
+    Parameters
+    ----------
+    source : Source or (K,)
+        Made by `summarize`, or class counts. A Series or dict is matched by name.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    n_iter : int, optional
+        So many steps of plain EM. Without it the answer is the optimum.
+    tol : float
+        Nats a row to within which the duality gap certifies the optimum.
 
+    Examples
+    --------
     >>> mlls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.1, 0.9]]).prior.round(3)
     array([0.678, 0.322])
     """

@@ -43,10 +43,25 @@ def from_weights(source: Source, target: Blocks, confusion: Matrix, weights: Vec
 
 
 def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrained") -> PriorEstimate:
-    """Estimate the target prior by black-box shift estimation [lipton2018]: solve C w = mean target output.
+    """Return the estimate by black-box shift estimation [lipton2018]: solve C w = mean target output.
 
-    `source` must come from `summarize`; `hard` counts arg-max predictions instead of summing probabilities.
-    `solver="constrained"` is least squares under w ≥ 0; "clip" is as published: solve, then clip at zero.
+    Parameters
+    ----------
+    source : Source
+        Made by `summarize` from held-out rows: it holds their confusion matrix.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    hard : bool
+        Whether to count arg-max predictions instead of summing probabilities.
+    solver : str
+        "constrained" is least squares under w ≥ 0; "clip" is as published: solve, then clip at zero.
+
+    Examples
+    --------
+    >>> from reprior import summarize
+    >>> source = summarize([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9]], [0, 0, 1, 1])
+    >>> bbse(source, [[0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).prior.round(3)
+    array([0.667, 0.333])
     """
     check_choice(solver, "bbse", "solver", ("constrained", "clip"))
     known, target, confusion, mean = moments(source, proba, hard, "bbse")
@@ -73,10 +88,30 @@ def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
 
 
 def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, delta: float = 0.05) -> PriorEstimate:
-    """Estimate the target prior by regularised learning under label shifts [azizzadenesheli2019].
+    """Return the estimate by regularised learning under label shifts [azizzadenesheli2019].
 
     Minimises ‖Cθ − (μ_t − μ_s)‖₂ + α·ρ·‖θ‖₂ over θ ≥ −1, w = 1 + θ, with ρ from the sizes and the confidence `delta`;
-    norms are not squared, and C is divided by the number of held-out rows. `source` must come from `summarize`.
+    norms are not squared, and C is divided by the number of held-out rows.
+
+    Parameters
+    ----------
+    source : Source
+        Made by `summarize` from held-out rows: it holds their confusion matrix.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        The outputs on the target.
+    hard : bool
+        Whether to count arg-max predictions instead of summing probabilities.
+    alpha : float
+        The strength of regularisation, at least 0.
+    delta : float
+        The chance, at most, that the error of the moments exceeds ρ.
+
+    Examples
+    --------
+    >>> from reprior import summarize
+    >>> source = summarize([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9]], [0, 0, 1, 1])
+    >>> rlls(source, [[0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).prior.round(1)
+    array([0.7, 0.3])
     """
     check_number(alpha, "rlls", "alpha", low=0)
     check_number(delta, "rlls", "delta", low=0, high=1, open_low=True)

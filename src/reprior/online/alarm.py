@@ -288,12 +288,24 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
 class Alarm:
     """A sequential test that the outputs have left those of the reference rows, as a moved prior makes them.
 
-    The reference is the held-out rows of `source`, made by `summarize`, or `reference` (n, K), rows of a time when all
-    was well. Mode "ever": the chance of ever raising a false alarm is at most `alpha`. Mode "monitor", for streams that
-    run well for long: a shift is found as fast however late it comes, and false alarms are on average at least
-    `run_length` samples apart, unless, with a chance of `alpha`, the reference rows are so unlike what they were drawn
-    from that the margin is too small. `exact=True` drops the margin: `source.prior` is the mean output itself.
+    Parameters
+    ----------
+    source : Source or (K,)
+        Made by `summarize`; its held-out rows are the reference.
+    alpha : float
+        The chance of a false alarm, ever, in mode "ever"; in mode "monitor" the chance that the promise on `run_length`
+        fails because the reference rows happen to be unusual.
+    mode : str
+        "monitor", for streams that run well for long: a shift is found as fast however late it comes. Or "ever".
+    run_length : float
+        Samples between false alarms in mode "monitor", on average and at least.
+    reference : (n, K), optional
+        Rows of a time when all was well, instead of the held-out rows.
+    exact : bool
+        Whether `source.prior` is the mean output itself. There is then no margin for a reference that is a sample.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> def outputs(y): return np.where(np.eye(2)[y] > 0, 0.9, 0.1)
     >>> was, now = rng.integers(2, size=500), (rng.random(500) < 0.8).astype(int)
@@ -483,11 +495,20 @@ class Alarm:
 
 
 class AlarmTable:
-    """An `Alarm` for each key of a `StreamTable`, all against the same reference; options are those of `Alarm`.
+    """An `Alarm` for each key of a `StreamTable`, all against the same reference.
 
-    `alpha` and `run_length` hold for each key by itself: among G keys that are well, some one is raised falsely G times
-    as often. `alarms[key]` is the verdict of a key; a key that was never watched is a KeyError.
+    `alarms[key]` is the verdict of a key; a key that was never watched is a KeyError. `alpha` and `run_length` hold for
+    each key by itself: among G keys that are well, one is raised falsely G times as often.
 
+    Parameters
+    ----------
+    source : Source or (K,)
+        As for `Alarm`.
+    **options
+        Options of `Alarm`.
+
+    Examples
+    --------
     >>> from reprior.online.table import StreamTable
     >>> table, alarms = StreamTable("online-ebls", [1, 1]), AlarmTable([1, 1], exact=True)
     >>> verdicts = alarms.watch(table, ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)

@@ -176,14 +176,24 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
 class Stream:
     """One stream of a classifier's outputs: learn each sample, know the prior, correct the next one.
 
-    `method` is a name of `ONLINE`, `source` class counts, a prior or a `Source`. Options are the method's and `robust`,
-    the most that one sample or label may move the prior in total variation; without it there is no such bound. With a
-    `calibrator` every method of the stream takes raw outputs and calibrates them itself, once. Samples are learned one
-    by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is refused and changes
-    nothing. Without a calibrator, wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too;
-    what a row does not list goes to its other classes in proportion to the source prior. Threads may share a stream:
-    each call is done as a whole before the next.
+    Samples are learned one by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is
+    refused and changes nothing. Threads may share a stream: each call is done as a whole before the next. Without a
+    calibrator, wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too. What a row does not
+    list goes to its other classes in proportion to the source prior.
 
+    Parameters
+    ----------
+    method : str
+        A name of `ONLINE`.
+    source : Source or (K,)
+        Made by `summarize`, or class counts, or a prior.
+    calibrator : Calibrator, optional
+        With it the stream takes raw outputs and calibrates each row itself, once.
+    **options
+        Options of the method, and `robust`: the most that one sample or label may move the prior in total variation.
+
+    Examples
+    --------
     >>> stream = Stream("online-ebls", [0.5, 0.5])
     >>> stream.learn_many([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1]])
     >>> stream.n, bool(stream.prior[0] > 0.5)

@@ -64,13 +64,29 @@ class Snapshot(Stream):
 
 
 class StreamTable:
-    """Many streams of one method and source, found by key, in one array of at most `max_streams` states.
+    """Many streams of one method and source, found by key, in one array.
 
-    When a new key finds the table full, the streams that were used longest ago make room: each is handed to
-    `on_evict(key, stream)` first. Without `on_evict` a new key is then refused: nothing is ever dropped in silence.
-    With a `calibrator` every method takes raw outputs and calibrates them itself, once. `table[key]` is the stream as
-    it is now, to look at: it does not learn. Threads may share a table: each call is done as a whole before the next.
+    `table[key]` is the stream as it is now, to look at: it does not learn. A key that has no stream is a KeyError.
+    Threads may share a table: each call is done as a whole before the next.
 
+    Parameters
+    ----------
+    method : str
+        A name of `ONLINE`.
+    source : Source or (K,)
+        Made by `summarize`, or class counts, or a prior.
+    calibrator : Calibrator, optional
+        With it every method takes raw outputs and calibrates them itself, once.
+    max_streams : int
+        How many streams there may be at once.
+    on_evict : callable, optional
+        What `on_evict(key, stream)` is called with when a new key finds the table full: the streams used longest ago,
+        which make room. Without it a new key is then refused: nothing is ever dropped in silence.
+    **options
+        Options of the method, as for `Stream`.
+
+    Examples
+    --------
     >>> table = StreamTable("online-ebls", [0.5, 0.5])
     >>> table.learn(["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     >>> len(table), table["a"].n

@@ -24,8 +24,19 @@ NONE = np.zeros(0)
 
 
 def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
-    """Return temperature scaling [guo2017]: one scale for all classes, fitted by likelihood to `y` (n,).
+    """Return temperature scaling [guo2017]: one scale for all classes, fitted by likelihood.
 
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+
+    Examples
+    --------
     >>> cal = temperature([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]], [0, 1, 0, 1])
     >>> cal([[0.9, 0.1]]).round(2)
     array([[0.85, 0.15]])
@@ -34,25 +45,71 @@ def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Cali
 
 
 def bias_corrected(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return bias-corrected temperature scaling (BCTS) [alexandari2020]: one scale, and a bias for each class."""
+    """Return bias-corrected temperature scaling (BCTS) [alexandari2020]: one scale, and a bias for each class.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+    ridge : float
+        How strongly biases and scales are pulled towards plain temperature scaling.
+    """
     return fit(proba, y, logits=logits, kind="bias-corrected", ridge=ridge)
 
 
 def vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return vector scaling [guo2017]: a scale and a bias for each class."""
+    """Return vector scaling [guo2017]: a scale and a bias for each class.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+    ridge : float
+        How strongly biases and scales are pulled towards plain temperature scaling.
+    """
     return fit(proba, y, logits=logits, kind="vector", ridge=ridge)
 
 
 def no_bias_vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return no-bias vector scaling (NBVS) [alexandari2020]: a scale for each class."""
+    """Return no-bias vector scaling (NBVS) [alexandari2020]: a scale for each class.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+    ridge : float
+        How strongly biases and scales are pulled towards plain temperature scaling.
+    """
     return fit(proba, y, logits=logits, kind="no-bias-vector", ridge=ridge)
 
 
 def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logits: Any = None) -> Calibrator:
     """Return temperature scaling of the likelihood part alone, z = (x − log ε)/T + log ε, for an imbalanced source.
 
-    `prior` (K,) is ε: the class counts or prior that the classifier was trained on. Plain temperature scaling would
-    shrink log ε, which is part of the logits, as well.
+    Plain temperature scaling would shrink log ε, which is part of the logits, as well.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+    prior : (K,)
+        ε: the class counts or prior that the classifier was trained on.
     """
     x, floor, labels = _labelled(proba, y, logits, "likelihood_temperature")
     log_eps = np.log(check_prior(prior, "likelihood_temperature", "prior", n_classes=x.shape[1], like="the rows"))
@@ -61,9 +118,18 @@ def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logi
 
 
 def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> Calibrator:
-    """Return the temperature at which mean confidence equals the `accuracy` known for the source: no labels needed.
+    """Return the temperature at which mean confidence equals a known accuracy: no labels needed.
 
     The rows have to come from the source distribution, or from one near it.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of the rows.
+    accuracy : float
+        The classifier's accuracy on the source.
+    logits : (n, K), optional
+        Logits instead of `proba`.
     """
     x, floor = _inputs(proba, logits, "from_accuracy")
     n, k = x.shape
@@ -81,11 +147,26 @@ def fit(
     proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
     kinds: Sequence[str] = KINDS, rng: Rng = 0,
 ) -> Calibrator:  # fmt: skip
-    """Return a calibrator of the `kind` asked for (see `KINDS` and `ALIASES`), fitted to held-out rows.
+    """Return a calibrator of the kind asked for, fitted to held-out rows.
 
-    "auto" takes the stiffest of `kinds` whose cross-validated likelihood is within one standard error of the best.
-    `ridge` pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
-    labels in a class its bias stays near 0.
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+    kind : str
+        A name of `KINDS` or `ALIASES`. "auto" takes the stiffest of `kinds` whose cross-validated likelihood is within
+        one standard error of the best.
+    ridge : float
+        Pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
+        labels in a class its bias stays near 0.
+    kinds : sequence of str
+        What "auto" chooses from.
+    rng : int or Generator, optional
+        For the folds of "auto".
     """
     x, floor, labels = _labelled(proba, y, logits, "fit")
     penalty = check_number(ridge, "fit", "ridge", low=0)

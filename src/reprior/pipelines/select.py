@@ -44,6 +44,15 @@ def select(
         What is compared: KL(true ‖ estimate), or log-loss or error rate of the corrected outputs.
     calibrations, methods
         Names of calibrators and of methods that compete.
+    rng : int or Generator, optional
+        A seed, or a generator of random numbers.
+
+    Examples
+    --------
+    >>> rows = [[0.8, 0.2]] * 30 + [[0.3, 0.7]] * 30
+    >>> pipe = select(rows, [0] * 25 + [1] * 35, trials=2, calibrations=["none"], methods=["mlls"])
+    >>> sorted(trial.method for trial in pipe.trials)
+    ['ebls', 'mlls']
     """
     rows, labels, names = check_labelled(proba, y, "select", classes, logits=logits)
     if logits:

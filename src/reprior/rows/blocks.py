@@ -22,7 +22,20 @@ BLOCK_BYTES = 1 << 19  # a block is read from memory once and then used from cac
 
 @runtime_checkable
 class Blocks(Protocol):
-    """Rows of probabilities that can be visited block by block, as often as needed."""
+    """Rows of probabilities that can be visited block by block, as often as needed.
+
+    Whatever has `n_classes` and `map_sum` can be a target: rows from a database, say, or from many machines.
+
+    Parameters
+    ----------
+    n_classes : int
+        K, the number of columns.
+
+    Examples
+    --------
+    >>> isinstance(ArrayBlocks(np.ones((2, 3)) / 3), Blocks)
+    True
+    """
 
     @property
     def n_classes(self) -> int: ...
@@ -55,7 +68,19 @@ def block_rows(n_classes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArrayBlocks:
-    """An array (n, K) in memory or memory-mapped, of any float type and order; never copied as a whole."""
+    """An array as blocks; it is never copied as a whole.
+
+    Parameters
+    ----------
+    array : (n, K)
+        Rows in memory or memory-mapped, of any float type and order.
+
+    Examples
+    --------
+    >>> blocks = ArrayBlocks(np.array([[0.9, 0.1], [0.4, 0.6]]))
+    >>> blocks.n_classes, blocks.map_sum(lambda block: block.sum(axis=0))
+    (2, array([1.3, 0.7]))
+    """
 
     array: Matrix
 
@@ -79,10 +104,25 @@ class ArrayBlocks:
 
 @dataclass(frozen=True, slots=True)
 class TopKBlocks:
-    """The k best classes of each row: `indices` (n, k), `values` (n, k), and the source `prior` (K,).
+    """The k best classes of each row, as services often log them.
 
     What a row leaves unlisted, 1 − Σ values, goes to its unlisted classes in proportion to the source prior: it says
     "none of the listed" and nothing about which of the others. Rows become dense one block at a time.
+
+    Parameters
+    ----------
+    indices : (n, k)
+        The classes listed, as column indices.
+    values : (n, k)
+        Their probabilities.
+    prior : (K,)
+        The source prior.
+
+    Examples
+    --------
+    >>> top = TopKBlocks(np.array([[2]]), np.array([[0.7]]), np.array([0.4, 0.2, 0.4]))
+    >>> next(iter(top))
+    array([[0.2, 0.1, 0.7]])
     """
 
     indices: np.ndarray[Any, np.dtype[np.integer[Any]]]
