@@ -19,6 +19,7 @@ SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out befo
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
 ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
+MANY = 4096  # classes, beyond which a K×K matrix is too dear
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 
 
@@ -145,7 +146,9 @@ def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
             notes.append(f"{unseen} classes have no held-out row. Their misfit is taken to be that of the others.")
     if estimate.n < k:
         notes.append(f"There are few rows: {estimate.n:.0f} for {k} classes.")
-    if estimate.target is not None:
+    if k > MANY:
+        notes.append(f"Whether some of the {k:,} classes cannot be told apart was not looked at.")
+    elif estimate.target is not None:
         near = (estimate.n * estimate.prior + SMOOTHING) / (estimate.n + SMOOTHING * k)
         rows = local_likelihood(estimate.target, near, source.prior)
         group, share = alike(rows)
@@ -188,6 +191,9 @@ def around(estimate: PriorEstimate, *, rounds: int = 4) -> tuple[LocalLikelihood
     if estimate.target is None:
         fail("interval", "estimate", "carry its target rows", "none",
              remedy="Estimate again from the rows, or ask before `detach`")  # fmt: skip
+    if len(estimate.prior) > MANY:
+        fail("interval", "estimate", f"have at most {MANY} classes, since this needs K×K numbers", len(estimate.prior),
+             remedy="The intervals of `ebls` have no such limit")  # fmt: skip
     n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
     while True:
         # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say

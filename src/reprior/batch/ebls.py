@@ -30,6 +30,7 @@ FORESEEN = 20  # directions of error taken from theory, beside those that were o
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
+MANY = 4096  # classes, beyond which a K×K matrix is too dear
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
 
@@ -140,7 +141,12 @@ class Weighed:
 def sample(target: Blocks, source_prior: Vector) -> tuple[Matrix, int]:
     """Return likelihood ratios L = P/ε of all rows (n, K), or of a sample if they are many, and how many there are."""
     n, k = count_rows(target), len(source_prior)
-    return some_rows(target, n, max(SAMPLE // k, 4 * k)) / source_prior, n
+    return some_rows(target, n, at_most(k)) / source_prior, n
+
+
+def at_most(n_classes: int) -> int:
+    """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
+    return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
 
 
 def weigh(
@@ -197,7 +203,7 @@ def laplace(rows: Matrix, alpha: Matrix, seen: Vector, modes: Matrix, each: floa
     from scipy.special import gammaln  # costs more to import than the whole of reprior
 
     evidence, variances, said = np.empty(len(alpha)), np.empty_like(modes), np.empty_like(modes)
-    diagonal, k = np.arange(alpha.shape[1]), alpha.shape[1]
+    k = alpha.shape[1]
     for c, (prior, pi) in enumerate(zip(alpha, modes, strict=True)):
         strength, likelihood = prior + seen, rows @ pi
         resp = rows / likelihood[:, None]
@@ -206,17 +212,35 @@ def laplace(rows: Matrix, alpha: Matrix, seen: Vector, modes: Matrix, each: floa
         said[c] = counts / len(rows)
         scale = 1 / np.sqrt(strength + each * counts)
         resp *= scale
-        hessian = each * (resp.T @ resp)
-        hessian[diagonal, diagonal] += strength * scale**2 + 1e-12
-        half = np.linalg.cholesky(hessian)
+        size, inverse = curvature(resp, strength * scale**2 + 1e-12, each)
         total = strength.sum() + each * len(rows)
-        size = 2 * (np.log(half[diagonal, diagonal]) - np.log(scale)).sum() - np.log(total)
+        size -= 2 * np.log(scale).sum() + np.log(total)
         normaliser = gammaln(prior.sum()) - gammaln(prior).sum()
         fit = each * np.log(likelihood).sum() + strength @ np.log(pi)
         evidence[c] = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
-        spread = np.linalg.solve(half, np.diag(scale))
-        variances[c] = pi**2 * np.maximum((spread**2).sum(axis=0) - 1 / total, 1e-300)
+        variances[c] = pi**2 * np.maximum(scale**2 * inverse - 1 / total, 1e-300)
     return evidence, variances, said
+
+
+def curvature(resp: Matrix, diagonal: Vector, each: float) -> tuple[float, Vector]:
+    """Return log det H, and the diagonal (K,) of its inverse, for H = diag(`diagonal`) + each·RᵀR, `resp` R (n, K).
+
+    Where there are fewer rows than classes, by the n×n matrix that Woodbury's identity leaves.
+    """
+    n, k = resp.shape
+    if n >= k:
+        hessian = each * (resp.T @ resp)
+        hessian.flat[:: k + 1] += diagonal
+        half = np.linalg.cholesky(hessian)
+        spread = np.linalg.solve(half, np.eye(k))
+        return 2 * float(np.log(np.diag(half)).sum()), (spread**2).sum(axis=0)
+    scaled = resp * np.sqrt(each / diagonal)
+    inner = scaled @ scaled.T
+    inner.flat[:: n + 1] += 1.0
+    half = np.linalg.cholesky(inner)
+    spread = np.linalg.solve(half, scaled)
+    size = float(np.log(diagonal).sum()) + 2 * float(np.log(np.diag(half)).sum())
+    return size, np.maximum(1 - (spread**2).sum(axis=0), 1e-12) / diagonal
 
 
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:
@@ -229,7 +253,9 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     """
     assert known.heldout is not None
     (heldout, y), k = known.heldout, len(prior)
-    stride = max(1, len(y) // max(SAMPLE // k, 4 * k))
+    if k > MANY:  # no K×K matrix; theory alone
+        return unsure
+    stride = max(1, len(y) // at_most(k))
     heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
     # what held-out outputs carry is their own mean, which may be off the source prior by the noise of their labels
     carried = known.prior if known.made == "given by the user" else heldout.mean(axis=0)
@@ -248,7 +274,8 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     error -= wanted * error.sum()
     lone = np.sqrt(counts / np.maximum(counts - 1, 0.5))[y]
     scatter = (resp - means[y]) * (weight * lone)[:, None]
-    target = rows * prior
+    # a little inside: at a corner of the simplex rows vary no more, and any error would look endless beside them
+    target = rows * (0.9 * prior + 0.1 * known.prior)
     target /= target.sum(axis=1, keepdims=True)
     said = target.sum(axis=0)
     told, directions = np.linalg.eigh((target.T @ target - np.outer(said, said) / len(rows)) / len(rows))
