@@ -43,11 +43,13 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
         shutil.copy(files[name], file)
     shutil.copy(files["ndjson"], "labelled.ndjson")
     words = shlex.split(line)
+    if "--source model.reprior" in line:
+        assert call("fit", "heldout.npz", "-o", "model.reprior")[0] == 0
     if "show" in words:
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])
     said = "corrected.ndjson: 1000 rows; state in state.bin\n" * ("--state" in words)
-    said += "Classes were matched by position, for input or source does not name them.\n" * ("stream" in words)
+    said += "Classes were matched by position, because the input or the source does not name them.\n" * ("stream" in words)
     assert (code, err) == (0, said)
     if "-o" in words:
         assert Path(words[words.index("-o") + 1]).stat().st_size > 100

@@ -227,13 +227,15 @@ def curvature(resp: Matrix, diagonal: Vector, each: float) -> tuple[float, Vecto
 
     Where there are fewer rows than classes, by the n×n matrix that Woodbury's identity leaves.
     """
+    from scipy.linalg.lapack import dpotrf, dpotri
+
     n, k = resp.shape
     if n >= k:
         hessian = each * (resp.T @ resp)
         hessian.flat[:: k + 1] += diagonal
-        half = np.linalg.cholesky(hessian)
-        spread = np.linalg.solve(half, np.eye(k))
-        return 2 * float(np.log(np.diag(half)).sum()), (spread**2).sum(axis=0)
+        half, _ = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
+        size = 2 * float(np.log(np.diag(half)).sum())
+        return size, np.diag(dpotri(half, lower=True, overwrite_c=True)[0]).copy()
     scaled = resp * np.sqrt(each / diagonal)
     inner = scaled @ scaled.T
     inner.flat[:: n + 1] += 1.0

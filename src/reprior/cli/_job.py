@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from reprior._types import Matrix, Vector
     from reprior.io.records import Form
 
-BY_POSITION = "Classes were matched by position, for input or source does not name them."
+BY_POSITION = "Classes were matched by position, because the input or the source does not name them."
 
 
 class Job:
