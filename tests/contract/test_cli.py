@@ -49,7 +49,8 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])
     said = "corrected.ndjson: 1000 rows; state in state.bin\n" * ("--state" in words)
-    said += "Classes were matched by position, because the input or the source does not name them.\n" * ("stream" in words)
+    by_position = "Classes were matched by position, because the input or the source does not name them.\n"
+    said += by_position * ("stream" in words)
     assert (code, err) == (0, said)
     if "-o" in words:
         assert Path(words[words.index("-o") + 1]).stat().st_size > 100
