@@ -248,7 +248,13 @@ class PriorEstimate:
         return _door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target."""
+        """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target.
+
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1, of each class by itself.
+        """
         return _door("interval")(self, level)  # type: ignore[no-any-return]
 
     def detach(self) -> PriorEstimate:
@@ -257,11 +263,25 @@ class PriorEstimate:
         return replace(self, target=None, source=source, spread=_door("spread")(self))
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row a class, with source and target shares and interval."""
+        """Return a pandas DataFrame: one row a class, with source and target shares and interval.
+
+        Parameters
+        ----------
+        level : float or None
+            Of the intervals; None leaves them out.
+        """
         return _door("estimate_frame")(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw the largest movers with their intervals by matplotlib; return the axes."""
+        """Draw the largest movers with their intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        top : int
+            How many classes.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
         return _door("estimate_plot")(self, top=top, ax=ax)
 
     def __repr__(self) -> str:

@@ -354,9 +354,18 @@ class Alarm:
         self.purse, self._believed = start(self.plan), None
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
-        """Bet on rows (n, K) with the `prior` (K,) that a stream had before it learned them; return the verdict.
+        """Return the verdict after a bet on each row.
 
         The rows are as the source's are: if those were calibrated, calibrate these before.
+
+        Parameters
+        ----------
+        proba : (n, K)
+            The rows.
+        prior : (K,)
+            The prior that a stream had before it learned the rows.
+        times : (n,), optional
+            When each row came; the verdict then tells times too.
         """
         k = len(self.plan.mean)
         rows = check_proba(proba, "Alarm.look", "proba", k)
@@ -369,6 +378,15 @@ class Alarm:
 
         Rows are what the stream takes: raw outputs, if it has a calibrator. Bets are renewed at every 16th sample,
         wherever the calls begin and end. `times` (n,) are numbers, such as seconds, that never go back.
+
+        Parameters
+        ----------
+        stream : Stream
+            Whose prior to bet with.
+        proba : (n, K)
+            The rows, as the stream takes them.
+        times : (n,), optional
+            When each row came; the verdict then tells times too.
         """
         k, first = len(self.plan.mean), 0
         check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
@@ -445,6 +463,11 @@ class Alarm:
         """Return about how many samples a lasting shift to `prior` (K,) takes to be found; infinite: it is not seen.
 
         Optimistic: what the stream needs to learn the new prior comes on top.
+
+        Parameters
+        ----------
+        prior : (K,)
+            The class mix after the shift.
         """
         rows = self._reference("Alarm.delay")
         target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean))
@@ -546,6 +569,17 @@ class AlarmTable:
         """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them.
 
         Return the verdict of each key named. What a full table evicts keeps its alarm, until `reset`.
+
+        Parameters
+        ----------
+        table : StreamTable
+            Whose priors to bet with.
+        keys : (n,)
+            The key of each row.
+        proba : (n, K)
+            The rows.
+        times : (n,), optional
+            When each row came; the verdict then tells times too.
         """
         caller = "AlarmTable.watch"
         rows = check_proba(proba, caller, "proba", len(self.model.plan.mean))

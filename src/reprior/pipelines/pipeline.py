@@ -89,7 +89,13 @@ class Pipeline:
         return self.source.classes
 
     def calibrate(self, proba: Any) -> Any:
-        """Return raw outputs (n, K) calibrated; the columns of a DataFrame are matched to the classes by name."""
+        """Return raw outputs (n, K) calibrated.
+
+        Parameters
+        ----------
+        proba : (n, K) array or DataFrame
+            Raw outputs; the columns of a DataFrame are matched to the classes by name.
+        """
         rows, names = names_of(proba)
         rows = in_columns(rows, names, self.classes, "calibrate")
         return rows if self.calibrator is None else self.calibrator(rows)
@@ -152,25 +158,59 @@ class Pipeline:
         return replace(found, calibrator=self.calibrator)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
-        """Return raw outputs `proba` (n, K), calibrated, as they would be under `prior` (K,)."""
+        """Return raw outputs (n, K), calibrated, as they would be under a prior that is known.
+
+        Parameters
+        ----------
+        proba : (n, K) array or DataFrame
+            Raw outputs; the columns of a DataFrame are matched to the classes by name.
+        prior : (K,)
+            The class mix; a Series or dict is matched by name.
+        """
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
         return correct(self.calibrate(proba), target / self.source.prior)
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
-        """Return a stream that takes raw outputs one by one; `method` is a name of `ONLINE`, with its options."""
+        """Return a stream that takes raw outputs one by one.
+
+        Parameters
+        ----------
+        method : str
+            A name of `ONLINE`.
+        **options
+            Options of the method, as for `Stream`.
+        """
         return Stream(method, self.source, calibrator=self.calibrator, **options)
 
     def table(
         self, max_streams: int | None = None, on_evict: Callable[[Hashable, Stream], object] | None = None, *,
         method: str = "online-ebls", **options: Any,
     ) -> StreamTable:  # fmt: skip
-        """Return a table of keyed streams that take raw outputs; see `StreamTable`."""
+        """Return a table of keyed streams that take raw outputs; see `StreamTable`.
+
+        Parameters
+        ----------
+        max_streams : int, optional
+            How many streams there may be at once.
+        on_evict : callable, optional
+            Called as `on_evict(key, stream)` for a stream that makes room for a new key.
+        method : str
+            A name of `ONLINE`.
+        **options
+            Options of the method, as for `Stream`.
+        """
         limit = {} if max_streams is None else {"max_streams": max_streams}
         return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **limit, **options)
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return the pipeline as bytes that later versions can read; with a `key` only who has it can make them."""
+        """Return the pipeline as bytes that later versions can read.
+
+        Parameters
+        ----------
+        key : bytes, optional
+            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+        """
         if not isinstance(self.method, str) or self.method not in METHODS:
             fail("Pipeline.to_bytes", "method", "be a name of `METHODS`", method_name(self.method),
                  remedy="A function cannot be saved; register it as `METHODS[name]` wherever it is read")  # fmt: skip
@@ -190,7 +230,15 @@ class Pipeline:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
-        """Return the pipeline that `to_bytes` wrote; what is damaged, forged or too new is refused."""
+        """Return the pipeline that `to_bytes` wrote; what is damaged, forged or too new is refused.
+
+        Parameters
+        ----------
+        data : bytes
+            What `to_bytes` returned.
+        key : bytes, optional
+            The key it was signed with.
+        """
         caller = "Pipeline.from_bytes"
         about = decode(data, "pipeline", caller, key=key)
         if about.get("method") not in METHODS or not isinstance(about.get("options"), dict):
@@ -222,7 +270,15 @@ class Pipeline:
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
 
     def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the pipeline to one file, whole or not at all; `reprior.load` reads it, and every `--source` does."""
+        """Write the pipeline to one file, whole or not at all; `reprior.load` reads it, and every `--source` does.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+        """
         write_atomically(path, self.to_bytes(key))
 
     def __repr__(self) -> str:
