@@ -347,6 +347,14 @@ def check_labels(
     return values.astype(np.intp, copy=False)
 
 
+def named(y: Labels, classes: Sequence[str] | None) -> Any:
+    """Return column indices (n,) as the names that `check_labels` reads back, where the columns have names.
+
+    An index handed on beside names that are numbers would be taken for one of those.
+    """
+    return y if classes is None else np.asarray(classes)[y]
+
+
 def is_number(text: str) -> bool:
     """Return whether a text says a number."""
     try:

@@ -121,3 +121,29 @@ def test_the_shell_matches_by_name_whatever_the_order(tmp_path, capfd):
     ask("correct", tmp_path / "b.npz", *given, "-o", tmp_path / "cb.npz")
     a, b = np.load(tmp_path / "ca.npz")["proba"], np.load(tmp_path / "cb.npz")["proba"]
     np.testing.assert_allclose(a[:, order], b, atol=1e-12)
+
+
+@pytest.mark.parametrize("names", [["1", "2", "3"], ["2", "0", "1"], ["10", "5", "7"]])
+def test_classes_with_numbers_for_names_keep_them_everywhere(tmp_path, capfd, names):
+    from reprior.cli import cli
+    from reprior.cli._shell import run
+
+    problem = make_problem(k=3, n=200)
+    held, y = problem.source.heldout
+    plain = rp.pipeline(held, y).estimate(problem.proba)
+    numbers = np.array(names, int)[y]
+    pipe = rp.pipeline(held, numbers, classes=names)
+    np.testing.assert_array_equal(pipe.source.counts, np.bincount(y))
+    np.testing.assert_array_equal(pipe.estimate(problem.proba).prior, plain.prior)
+    chosen = rp.select(held, numbers, classes=names, trials=2, methods=("ebls",), calibrations=("temperature",))
+    np.testing.assert_array_equal(chosen.source.counts, np.bincount(y))
+    again = rp.load(pipe.to_bytes())
+    np.testing.assert_array_equal(again.source.heldout[1], y)
+    pd.DataFrame(held, columns=names).assign(label=numbers).to_csv(tmp_path / "h.csv", index=False)
+    pd.DataFrame(problem.proba, columns=names)[sorted(names)].to_csv(tmp_path / "t.csv", index=False)
+    code = run(cli, ["estimate", str(tmp_path / "t.csv"), "--source", str(tmp_path / "h.csv"), "--json"])
+    out, err = capfd.readouterr()
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["classes"] == names
+    np.testing.assert_allclose(found["prior"], plain.prior, atol=1e-9)

@@ -1,6 +1,7 @@
 """LabelShiftClassifier is a scikit-learn classifier, and does what it is for."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -141,7 +142,7 @@ def test_sample_weights_reach_the_estimator_with_and_without_routing():
 
 def test_refusals(digits):
     model, (x, y), _ = digits
-    with pytest.raises(InputError, match="classes that the estimator knows"):
+    with pytest.raises(InputError, match="hold names of classes; got 11"):
         LabelShiftClassifier(model).fit(x, np.where(y == 3, 11, y))
     with pytest.raises(InputError, match="at least two rows of every class"):
         LabelShiftClassifier(LogisticRegression()).fit(x[:5], np.array([0, 0, 1, 1, 2]))
@@ -164,3 +165,25 @@ def test_what_cannot_work_is_said_when_fitting() -> None:
         LabelShiftClassifier(LinearSVC()).fit(x, y)
     with pytest.raises(InputError, match="`method` must be one of"):
         LabelShiftClassifier(LogisticRegression(), method="elbs").fit(x, y)
+
+
+def test_series_and_dicts_are_matched_by_class_and_an_adapted_prior_is_not_forgotten():
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    names = np.array(["low", "mid", "high"])
+    y = names[rng.choice(3, 900, p=[0.6, 0.3, 0.1])]
+    x = np.searchsorted(np.sort(names), y)[:, None] * 2.0 + rng.normal(size=(900, 2))
+    counts = pd.Series(y).value_counts()
+    assert list(counts.index) != sorted(names)  # largest first, not as columns are
+    model = LabelShiftClassifier(LogisticRegression().fit(x[:300], y[:300]), counts=counts).fit(x[300:600], y[300:600])
+    known = {"mid": 0.2, "low": 0.7, "high": 0.1}
+    np.testing.assert_allclose(model.set_prior(pd.Series(known)).prior_, [0.1, 0.7, 0.2])
+    np.testing.assert_allclose(model.set_prior(known).prior_, [0.1, 0.7, 0.2])
+    high = x[600:][y[600:] == "high"]
+    many = np.concatenate([high] * 8)[:200]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows drawn again and again are no sample
+        after = model.adapt(many).prior_[0]
+    assert after > 0.5
+    assert model.partial_adapt(many[:5]).prior_[0] > 0.4

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from quapy.method.aggregative import AggregativeSoftQuantifier
 
-from reprior._types import Vector
-from reprior.adapters.sklearn import column_of
+from reprior._check import check_labels
+from reprior._types import Labels, Vector
 from reprior.pipelines.pipeline import pipeline
 
 
@@ -33,13 +33,16 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
     def classifier_fit_predict(self, X: Any, y: Any) -> tuple[Any, Any]:
         """Fit the classifier as QuaPy does, and remember what it was fitted to."""
         held = super().classifier_fit_predict(X, y)
-        self.counts_ = np.bincount(column_of(np.asarray(y), self.classes_)) if self.fit_classifier else None
+        self.counts_ = np.bincount(self._columns(y)) if self.fit_classifier else None
         return held  # type: ignore[no-any-return]
+
+    def _columns(self, y: Any) -> Labels:
+        return check_labels(y, "fit", "y", len(y), len(self.classes_), np.asarray(self.classes_).tolist())
 
     def aggregation_fit(self, classif_predictions: Any, labels: Any) -> None:
         """Calibrate and summarise held-out posteriors (n, K) and their labels (n,)."""
         known = getattr(self, "counts_", None)
-        y = None if labels is None else column_of(np.asarray(labels), self.classes_)
+        y = None if labels is None else self._columns(labels)
         self.pipeline_ = pipeline(
             classif_predictions, y, counts=known, calibration=self.calibration, method=self.method,
             **(self.options or {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -16,9 +17,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from reprior._check import check_prior, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Vector
+from reprior._types import Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
+from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import pipeline
+from reprior.rows.correction import REJECTED
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -65,10 +68,10 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )
             if counts is None and not fit_params:  # sample weights would put another prior into the outputs
                 counts = np.unique(y, return_counts=True)[1]
-        classes = fitted.classes_
+        classes = np.asarray(fitted.classes_)
         self.pipeline_ = pipeline(
-            proba, column_of(y, classes), counts=by_class(counts, classes), calibration=self.calibration,
-            prior=by_class(self.source_prior, classes), method=self.method, **(self.options or {}),
+            proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
+            prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
         self.estimator_, self.classes_ = fitted, np.asarray(fitted.classes_)
         for name in ("n_features_in_", "feature_names_in_"):
@@ -78,29 +81,35 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self._take(self.pipeline_.source.prior)
 
     def adapt(self, X: Any) -> Self:
-        """Estimate the prior of unlabelled target rows, and predict under it from now on."""
+        """Estimate the prior of unlabelled target rows, and predict under it from now on.
+
+        Warns if the rows clearly differ from the held-out rows by more than their class mix.
+        """
         check_is_fitted(self)
-        estimate = self.pipeline_.estimate(self.estimator_.predict_proba(X))
+        raw = self.estimator_.predict_proba(X)
+        estimate = self.pipeline_.estimate(raw)
+        p = estimate.checks and estimate.checks.label_shift_p
+        if p is not None and p < REJECTED:
+            warnings.warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
+                          "Predictions under the estimated prior may be worse than before.", stacklevel=2)  # fmt: skip
+        stream = self.pipeline_.stream()
+        stream.learn_many(raw)  # `partial_adapt` goes on from these rows
+        self.stream_ = stream.state
         return self._take(estimate.prior, estimate)
 
     def partial_adapt(self, X: Any) -> Self:
         """Let a stream of target rows, in order, move the prior: predict first, then adapt."""
-        from reprior.online.stream import Stream
-
         check_is_fitted(self)
-        proba = self.pipeline_.calibrate(self.estimator_.predict_proba(X))
-        source = self.pipeline_.source
-        stream = Stream("online-ebls", source) if self.stream_ is None else Stream.of(self.stream_)
-        stream.learn_many(proba)
+        stream = self.pipeline_.stream() if self.stream_ is None else Stream.of(self.stream_)
+        stream.learn_many(self.estimator_.predict_proba(X))
         self.stream_ = stream.state  # a value: it can be pickled and copied, which an open stream cannot
         return self._take(stream.prior)
 
     def set_prior(self, prior: Any) -> Self:
         """Predict under a prior that is known: shares or counts in the order of `classes_`, or by class."""
         check_is_fitted(self)
-        known = check_prior(by_class(prior, self.classes_), "set_prior", "prior", allow_zero=True)
-        if len(known) != len(self.classes_):
-            fail("set_prior", "prior", f"have {len(self.classes_)} classes", len(known))
+        known = check_prior(prior, "set_prior", "prior", allow_zero=True, n_classes=len(self.classes_),
+                            like="the classifier", classes=self.pipeline_.classes)  # fmt: skip
         return self._take(known)
 
     def predict_proba(self, X: Any) -> Matrix:
@@ -146,23 +155,3 @@ def folds(cv: Any, y: np.ndarray[Any, Any]) -> Any:
         fail("fit", "y", "have at least two rows of every class to cross-validate", f"one of {lone!r}",
              remedy="Fit the estimator yourself and pass held-out rows, or leave that class out")  # fmt: skip
     return StratifiedKFold(min(cv, int(counts.min())))
-
-
-def column_of(y: np.ndarray[Any, Any], classes: np.ndarray[Any, Any]) -> Labels:
-    """Return the column (n,) of each label."""
-    columns = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    strange = classes[columns] != y
-    if strange.any():
-        fail("fit", "y", "hold classes that the estimator knows", repr(y[strange][0]),
-             place=f"row {int(np.argmax(strange))}", count=int(strange.sum()))  # fmt: skip
-    return np.asarray(columns, dtype=np.intp)
-
-
-def by_class(prior: Any, classes: np.ndarray[Any, Any]) -> Any:
-    """Return a prior given as {class: share} in the order of `classes`, and any other as it is."""
-    if not isinstance(prior, Mapping):
-        return prior
-    names = list(classes)
-    if set(prior) != set(names):
-        fail("prior", "prior", f"name each of {names}", list(prior))
-    return np.array([prior[name] for name in names], dtype=np.float64)

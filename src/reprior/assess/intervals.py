@@ -140,7 +140,7 @@ def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
         notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
     else:
         if (wider := np.sqrt(1 + posterior.unsure)) >= 1.005:
-            notes.append(f"Interval widened by {wider:.2f}: so much more than chance do the held-out rows leave open.")
+            notes.append(f"Interval widened by {wider:.2f} for what the held-out rows leave open about the classifier.")
         unseen = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
         if unseen:
             notes.append(f"{unseen} classes have no held-out row. Their misfit is taken to be that of the others.")

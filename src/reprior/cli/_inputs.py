@@ -240,7 +240,7 @@ def read_pipeline(
     label: str | None, calibrate: str, values: str | None, names: tuple[str, ...] = (),
 ) -> Fitted:  # fmt: skip
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
-    from reprior._check import fail
+    from reprior._check import fail, named
     from reprior.io.files import Choice
     from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
     from reprior.pipelines.load import load
@@ -275,7 +275,8 @@ def read_pipeline(
     trained = None if counts is None else read_counts(counts, known, caller)
     if trained is not None and trained.min() < 1:
         trained *= EXACT / trained.min()
-    pipe = pipeline(*known.heldout, counts=trained, calibration=calibrate, classes=known.classes)
+    rows, y = known.heldout
+    pipe = pipeline(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")

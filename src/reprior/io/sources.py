@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import InputError, as_array, check_labels, check_prior, check_rows, fail
+from reprior._check import InputError, as_array, check_labels, check_prior, check_rows, fail, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
@@ -59,7 +59,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
     n, k = rows.proba.shape
     labels = check_labels(rows.labels, choice.caller, str(path), n, k, table.classes)
-    source = summarize(rows.proba, labels, classes=table.classes)
+    source = summarize(rows.proba, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
 
 

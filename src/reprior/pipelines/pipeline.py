@@ -24,6 +24,7 @@ from reprior._check import (
     check_source,
     fail,
     in_order,
+    named,
     names_of,
 )
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
@@ -450,7 +451,7 @@ def _source(
         isinstance(prior, str) and prior == "mean" and out.mean(axis=0).min() < 1e-9
     ):  # no held-out row resembles a class
         prior, made = np.maximum(out.mean(axis=0), 1e-9), "mean held-out output"
-    source = summarize(out, labels, prior=prior, classes=classes)
+    source = summarize(out, named(labels, classes), prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)

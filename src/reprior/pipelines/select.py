@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reprior import simulate
-from reprior._check import as_rng, check_choice, check_int, check_labelled
+from reprior._check import as_rng, check_choice, check_int, check_labelled, named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
@@ -79,7 +79,8 @@ def select(
     best = table[0][:3]
     gain = np.subtract(losses[default], losses[best])
     kind, prior, method = default if gain.mean() <= 2 * gain.std() / root else best
-    pipe = pipeline(rows, labels, counts=total, calibration=kind, prior=prior, method=method, classes=names)
+    y = named(labels, names)
+    pipe = pipeline(rows, y, counts=total, calibration=kind, prior=prior, method=method, classes=names)
     if logits and pipe.calibrator is not None:
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     return replace(pipe, trials=tuple(table))
