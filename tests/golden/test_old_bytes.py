@@ -12,7 +12,7 @@ import reprior as rp
 HERE = Path(__file__).parent
 ROWS = np.random.default_rng(0).dirichlet([1, 2, 3], 50)
 STREAMS = {
-    "online-ebls": ("online-ebls", {}),
+    "online-ebls": ("online-ebls", {"cautious": False}),
     "online-fmapls": ("online-fmapls", {}),
     "online-fmapls-paper": ("online-fmapls", {"variant": "paper", "c": 900.0, "gamma": 0.5, "delta": "predicted"}),
 }

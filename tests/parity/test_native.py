@@ -68,12 +68,12 @@ def test_fmapls(k: int, options: dict) -> None:
 
 
 @pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("drift", [True, False])
-def test_ebls(k: int, drift: bool) -> None:
+@pytest.mark.parametrize("options", [{}, {"drift": False}, {"cautious": False}, {"base": "even"}], ids=str)
+def test_ebls(k: int, options: dict) -> None:
     source, rows = draw(k, 200)
     rows[100:] = rows[100:, ::-1] ** 2  # a jump, so that filters reset
     rows /= rows.sum(axis=1, keepdims=True)
-    method = OnlineEbls(source, drift=drift)
+    method = OnlineEbls(source, **{name: np.ones(k) if x == "even" else x for name, x in options.items()})
     ours, theirs = method.init(), method.init()
     assert learn(native, method, ours, rows) == learn(reference, method, theirs, rows) == reference.DONE
     np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)  # precisions amplify rounding a little

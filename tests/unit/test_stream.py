@@ -83,7 +83,7 @@ def test_no_class_is_lost_for_good() -> None:
 
 @pytest.mark.parametrize("a", [0.1, 1.0, 10.0])
 def test_one_filter_matches_the_moments_of_each_class(a: float, problem) -> None:
-    method = OnlineEbls(problem.source, drift=False)
+    method = OnlineEbls(problem.source, drift=False, cautious=False)
     f = OnlineEbls.STRENGTHS.index(a)
     state = init(method)
     m, s = np.full(5, 0.2), np.full(5, 5 * a)
@@ -134,6 +134,112 @@ def test_with_drift_it_leaves_the_past_and_without_it_does_not() -> None:
     fresh.learn_many(proba)
     assert kl(new, follows) < 2 * kl(new, fresh) + 0.005
     assert kl(new, stays) > 5 * kl(new, follows)
+
+
+@pytest.mark.parametrize("base", [None, (0.1, 0.15, 0.2, 0.25, 0.3)])
+def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -> None:
+    source, k = problem.source.prior, 5
+    method = OnlineEbls(problem.source, drift=False, base=base)
+    kept = source if base is None else np.array(base)
+    state, worth = init(method), max(len(problem.source.heldout[1]), 20 * k)
+    f = len(OnlineEbls.AT_UNIFORM)
+    m, s, odds, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), 9.0, None
+    for t, p in enumerate(problem.proba[:100]):
+        part = {name: x.copy() for name, x in method.parts(state.values).items()}
+        np.testing.assert_allclose(part["mean"][f], m, rtol=1e-8)
+        np.testing.assert_allclose(part["precision"][f], s, rtol=1e-6)
+        np.testing.assert_allclose(part["weights"][-1], odds / (1 + odds), rtol=1e-9)
+        others = part["weights"][:-1] / part["weights"][:-1].sum()
+        likelihoods = (p / source * part["mean"]).sum(axis=1)
+        odds *= ((p / source * kept).sum() / (others @ likelihoods)) ** ((1 + 3 * t / worth) ** -2.0)
+        odds = float(np.clip(odds, 1e-6 / (1 - 1e-6), 999.0))
+        g = (1 + t / worth) ** -2.0  # five classes are few
+        r = posterior(p, m, source)
+        new = (s * m + g * r) / (s + g)
+        second = (r * (s * m + g) * (s * m + g + 1) + (1 - r) * s * m * (s * m + 1)) / ((s + g) * (s + g + 1))
+        s, m = (new - second) / (second - new**2), new / new.sum()
+        state = step(state, p[None])
+
+
+def drawn(k: int, n: int, source, target, seed: int, spread: float = 1.0):
+    """Return outputs (n, K) of an exact classifier of overlapping Gaussians, and labels."""
+    rng, middles = np.random.default_rng(seed), np.random.default_rng(0).normal(size=(k, 4)) * spread
+    y = rng.choice(k, n, p=target)
+    x = middles[y] + rng.normal(size=(n, 4))
+    proba = np.exp(x @ middles.T - 0.5 * (middles**2).sum(axis=1)) * source
+    return proba / proba.sum(axis=1, keepdims=True), y
+
+
+def log_loss_change(method, proba, y) -> float:
+    """Return by how much correcting each row by the prior from before it changes the log-loss."""
+    state, gain = method.init(), 0.0
+    for p, label in zip(proba, y, strict=True):
+        gain += np.log(p[label] / posterior(p, method.prior(state), method.source.prior)[label])
+        method.learn(state, p[None])
+    return gain / len(y)
+
+
+@pytest.mark.parametrize("held", [None, 200])
+def test_a_stream_without_shift_stays_at_the_source_and_one_with_is_followed(held: int | None) -> None:
+    """From the uniform prior (release 0.1) a weak classifier's stream loses where nothing has shifted."""
+    source, target = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.3, 0.6])
+    known = rp.Source(source)
+    if held is not None:
+        known = rp.summarize(*drawn(3, held, source, source, 100))
+    harm = {True: [], False: []}
+    for seed in range(6):
+        quiet = drawn(3, 1000, source, source, seed, 0.5)
+        for cautious in harm:
+            harm[cautious].append(log_loss_change(OnlineEbls(known, cautious=cautious), *quiet))
+        shifted = drawn(3, 1000, source, target, seed)
+        assert log_loss_change(OnlineEbls(known), *shifted) < -0.1
+    assert np.max(harm[True]) < 0.005
+    assert np.mean(harm[False]) > 5 * max(np.mean(harm[True]), 0.001)
+
+
+def test_orders_of_the_same_rows_do_not_make_it_jump_to_the_source() -> None:
+    rng = np.random.default_rng(0)
+    source, target = rng.dirichlet(np.full(10, 5.0)), rng.dirichlet(np.ones(10))
+    proba, _ = drawn(10, 2000, source, target, 0)
+    falls = {True: 0, False: 0}
+    for _ in range(12):
+        rows = np.ascontiguousarray(proba[rng.permutation(2000)])
+        for cautious in falls:
+            method = OnlineEbls(source=rp.Source(source), cautious=cautious)
+            state, path = method.init(), []
+            for first in range(0, 2000, 10):
+                path.append(method.prior(state))
+                method.learn(state, rows[first : first + 10])
+            away = 0.5 * np.abs(np.array(path) - source).sum(axis=1)
+            falls[cautious] += (away[30:-5] - away[35:]).max() > 0.14
+    assert falls[True] == 0 < falls[False]
+
+
+def test_labels_tell_a_cautious_stream_of_a_shift() -> None:
+    source = np.array([0.7, 0.2, 0.1])
+    proba = np.tile(source, (60, 1))  # outputs that say nothing
+    untold, told = (rp.Stream("online-ebls", source) for _ in range(2))
+    for p in proba:
+        untold.learn_one(p)
+        told.learn_one(p)
+        told.observe(p, 2)
+    np.testing.assert_allclose(untold.prior, source, atol=0.05)
+    assert told.prior[2] > 0.4
+    again = rp.Stream.from_bytes(told.to_bytes())
+    assert again.to_bytes() == told.to_bytes()
+
+
+def test_a_pipeline_hands_its_stream_the_mix_to_keep() -> None:
+    problem = make_problem(n=300)
+    pipe = rp.pipeline(problem.proba, problem.proba.argmax(axis=1), counts=[50, 40, 30, 20, 10])
+    for method in (pipe.stream().state.method, pipe.table().method):
+        np.testing.assert_allclose(method.kept, np.array([5, 4, 3, 2, 1]) / 15)
+    np.testing.assert_allclose(pipe.stream().prior[0] - pipe.stream().prior[4], 0.95 * 4 / 15, atol=0.01)
+    back = rp.Stream.from_bytes(pipe.stream().to_bytes())
+    assert back.state.method.base == pipe.stream().state.method.base
+    assert rp.StreamTable.from_bytes(pipe.table().to_bytes()).method.base == back.state.method.base
+    with pytest.raises(rp.InputError, match="base"):
+        rp.Stream("online-ebls", [1, 1], base=[0.2, 0.3, 0.5])
 
 
 def test_steps_are_pure(problem) -> None:
@@ -254,9 +360,11 @@ def test_an_interval_does_not_narrow_on_its_way_through_bytes() -> None:
     here, there, bare = (s.interval() for s in (stream, back, rp.Stream("online-ebls", problem.source.prior)))
     np.testing.assert_array_equal(there, here)
     assert there.note == here.note != bare.note
-    bare = rp.Stream("online-ebls", problem.source.prior)
-    bare.learn_many(problem.proba)
-    assert np.subtract(*bare.interval()).sum() > np.subtract(*here).sum()  # minus the widths: the misfit widens them
+    full, bare = (rp.Stream("online-ebls", s, cautious=False) for s in (problem.source, problem.source.prior))
+    for one in (full, bare):
+        one.learn_many(problem.proba)
+    widths = [np.subtract(*one.interval()[::-1]).sum() for one in (full, bare)]
+    assert widths[0] > widths[1]  # the misfit widens them; with caution fewer rows count where nothing is known of it
 
 
 def test_a_summary_of_held_out_rows_stands_in_for_them() -> None:

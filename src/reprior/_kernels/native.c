@@ -32,7 +32,7 @@ enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across p
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01,
-                    LEAST_A = 1e-100, MOST_APART = 4.0;
+                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999;
 
 typedef struct {
     double *table; /* one state, or `states` of them in rows of `size` */
@@ -197,40 +197,53 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
     return DONE;
 }
 
+enum { STRENGTH_A, MEMORY, COMPETES, WEIGHT, AT_SOURCE, COLUMNS }; /* of the bank */
+
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
-    const double share = job->options[1];
-    double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters, unused;
-    for (Py_ssize_t f = 0; f < filters; f++)
-        limit[f] = job->bank[4 * f + 1] > 0.0 ? log(10.0 * job->bank[4 * f + 1]) : INFINITY;
+    const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
+    const int cautious = caution > 0.0;
+    const double *kept = job->valid + width; /* the prior that is kept if nothing has shifted */
+    double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters;
+    double *unheld = limit + filters, unused, start = 0.0; /* without caution no filter asks how many rows it holds */
+    for (Py_ssize_t f = 0; f < filters; f++) {
+        const double *about = job->bank + COLUMNS * f;
+        limit[f] = about[MEMORY] > 0.0 ? log(10.0 * about[MEMORY]) : INFINITY;
+        start += about[WEIGHT];
+    }
     for (Py_ssize_t row = 0; row < job->n; row++) {
         double *state = state_of(job, row), *weights = state + 1, *behind = weights + filters + 1;
-        double *mean = state + WIDTH(2 + 2 * filters), *precision = mean + filters * width;
-        const double mass = likelihood(job, row, NULL, l, &unused);
-        if (isnan(mass)) return row;
+        double *held = cautious ? behind + filters : unheld;
+        double *mean = state + WIDTH(2 + (cautious ? 3 : 2) * filters), *precision = mean + filters * width;
+        if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
-        double evidence = weights[filters] * mass;
+        v8 products = {0};
+        for (Py_ssize_t i = 0; i < width; i += 8) products += LOAD(l + i) * LOAD(kept + i);
+        const double mass = total(products);
+        double evidence = 0.0, shifted = 0.0, counts = 0.0;
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width;
             for (Py_ssize_t i = 0; next && i < width; i += 8) {
                 __builtin_prefetch(next + (m - state) + i, 1);
                 __builtin_prefetch(next + (s - state) + i, 1);
             }
+            if (!cautious) held[f] = 0.0;
+            const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened), square = count * count;
             v8 sum = {0};
             for (Py_ssize_t i = 0; i < width; i += 8) sum += LOAD(l + i) * LOAD(m + i);
             z[f] = total(sum);
-            evidence += weights[f] * z[f];
-            const double scale = 1.0 / z[f];
+            const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = 1.0 / z[f];
+            evidence += joint, shifted += weights[f], counts += joint * trust * trust;
             sum = SPLAT(0.0);
             for (Py_ssize_t i = 0; i < width; i += 8) {
                 v8 x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
-                v8 inside = y * x, outside = y * (1.0 - x), more = y + 1.0;
-                v8 spread = r * (inside + 1.0) * outside + (1.0 - r) * inside * (outside + 1.0) + TINY;
-                v8 whole = spread + r * (1.0 - r) * (y + 2.0);
+                v8 inside = y * x, outside = y * (1.0 - x), more = y + count;
+                v8 spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
+                v8 whole = spread + r * (1.0 - r) * square * (more + 1.0);
                 /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
                 v8 inverse = 1.0 / (more * whole);
-                x = (inside + r) * whole * inverse;
+                x = (inside + count * r) * whole * inverse;
                 y = more * spread * more * inverse;
                 STORE(m + i, x);
                 STORE(s + i, SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y) * LOAD(job->valid + i));
@@ -238,38 +251,51 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             }
             norm[f] = 1.0 / total(sum);
         }
-        const double part = (1.0 - share) / evidence;
-        double rest = 1.0; /* the weight that the source prior starts with */
-        for (Py_ssize_t f = 0; f < filters; f++) {
-            weights[f] = part * weights[f] * z[f] + share * job->bank[4 * f + 3];
-            rest -= job->bank[4 * f + 3];
+        if (cautious) { /* filters compete among themselves; together they have to prove a shift */
+            const double odds = weights[filters] / shifted * exp(counts / evidence * log(mass * shifted / evidence));
+            double still = odds / (1.0 + odds);
+            if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
+            if (still > MOST_SOURCE) still = MOST_SOURCE;
+            const double part = (1.0 - share) / evidence, anew = share / start;
+            for (Py_ssize_t f = 0; f < filters; f++) {
+                weights[f] = (part * (weights[f] * z[f]) + anew * job->bank[COLUMNS * f + WEIGHT]) * (1.0 - still);
+                held[f] += 1.0;
+            }
+            weights[filters] = still;
+        } else {
+            const double part = (1.0 - share) / (evidence + weights[filters] * mass);
+            for (Py_ssize_t f = 0; f < filters; f++)
+                weights[f] = part * weights[f] * z[f] + share * job->bank[COLUMNS * f + WEIGHT];
+            weights[filters] = part * weights[filters] * mass + share * (1.0 - start);
         }
-        weights[filters] = part * weights[filters] * mass + share * rest;
         const double time_limit = log(10.0 * state[N]);
         for (Py_ssize_t f = 1; f < filters; f++) { /* a slower filter against the next faster one */
-            if (job->bank[4 * f + 2] == 0.0) continue;
+            if (job->bank[COLUMNS * f + COMPETES] == 0.0) continue;
             behind[f] += log(z[f - 1] / z[f]);
             if (behind[f] < 0.0) behind[f] = 0.0;
             if (behind[f] <= (limit[f] < time_limit ? limit[f] : time_limit)) continue;
             memcpy(mean + f * width, mean + (f - 1) * width, (size_t)width * sizeof(double));
             memcpy(precision + f * width, precision + (f - 1) * width, (size_t)width * sizeof(double));
-            norm[f] = norm[f - 1], behind[f] = 0.0;
+            norm[f] = norm[f - 1], behind[f] = 0.0, held[f] = held[f - 1];
             weights[f] = weights[f - 1] = (weights[f - 1] + weights[f]) / 2.0;
         }
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width, scale = norm[f];
-            const double memory = job->bank[4 * f + 1], a = job->bank[4 * f];
+            const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[STRENGTH_A];
             if (memory > 0.0) { /* forget */
-                const double keep = 1.0 - 1.0 / memory, inflow = (1.0 - keep) * a, whole = (1.0 - keep) * (double)k * a;
+                const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
+                const int still = about[AT_SOURCE] > 0.0;
+                const double *base = still ? kept : job->valid, inflow = still ? whole : (1.0 - keep) * a;
                 v8 sum = {0};
                 for (Py_ssize_t i = 0; i < width; i += 8) {
-                    v8 valid = LOAD(job->valid + i), kept = keep * LOAD(s + i), y = kept + whole;
-                    v8 x = (kept * (LOAD(m + i) * scale) + inflow * valid) / y;
+                    v8 valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
+                    v8 x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
                     STORE(s + i, y * valid);
                     STORE(m + i, x);
                     sum += x;
                 }
                 scale = 1.0 / total(sum);
+                held[f] *= keep;
             }
             for (Py_ssize_t i = 0; i < width; i += 8) STORE(m + i, LOAD(m + i) * scale);
         }
@@ -398,10 +424,10 @@ static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(code);
 }
 
-/* Fill in the classes from `known` (2, width): 1/ε or weights, and which of them are classes. */
-static int take_known(Buffers *buffers, Job *job, PyObject *known, double k) {
+/* Fill in the classes from `known` (rows, width): 1/ε or weights, which of them are classes, and the kernel's own. */
+static int take_known(Buffers *buffers, Job *job, PyObject *known, double k, Py_ssize_t rows) {
     Py_buffer *view = take(buffers, known, "d", 0);
-    if (!view || view->ndim != 2 || view->shape[0] != 2 || !(k >= 2.0 && k <= 1e9)) return 0;
+    if (!view || view->ndim != 2 || view->shape[0] != rows || !(k >= 2.0 && k <= 1e9)) return 0;
     job->k = (Py_ssize_t)k, job->width = view->shape[1];
     job->inverse = view->buf, job->valid = job->inverse + job->width;
     return job->width == WIDTH(job->k);
@@ -479,7 +505,7 @@ static PyObject *fmapls(PyObject *module, PyObject *const *args, Py_ssize_t coun
     job.options = options->buf;
     const double delta = job.options[4];
     const int keeps = job.options[3] < 1.0 && delta != PREDICTED; /* S of eq. 24, behind π */
-    if (!(delta >= RUNNING && delta <= OBSERVED) || !take_known(&buffers, &job, args[1], job.options[0]) ||
+    if (!(delta >= RUNNING && delta <= OBSERVED) || !take_known(&buffers, &job, args[1], job.options[0], 2) ||
         !take_table(&buffers, &job, args[0], args[3], HEAD + job.width * (1 + keeps)) || !take_rows(&buffers, &job, args[4], args[5]))
         return answer(&buffers, REFUSED);
     return answer(&buffers, learn(&job, fmapls_rows, 0));
@@ -491,13 +517,13 @@ static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
-    if (!bank || options->ndim != 1 || options->shape[0] != 2 || bank->ndim != 2 || bank->shape[1] != 4) return answer(&buffers, REFUSED);
+    if (!bank || options->ndim != 1 || options->shape[0] != 4 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
-    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
-        !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + 2 * job.filters) + 2 * job.filters * job.width) ||
+    if (!take_known(&buffers, &job, args[1], job.options[0], 3) ||
+        !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||
         !take_rows(&buffers, &job, args[5], args[6]))
         return answer(&buffers, REFUSED);
-    return answer(&buffers, learn(&job, ebls_rows, 3 * job.filters));
+    return answer(&buffers, learn(&job, ebls_rows, 4 * job.filters));
 }
 
 static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -510,7 +536,7 @@ static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (!index || options->ndim != 1 || options->shape[0] != 7 || index->itemsize != 8 || index->ndim != ndim)
         return answer(&buffers, REFUSED);
     job.options = options->buf;
-    if (!take_known(&buffers, &job, args[1], job.options[0]) ||
+    if (!take_known(&buffers, &job, args[1], job.options[0], 2) ||
         !take_table(&buffers, &job, args[0], args[3], HEAD + job.width))
         return answer(&buffers, REFUSED);
     Py_buffer *p = take(&buffers, args[5], "d", 0);
@@ -548,7 +574,7 @@ static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t cou
     if (count != 5) return PyErr_Format(PyExc_TypeError, "correct takes 5 arguments");
     const double k = PyFloat_AsDouble(args[1]);
     Py_buffer *out = take(&buffers, args[3], "df", 1);
-    if (!out || !take_known(&buffers, &job, args[0], k) || !take_rows(&buffers, &job, args[2], args[4]) ||
+    if (!out || !take_known(&buffers, &job, args[0], k, 2) || !take_rows(&buffers, &job, args[2], args[4]) ||
         out->len != job.n * job.k * (Py_ssize_t)(job.single ? sizeof(float) : sizeof(double)))
         return answer(&buffers, REFUSED);
     double stack[STACK], *heap = NULL;

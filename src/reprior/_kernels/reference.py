@@ -49,6 +49,7 @@ FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last p
 LEAST_NUMERATOR = 1e-12
 TINY = 1e-300
 LEAST_A, MOST_APART = 1e-100, 4.0  # see `fmapls_top`
+LEAST_SOURCE, MOST_SOURCE = 1e-6, 0.999  # weight of the source prior, so that a shift and its end are still found
 
 
 def width(k: int) -> int:
@@ -141,41 +142,64 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
 
 
 def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
-    """Learn `rows` by the bank of moment-matched filters; bank (F, 4): a, memory (0 = endless), competes, w0."""
+    """Learn `rows` by the bank of moment-matched filters.
+
+    `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted. bank (F, 5): a, memory
+    (0 = endless), competes, weight, whether it starts at b. Options: K, the weight shared anew
+    at each sample, and by how much a row that a filter remembers lessens the next one, in its counts and in the odds
+    of b. Where these are 0, b is an expert like any other.
+    """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
-    k, share, filters = int(options[0]), options[1], len(bank)
-    inverse, w, head = known[0, :k], width(k), width(2 + 2 * len(bank))
+    k, share, doubt, caution, filters = int(options[0]), options[1], options[2], options[3], len(bank)
+    inverse, kept, w, cautious = known[0, :k], known[2, :k], width(k), caution > 0.0
+    head = width(2 + (3 if cautious else 2) * filters)
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
     fades = memory > 0.0
     keep = 1.0 - 1.0 / memory[fades, None]
+    inflow = (1.0 - keep) * a[fades] * np.where(bank[fades, 4:] > 0.0, k * kept, 1.0)
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
         weights, behind = state[1 : filters + 2], state[filters + 2 : 2 * filters + 2]
+        held = state[2 * filters + 2 : 3 * filters + 2] if cautious else np.zeros(filters)
         m, s = state[head:].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m
-        z = r.sum(axis=1)
+        z, still = r.sum(axis=1), (p * inverse * kept).sum()
         r /= z[:, None]
         mass, rest = s * m, s * (1.0 - m)  # of the class's Beta
-        spread = r * (mass + 1.0) * rest + (1.0 - r) * mass * (rest + 1.0) + TINY
-        m[:] = (mass + r) / (s + 1.0)
+        count = 1.0 / ((1.0 + doubt * held) * (1.0 + doubt * held))[:, None]
+        more = s + count
+        spread = r * (mass + count) * rest + (1.0 - r) * mass * (rest + count) + TINY
+        m[:] = (mass + count * r) / more
         m /= m.sum(axis=1)[:, None]
         # an uncertain sample adds less than one count
-        s[:] = np.maximum((s + 1.0) * spread / (spread + r * (1.0 - r) * (s + 2.0)), 0.01)
-        weights *= np.append(z, p.sum())
-        weights *= (1.0 - share) / weights.sum()
-        weights += share * start
+        s[:] = np.maximum(more * spread / (spread + r * (1.0 - r) * (count * count) * (more + 1.0)), 0.01)
+        if cautious:
+            joint = weights[:-1] * z
+            evidence, trust = joint.sum(), 1.0 / (1.0 + caution * held)
+            counts = float((joint * trust * trust).sum() / evidence)
+            shifted = weights[:-1].sum()
+            odds = weights[-1] / shifted * np.exp(counts * np.log(still * shifted / evidence))
+            weights[-1] = min(max(odds / (1.0 + odds), LEAST_SOURCE), MOST_SOURCE)
+            weights[:-1] = (1.0 - share) / evidence * joint + share / start[:-1].sum() * start[:-1]
+            weights[:-1] *= 1.0 - weights[-1]
+            held += 1.0
+        else:
+            weights *= np.append(z, still)
+            weights *= (1.0 - share) / weights.sum()
+            weights += share * start
         for j in np.flatnonzero(competes):  # a slower filter against the next faster one
             behind[j] = max(0.0, behind[j] + np.log(z[j - 1] / z[j]))
             if behind[j] > np.log(10.0 * (min(memory[j], state[0]) if memory[j] else state[0])):
-                m[j], s[j], behind[j] = m[j - 1], s[j - 1], 0.0
+                m[j], s[j], behind[j], held[j] = m[j - 1], s[j - 1], 0.0, held[j - 1]
                 weights[j - 1 : j + 1] = (weights[j - 1] + weights[j]) / 2.0
         if fades.any():
             total = keep * s[fades] + (1.0 - keep) * k * a[fades]
-            mean = (keep * s[fades] * m[fades] + (1.0 - keep) * a[fades]) / total
+            mean = (keep * s[fades] * m[fades] + inflow) / total
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
+            held[fades] *= keep[:, 0]
     return DONE
 
 

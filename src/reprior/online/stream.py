@@ -145,7 +145,8 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
         refuse_bytes(caller, "data", f"{len(classes)} names for {len(prior)} classes")
     source = Source(prior, **known, classes=classes and tuple(classes), heldout=heldout,
                     made=take(about, "made", str, caller))  # fmt: skip
-    method = online_method(made.name, source, take(about, "options", dict, caller), caller)
+    options = getattr(made, "before", {}) | take(about, "options", dict, caller)
+    method = online_method(made.name, source, options, caller)
     if [[name, list(shape)] for name, shape in method.layout.items()] != take(about, "layout", list, caller):
         fail(caller, "data", f"have the parts {method.layout}", str(about["layout"])[:200],
              remedy="Another release of reprior wrote it")  # fmt: skip

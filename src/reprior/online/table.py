@@ -21,6 +21,7 @@ from reprior.online.stream import (
     aligned,
     beta_interval,
     checked,
+    chosen,
     contiguous,
     correct_listed,
     described,
@@ -335,7 +336,7 @@ class StreamTable:
         if not plainly or not len(keys) == len(values) <= most:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
-                    **about["options"])  # fmt: skip
+                    **chosen(method))  # fmt: skip
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots] = values

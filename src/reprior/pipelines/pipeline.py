@@ -175,6 +175,9 @@ class Pipeline:
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
         """Return a stream that takes raw outputs one by one.
 
+        Unless told otherwise it keeps to the class mix of training until the rows prove a shift, and it makes no more
+        of them than the held-out rows allow.
+
         Parameters
         ----------
         method : str
@@ -182,7 +185,12 @@ class Pipeline:
         **options
             Options of the method, as for `Stream`.
         """
-        return Stream(method, self.source, calibrator=self.calibrator, **options)
+        return Stream(method, self.source, calibrator=self.calibrator, **{**self._kept(method), **options})
+
+    def _kept(self, method: str) -> dict[str, Any]:
+        """Return the prior that a stream keeps if nothing has shifted, as an option, where it takes one."""
+        base = self.options.get("base")
+        return {} if base is None or method != "online-ebls" else {"base": tuple(np.asarray(base).tolist())}
 
     def table(
         self, max_streams: int | None = None, on_evict: Callable[[Hashable, Stream], object] | None = None, *,
@@ -202,7 +210,8 @@ class Pipeline:
             Options of the method, as for `Stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
-        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **limit, **options)
+        known = {**limit, **self._kept(method), **options}
+        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **known)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the pipeline as bytes that later versions can read.
