@@ -50,7 +50,7 @@ def study(sets, n_draws, sizes):
         progress(done, len(classifiers), c.name)
         for size in sizes:
             for seed in range(n_draws):
-                for counts in (None, c.counts) if seed < n_draws // 4 else (None,):
+                for counts in (None, c.counts) if seed < (n_draws + 3) // 4 else (None,):
                     drawn = draws(c, size, seed, shifts=SHIFTS)
                     if not drawn:
                         continue
@@ -112,7 +112,8 @@ def main():
     for shift in SHIFTS:
         for size in args.sizes:
             found = [cells.get(f"{shift}, {size}, {label}") for label in labels]
-            table.append([f"{shift}, {size}", *("" if x is None else f"{x['mean']:+.4f} ({x['harmed']:.0%})" for x in found)])
+            said = ["" if x is None else f"{x['mean']:+.4f} ({x['harmed']:.0%})" for x in found]
+            table.append([f"{shift}, {size}", *said])
     text = markdown(["shift, held-out rows: change of log-loss (harmed)", *labels], table)
     figures = {"sets": args.sets, "draws a classifier": args.draws, "cells": cells}
     if args.jumps:

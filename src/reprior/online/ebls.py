@@ -21,8 +21,8 @@ class OnlineEbls:
 
     Nothing needs to be set. The source prior is kept until the rows prove a shift, and no more is made of them than the
     held-out rows allow. With `drift=False` it tends to the batch answer; with `drift=True` it also follows a moving
-    prior, at any speed. `base` (K,) is the prior to keep where it is not the one that outputs carry. `cautious=False` is the form of release 0.1: it starts at the uniform prior and trusts every
-    row in full.
+    prior, at any speed. `base` (K,) is the prior to keep where it is not the one that outputs carry. `cautious=False` is
+    the form of release 0.1: it starts at the uniform prior and trusts every row in full.
     """
 
     name: ClassVar[str] = "online-ebls"
@@ -42,8 +42,8 @@ class OnlineEbls:
     CAUTIOUS_SHARE: ClassVar[float] = 0.0005
     CAUTION: ClassVar[float] = 3.0  # rows that one row counts for against the held-out rows, where a shift is at issue
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
-    BLIND: ClassVar[float] = 30.0  # held-out rows a class that outputs are trusted like where there are none, and
-    FEWEST: ClassVar[float] = 20.0  # at least; as in batch
+    BLIND: ClassVar[float] = 60.0  # held-out rows a class that outputs are trusted like where there are none, and
+    FEWEST: ClassVar[float] = 20.0  # at least
 
     source: Source = field(repr=False)
     drift: bool = True
