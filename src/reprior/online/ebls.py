@@ -21,8 +21,8 @@ class OnlineEbls:
 
     Nothing needs to be set. The source prior is kept until the rows prove a shift, and no more is made of them than the
     held-out rows allow. With `drift=False` it tends to the batch answer; with `drift=True` it also follows a moving
-    prior, at any speed. `base` (K,) is the prior to keep where it is not the one that outputs carry. `cautious=False` is
-    the form of release 0.1: it starts at the uniform prior and trusts every row in full.
+    prior, at any speed. `base` (K,) is the prior to keep where it is not the one that outputs carry. `cautious=False`
+    is the form of release 0.1: it starts at the uniform prior and trusts every row in full.
     """
 
     name: ClassVar[str] = "online-ebls"
