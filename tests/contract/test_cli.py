@@ -45,6 +45,9 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
     words = shlex.split(line)
     if "--source model.reprior" in line:
         assert call("fit", "heldout.npz", "-o", "model.reprior")[0] == 0
+    if "--by" in words:
+        table = pq.read_table("scores.parquet")
+        pq.write_table(table.append_column("shop", [["a", "b"] * (len(table) // 2)]), "scores.parquet")
     if "show" in words:
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])

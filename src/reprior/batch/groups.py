@@ -24,7 +24,7 @@ from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vect
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import ArrayBlocks, Blocks, given
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.passes import count_rows
+from reprior.rows.passes import count_rows, some_rows
 
 S = TypeVar("S")
 Index = NDArray[np.int64]
@@ -39,6 +39,7 @@ MANY = 0.95  # weight of the others from which a group's own `ebls` estimate is 
 FEW_GROUPS = 200  # up to which it is
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 ALLOWANCE = 1.5  # for what a second-order model leaves out; chosen on banking77
+GATHERED = 1 << 27  # numbers in rows that come in blocks, up to which they are fetched once and held
 UNLIKE = 8.0  # times less strength than usual
 
 
@@ -183,6 +184,8 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, misfit: An
     n = count_rows(target)
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
+    if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
+        target = ArrayBlocks(some_rows(target, n, n))
     rows = GroupedRows.of(target, codes, len(names), known.prior)
     population, note = None, "Each group is estimated by itself."
     if share:

@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
+    from reprior.batch.groups import Groups
     from reprior.io.files import Table
     from reprior.io.scratch import FileBlocks
     from reprior.pipelines.pipeline import Pipeline
@@ -73,6 +74,10 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
+by_option = click.option("--by", metavar="COLUMN",
+                         help="What holds the group of each row: a class mix for each, learned from all.")  # fmt: skip
+
+
 def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
@@ -123,6 +128,7 @@ class Inputs:
     pipeline: Pipeline
     matched: str  # "name" or "position"
     warning: str = ""
+    keys: Any = None  # of the rows' groups (n,), if the user names a column of them
 
     @property
     def source(self) -> Source:
@@ -155,13 +161,24 @@ class Inputs:
         """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
         return self.pipeline.estimate(self.rows, on_reject="ignore", check=check)
 
+    def verdict(self, found: PriorEstimate) -> list[str]:
+        """Return what to say first: what the tests say of the rows, all together where there are groups."""
+        from reprior.report.show import verdicts
+
+        said = verdicts(found.checks)
+        return said if self.keys is None else [f"All rows together: {line[0].lower()}{line[1:]}" for line in said]
+
+    def groups(self) -> Groups:
+        """Return the estimate of each group that the column of keys names."""
+        return self.pipeline.groups(self.keys, self.rows)
+
 
 def read_inputs(
     caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None, classes: Path | None,
     source_columns: str | None, label: str | None, calibrate: str, values: str | None, method: str | None = None,
-    options: tuple[str, ...] = (),
+    options: tuple[str, ...] = (), by: str | None = None,
 ) -> Inputs:  # fmt: skip
-    """Open the target and read the source; nothing of the target but its first rows is read yet."""
+    """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
     from reprior.io.files import Choice, open_table
     from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
@@ -170,7 +187,7 @@ def read_inputs(
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
                            label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
     pipe, values = with_method(fitted.pipeline, method, options), fitted.values
-    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names))
+    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names, by=by))
     matched = "name" if pipe.classes and table.classes else "position"
     if matched == "position":
         refuse_unsorted(pipe, caller, target)
@@ -178,8 +195,19 @@ def read_inputs(
     if pipe.classes is None and table.classes is not None:
         pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
-    rows = FileBlocks(table, threads=1) if few else FileBlocks(table)
-    return Inputs(table, rows, pipe, matched, fitted.warning)
+    rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
+    return Inputs(table, rows, pipe, matched, fitted.warning, read_keys(table, pipe) if by else None)
+
+
+def read_keys(table: Table, pipe: Pipeline) -> Any:
+    """Return the keys of the groups of all rows (n,), before anything is estimated that would need them."""
+    from reprior._check import fail
+    from reprior.io.keys import group_keys
+
+    if pipe.method != "ebls":
+        fail(table.choice.caller, "--method", "be ebls with --by", pipe.method,
+             remedy="Groups learn from each other by ebls alone")  # fmt: skip
+    return group_keys(table)
 
 
 def refuse_unsorted(pipe: Pipeline, caller: str, target: Path) -> None:

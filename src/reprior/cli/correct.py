@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reprior._types import Matrix, Vector
+    from reprior._types import Matrix
     from reprior.io.files import Part
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
@@ -29,6 +29,7 @@ SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it 
 @click.command("correct")
 @inputs
 @method_options
+@by_option
 @click.option("-o", "--output", required=True, type=click.Path(allow_dash=True, path_type=Path),
               help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
@@ -37,7 +38,7 @@ SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it 
               help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
 @as_json
 def command(output: Path, prior: Path | None, anyway: bool, as_json: bool, **files: Any) -> int:
-    """Write TARGET again with its predictions corrected for the estimated class mix.
+    """Write TARGET again with its predictions corrected for the estimated class mix; with --by, for that of the group.
 
     Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
 
@@ -46,13 +47,15 @@ def command(output: Path, prior: Path | None, anyway: bool, as_json: bool, **fil
     """
     from reprior.state import is_special, whole_file
 
+    if prior is not None and files["by"]:
+        raise click.UsageError("Give --prior or --by: a class mix from a file is the same for all groups")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     given, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         found = find_weights(given, prior, anyway)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            given.table.parts[0].rewrite(out, correction(given, found["weights"]))
+            given.table.parts[0].rewrite(out, correction(given, found, given.table.parts[0]))
         return DONE if found["ok"] else NOT_CONVERGED
     with alone("correct", output, "--output"):
         return corrected(given, target, output, prior, anyway, as_json, files)
@@ -70,8 +73,9 @@ def corrected(
     if not journal:
         journal = {**find_weights(given, prior, anyway), "mark": mark, "parts": 0, "rows": 0}
         write_journal(output, journal)
-    fn, parts, kept = correction(given, journal["weights"]), given.table.parts, journal["parts"]
+    parts, kept = given.table.parts, journal["parts"]
     for part in parts[kept:]:
+        fn = correction(given, journal, part)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
             write_mapped(part, path, fn, output, journal)
@@ -90,12 +94,32 @@ def corrected(
     return DONE if journal["ok"] else NOT_CONVERGED
 
 
-def correction(given: Inputs, weights: Vector) -> Callable[[Matrix], Matrix]:
-    """Return what calibrates rows (n, K) and corrects them."""
+def correction(given: Inputs, found: dict[str, Any], part: Part) -> Callable[[Matrix], Matrix]:
+    """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them."""
+    import numpy as np
+
     from reprior.rows.correction import reweight
 
-    calibrator = given.pipeline.calibrator
-    return lambda rows: reweight(rows if calibrator is None else calibrator(rows), weights)
+    weights, calibrator, ones = found["weights"], given.pipeline.calibrator, np.ones(given.table.n_classes)
+    if given.table.choice.by is None:
+        return lambda rows: reweight(rows if calibrator is None else calibrator(rows), weights)
+
+    from reprior._check import fail
+    from reprior.io.keys import CHANGED, group_codes
+
+    slots, at = {key: g for g, key in enumerate(found["groups"])}, 0
+    codes = group_codes(given.table, part, slots, known=True)
+
+    def of_groups(rows: Matrix) -> Matrix:
+        nonlocal at
+        at += len(rows)
+        own = codes[at - len(rows) : at]
+        if len(own) < len(rows):
+            fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
+        weighted = (rows if calibrator is None else calibrator(rows)) * weights[own]
+        return reweight(weighted, ones, at - len(rows)).astype(rows.dtype)
+
+    return of_groups
 
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
@@ -108,13 +132,12 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 
 def find_weights(given: Inputs, prior: Path | None, anyway: bool) -> dict[str, Any]:
-    """Return target over source prior (K,), estimated or from a file, whether it is what the method promises, and what
-    to say first; rows that clearly differ by more than their class mix are refused."""
+    """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; whether it
+    is what the method promises; and what to say first. Rows that clearly differ by more are refused."""
     from reprior._check import fail
     from reprior.assess.diagnose import told_p
     from reprior.io.files import Choice
     from reprior.io.sources import read_prior
-    from reprior.report.show import verdicts
     from reprior.rows.correction import REJECTED
 
     if prior is not None:
@@ -127,7 +150,12 @@ def find_weights(given: Inputs, prior: Path | None, anyway: bool) -> dict[str, A
     if p is not None and p < REJECTED and not anyway:
         fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),
              remedy="Check the data. To correct all the same, say `--anyway`")  # fmt: skip
-    return {"weights": found.weights, "ok": found.status.ok, "verdict": verdicts(found.checks)}
+    if given.table.choice.by is None:
+        return {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
+    with progress(given.rows):
+        groups = given.groups()
+    return {"weights": groups.prior / given.source.prior, "groups": list(groups.keys),
+            "ok": found.status.ok and bool(groups.converged.all()), "verdict": given.verdict(found)}  # fmt: skip
 
 
 def check_estimate(prior: Path, given: Inputs) -> None:

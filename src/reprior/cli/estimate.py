@@ -6,20 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import Inputs, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate
+    from reprior.batch.groups import Groups
 
 
 @click.command("estimate")
 @inputs
 @method_options
+@by_option
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost three more passes.")
-@click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
+@click.option("--top", default=20, show_default=True, help="How many classes, or groups, to list; 0 lists all.")
 @as_json
 def command(level: float, no_interval: bool, top: int, as_json: bool, **files: Any) -> int:
     """Estimate the class mix of TARGET: a file or folder of predictions, or - for standard input.
@@ -34,18 +36,70 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
         found = given.estimate()
         value = described(found, given, None if no_interval else level)
         head = f"{found.n:,.0f} rows, {len(found.prior)} classes, {given.told}"
-        text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
+        if files["by"]:
+            by_group = given.groups()
+            value |= grouped(by_group, files["by"], None if no_interval else level)
+            text = groups_text(by_group, found, given, None if no_interval else level, top, head)
+        else:
+            text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
     emit(value, text + given.note, as_json)
-    return DONE if found.status.ok else NOT_CONVERGED
+    return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
+
+
+def grouped(found: Groups, by: str, level: float | None) -> dict[str, Any]:
+    """Return the groups' estimates as what `--json` prints beside that of all rows."""
+    interval, common = None if level is None else found.interval(level), found.population
+    assert common is not None
+    return {
+        "by": by,
+        "groups": [
+            {"key": key, "n": found.n[g], "prior": found.prior[g], "converged": bool(found.converged[g]),
+             "interval": None if interval is None else list(zip(interval.lower[g], interval.upper[g], strict=True))}
+            for g, key in enumerate(found.keys)
+        ],
+        "population": {"prior": common.prior, "concentration": common.concentration,
+                       "stand_out": list(common.stand_out), "text": str(common)},
+        "groups_note": found.note,
+    }  # fmt: skip
+
+
+def groups_text(found: Groups, overall: PriorEstimate, given: Inputs, level: float | None, top: int, head: str) -> str:
+    """Return what groups have in common, and a table of the largest, each with the class that moved most in it."""
+    from reprior.report.show import cut, movers, share
+
+    called, order = given.classes, sorted(range(len(found)), key=lambda g: -found.n[g])
+    shown = order[: top or None]
+    rows = [["group", "rows", "class that moved most", "source", "target", f"{100 * (level or 0):g} % interval"]]
+    for g in shown:
+        estimate = found[found.keys[g]]
+        k = movers(estimate)[0]
+        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(called[k]), share(found.source.prior[k]),
+                     share(found.prior[g, k])])  # fmt: skip
+        if level is not None:
+            interval = estimate.interval(level)
+            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
+    lines = aligned([row[: 5 + (level is not None)] for row in rows])
+    if rest := len(order) - len(shown):
+        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows")
+    after = [overall.status.value, found.note if level is not None else ""]
+    if not found.converged.all():
+        after.append(f"{(~found.converged).sum():,} of the groups had not settled.")
+    after = [line for line in after if line]
+    return "\n".join([head, *given.verdict(overall), str(found.population), "", *lines, *[""] * bool(after), *after])
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table: first and third column begin, the others end, under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{'<' if j in (0, 2) else '>'}{width}}" for j, (cell, width) in
+                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
 
 
 def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:
     """Return an estimate as what `--json` prints."""
-    from reprior.report.show import verdicts
-
     interval, checks = None if level is None else found.interval(level), found.checks
     return {
-        "verdict": verdicts(checks), "shift_p": checks and checks.shift_p,
+        "verdict": given.verdict(found), "shift_p": checks and checks.shift_p,
         "label_shift_p": checks and checks.label_shift_p, "prior": found.prior,
         "interval": None if interval is None else list(zip(*interval, strict=True)), "classes": given.classes,
         "matched": given.matched, "source_prior": given.source.prior, "weights": found.weights, **given.taken,

@@ -102,7 +102,8 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         if batch is None or not batch.num_rows:
             fail(choice.caller, name, "have at least one row", "column names alone")
         aside = {column.name for column in schema if not is_number(column.type) and no_numbers(batch, column)}
-        aside |= beside({c: x for c, x in first_values(batch).items() if c not in (choice.label, *LABEL_NAMES)})
+        no_class = (choice.by, choice.label, *LABEL_NAMES)
+        aside |= beside({c: x for c, x in first_values(batch).items() if c not in no_class})
     chosen, label = choose(name, schema, choice, aside)
     whole = label is not None and pa.types.is_integer(schema.field(label).type)
     # all that is not a number to us stays the text it is, whatever the first block made it look like
@@ -211,9 +212,13 @@ def table_part(
                 first += len(rows)
                 target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
 
+    def groups() -> Iterator[list[Any]]:
+        return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
+
     unused = () if listed else numeric_rest(schema, chosen, choice)
     columns = () if listed else tuple(chosen)
-    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns)
+    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns,
+                groups=groups if choice.by else None)  # fmt: skip
 
 
 def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
@@ -246,7 +251,9 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         missing(choice, name, choice.label, there)
     if choice.with_labels and label is None:
         missing(choice, name, choice.label or "label", there)
-    columns = [column for column in there if column != label]
+    if choice.by and choice.by not in there:
+        missing(choice, name, choice.by, there)
+    columns = [column for column in there if column not in (label, choice.by)]
     if choice.columns:
         chosen = pick(choice.columns, columns)
         for column in chosen:
@@ -275,7 +282,7 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
 
 def numeric_rest(schema: Any, chosen: list[str], choice: Choice) -> tuple[str, ...]:
     """Return the columns of numbers that were left aside because the source does not name them."""
-    aside = {*chosen, *LABEL_NAMES, choice.label}
+    aside = {*chosen, *LABEL_NAMES, choice.label, choice.by}
     floats = (column.name for column in schema if pa.types.is_floating(column.type))
     return () if choice.columns else tuple(name for name in floats if name not in aside)
 
@@ -331,3 +338,14 @@ def label_values(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, An
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return np.asarray(column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy(zero_copy_only=False))
+
+
+def key_values(column: Any, choice: Choice, name: str) -> list[Any]:
+    """Return the keys of rows: numbers as they are, dates and the like as text, None where there is none."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if is_list(column.type) or pa.types.is_struct(column.type):
+        fail(choice.caller, name, f"have text or numbers in {choice.by!r}", f"type {column.type}")
+    plain = is_number(column.type) or pa.types.is_boolean(column.type)
+    keys: list[Any] = (column if plain else column.cast(pa.string())).to_pylist()
+    return keys

@@ -60,6 +60,7 @@ class Choice:
     with_labels: bool = False
     caller: str = "read"
     classes: tuple[str, ...] = ()
+    by: str | None = None  # what holds the group of each row
     names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
 
     @property
@@ -73,6 +74,7 @@ class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
     `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
+    `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
     `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
     over since the source does not name them.
     """
@@ -87,6 +89,7 @@ class Part:
     unused: tuple[str, ...] = ()
     kind: str = ""
     columns: tuple[str, ...] = ()
+    groups: Callable[[], Iterator[list[Any]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,9 +343,12 @@ def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
     """Return the reader of an NPY file, or of an NPZ file with `proba` and perhaps `y` and `classes`."""
-    classes, labels = None, None
+    classes, labels, groups = None, None, None
     array: Any
     if kind == "npy":
+        if choice.by:
+            fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
+                 remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
         with opener() as file:
             array = NpyRows(file, choice.caller, name)
     else:
@@ -354,9 +360,15 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
             classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
             key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
             labels = archive[key] if choice.with_labels and key in archive else None
+            if choice.by:
+                if choice.by not in archive:
+                    missing(choice, name, choice.by, {key: "" for key in archive.files})
+                groups = archive[choice.by]
         if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
             fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
+        if groups is not None and groups.shape != array.shape[:1]:
+            fail(choice.caller, name, f"have {len(array)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
     if choice.with_labels and labels is None:
         fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
              remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
@@ -373,7 +385,10 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         with opener() as source, np.load(source) as archive:
             np.savez(file, **{**archive, choice.columns or "proba": fn(array)})
 
-    return Part(name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy")
+    return Part(
+        name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",
+        groups=None if groups is None else lambda: iter([groups.tolist()]),
+    )  # fmt: skip
 
 
 def npy_header(array: Any) -> bytes:
@@ -401,12 +416,13 @@ def too_long(caller: str, name: str) -> None:
 
 def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
-    labels = wanted in (choice.label, *LABEL_NAMES)
+    labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
+    how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
+    how = perhaps(wanted, there) + ("Name what holds the groups with `--by`" if wanted == choice.by else how)
     order = sorted(there, key=lambda column: labels and there[column] in ("double", "float", "halffloat"))
     listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
     fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
-         remedy=f"{perhaps(wanted, there)}Name what holds the probabilities with `{choice.option}`, labels with"
-         " `--label`")  # fmt: skip
+         remedy=how)  # fmt: skip
 
 
 def perhaps(wanted: str, there: Iterable[str]) -> str:

@@ -44,14 +44,18 @@ def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[
 
 def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str, ...] | None, str | None]:
     """Return (list key, class names, label key) that the first value implies."""
-    if isinstance(value, list):
+    if isinstance(value, list) and choice.by is None:
         return None, None, None
+    if isinstance(value, list):
+        fail(choice.caller, name, f"have {choice.by!r} in every row", "a list", remedy="Write objects with both")
     if not isinstance(value, dict):
         fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
     there = {key: type(item).__name__ for key, item in value.items()}
     label = choice.label or next((key for key in LABEL_NAMES if key in value), None)
     if choice.label and choice.label not in value:
         missing(choice, name, choice.label, there)
+    if choice.by and choice.by not in value:
+        missing(choice, name, choice.by, there)
     lists = [key for key, item in value.items() if isinstance(item, list)]
     if not choice.columns and choice.classes and all(key in value for key in choice.classes):
         return None, choice.classes, label
@@ -59,7 +63,8 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
     if wanted is not None and wanted in lists:
         return wanted, None, label
     if wanted is None:
-        numbers = {key: np.array([x]) for key, x in value.items() if key != label and type(x) in (int, float)}
+        free = {key: x for key, x in value.items() if key not in (label, choice.by)}
+        numbers = {key: np.array([x]) for key, x in free.items() if type(x) in (int, float)}
         aside = beside(numbers)
         names = [key for key in numbers if key not in aside]
     else:
@@ -74,7 +79,7 @@ def numeric_rest(value: Any, classes: tuple[str, ...] | None, choice: Choice) ->
     """Return the keys of numbers that were left aside because the source does not name them."""
     if classes is None or choice.columns:
         return ()
-    aside = {*classes, *LABEL_NAMES, choice.label}
+    aside = {*classes, *LABEL_NAMES, choice.label, choice.by}
     return tuple(key for key, item in value.items() if type(item) is float and key not in aside)
 
 
@@ -145,8 +150,18 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                 file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
                 first += len(rows)
 
+    def groups() -> Iterator[list[Any]]:
+        first = 0
+        with opener() as file:
+            filled = lines_of(file, choice.caller, name)
+            while lines := list(islice(filled, LINES)):
+                values = parse_lines(lines, name, first, choice.caller)
+                yield [value.get(choice.by) if isinstance(value, dict) else None for value in values]
+                first += len(values)
+
     unused = numeric_rest(value, classes, choice)
-    return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or ())
+    return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or (),
+                groups=groups if choice.by else None)  # fmt: skip
 
 
 def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:

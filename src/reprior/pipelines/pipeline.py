@@ -155,7 +155,8 @@ class Pipeline:
         share : bool
             Whether groups learn from each other.
         """
-        found = groups(self.source, keys, self.rows(proba, "groups"), share=share)
+        options = self.options if self.method == "ebls" else {}
+        found = groups(self.source, keys, self.rows(proba, "groups"), share=share, **options)
         return replace(found, calibrator=self.calibrator)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
