@@ -22,7 +22,7 @@ from reprior.io.prepare import ordered
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import read_source
 from reprior.rows.calibrated import CalibratedBlocks
-from reprior.rows.passes import e_step
+from reprior.rows.passes import e_step, some_rows
 
 KNOWN = Choice(caller="test", classes=CLASSES)
 
@@ -450,3 +450,18 @@ def test_a_bad_row_is_named_though_rows_are_calibrated(tmp_path):
     for _ in range(2):
         with pytest.raises(InputError, match="row 70000 of all"):
             pipe.estimate(blocks)
+
+
+def test_threads_do_not_change_which_rows_are_sampled(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.ones(4), 700_000)
+    np.savez(tmp_path / "t.npz", proba=rows)
+    labels = rng.integers(0, 4, 400)
+    held = rng.dirichlet(np.ones(4), 400) + np.eye(4)[labels]
+    pipe = rp.pipeline(held / held.sum(axis=1, keepdims=True), labels)
+    for _ in range(3):
+        blocks = FileBlocks(open_table(tmp_path / "t.npz", Choice()), threads=4)
+        for _ in range(2):
+            np.testing.assert_array_equal(some_rows(blocks, len(rows), 10_000), rows[::70])
+            found = some_rows(pipe.rows(blocks), len(rows), 10_000)
+            np.testing.assert_array_equal(found, pipe.calibrator(rows[::70]))

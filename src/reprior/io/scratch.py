@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from threading import Lock
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -26,8 +27,9 @@ SEGMENT = 32  # blocks summed by one thread at a time; fixed, so that the number
 
 
 class Segment(NamedTuple):
-    """So many rows, and what yields them in blocks."""
+    """So many rows from the row with the number `first` on, and what yields them in blocks."""
 
+    first: int
     rows: int
     blocks: Callable[[], Iterator[Matrix]]
 
@@ -59,6 +61,10 @@ class FileBlocks:
         return self.table.n_classes
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.map_numbered(lambda _, block: fn(block))
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        """Return the sum of `fn(number of its first row, block)`; `fn` gets blocks as threads come to them."""
         if self.n is not None:
             return add_up(self._sums(self._decoded() if self.kept is None else self._kept(self.kept), fn))
         self._forget()
@@ -70,15 +76,15 @@ class FileBlocks:
                 self._forget()
         return total
 
-    def map_sum_of(self, change: Callable[[Matrix], Matrix], fn: Callable[[Matrix], S]) -> S:
-        """Return the sum of `fn(change(block))`, as `map_sum` does; rows are changed once, and kept as they are then.
+    def having(self, change: Callable[[Matrix], Matrix]) -> FileBlocks:
+        """Return the rows as `change` makes them, which is done once; the first pass keeps them as they are then.
 
         `change` takes rows as float64 and treats each by itself, so that it does not matter how they are cut.
         """
         if self.changed is None or self.changed.change is not change:
             self.changed = FileBlocks(self.table, self.threads, change=change)
         self.changed.watch = self.watch
-        return self.changed.map_sum(fn)
+        return self.changed
 
     def _forget(self) -> None:
         if self.kept is not None:
@@ -87,12 +93,12 @@ class FileBlocks:
 
     __del__ = _forget
 
-    def _sums(self, segments: Iterator[Segment], fn: Callable[[Matrix], S]) -> Iterator[S]:
+    def _sums(self, segments: Iterator[Segment], fn: Callable[[int, Matrix], S]) -> Iterator[S]:
         mode = np.geterr()  # threads do not inherit it
 
         def total(segment: Segment) -> tuple[S, int]:
             with np.errstate(**mode):
-                return add_up(map(fn, segment.blocks())), segment.rows
+                return add_up(starmap(fn, placed(segment))), segment.rows
 
         for value, n in ahead(total, segments, self.threads):
             if self.watch:
@@ -100,8 +106,11 @@ class FileBlocks:
             yield value
 
     def _decoded(self) -> Iterator[Segment]:
+        total = 0
         for _, _, chunk in one_ahead(self.table.chunks()):
-            yield from (Segment(rows, partial(self._seen, blocks)) for _, (rows, blocks) in pieces(chunk.proba))
+            for first, rows, blocks in pieces(chunk.proba):
+                yield Segment(total + first, rows, partial(self._seen, blocks))
+            total += len(chunk.proba)
 
     def _seen(self, blocks: Callable[[], Iterator[Matrix]]) -> Iterator[Matrix]:
         """Yield blocks as `fn` shall see them."""
@@ -113,17 +122,17 @@ class FileBlocks:
         size = SEGMENT * block_rows(self.n_classes)
         for first in range(0, self.n, size):
             rows = min(size, self.n - first)
-            yield Segment(rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
+            yield Segment(first, rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
 
     def _checked(self) -> Iterator[Segment]:
         if self.change is not None or not all(part.mapped for part in self.table.parts):
             self.kept = tempfile.TemporaryFile()  # noqa: SIM115
         total = 0
         for part, first, chunk in one_ahead(self.table.chunks()):
-            for start, segment in pieces(chunk.proba):
-                check = partial(self._check, part, first + start, total + start)
-                raw = partial(checked, segment, check)
-                yield Segment(segment.rows, partial(self._keeping, raw, total + start))
+            for segment in pieces(chunk.proba):
+                start, rows, _ = segment
+                raw = partial(checked, segment, partial(self._check, part, first + start, total + start))
+                yield Segment(total + start, rows, partial(self._keeping, raw, total + start))
             total += len(chunk.proba)
         if not total:
             fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
@@ -161,20 +170,26 @@ class FileBlocks:
             fail(self.table.choice.caller, part.name, rule, value, place=place, remedy=remedy)
 
 
-def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:
-    """Yield the blocks of a segment that `check(rows before it, block)` lets pass."""
-    at = 0
+def placed(segment: Segment) -> Iterator[tuple[int, Matrix]]:
+    """Yield the blocks of a segment, each with the number of its first row."""
+    at = segment.first
     for block in segment.blocks():
-        check(at, block)
-        yield block
+        yield at, block
         at += len(block)
 
 
-def pieces(rows: Matrix) -> Iterator[tuple[int, Segment]]:
-    """Yield rows in memory a segment at a time, each with the number of its first."""
+def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:
+    """Yield the blocks of a segment that `check(rows before it, block)` lets pass."""
+    for at, block in placed(segment):
+        check(at - segment.first, block)
+        yield block
+
+
+def pieces(rows: Matrix) -> Iterator[Segment]:
+    """Yield rows in memory a segment at a time."""
     size = SEGMENT * block_rows(rows.shape[1])
     for start in range(0, len(rows), size):
-        yield start, Segment(min(size, len(rows) - start), partial(stored, rows, start, size))
+        yield Segment(start, min(size, len(rows) - start), partial(stored, rows, start, size))
 
 
 def stored(rows: Matrix, start: int, size: int) -> Iterator[Matrix]:

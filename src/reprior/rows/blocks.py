@@ -48,6 +48,29 @@ class Blocks(Protocol):
         ...
 
 
+@runtime_checkable
+class Numbered(Blocks, Protocol):
+    """Blocks that may come in any order, as threads take them, and know where each belongs."""
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        """Return the sum of `fn(number of its first row, block)`."""
+        ...
+
+
+def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
+    """Return the sum of `fn(number of its first row, block)`; blocks that do not know come in the order of the rows."""
+    if isinstance(target, Numbered):
+        return target.map_numbered(fn)
+    at = 0
+
+    def of_block(block: Matrix) -> S:
+        nonlocal at
+        at += len(block)
+        return fn(at - len(block), block)
+
+    return target.map_sum(of_block)
+
+
 def add_up(parts: Iterator[S]) -> S:
     """Sum without a zero to start from."""
     total = next(parts)

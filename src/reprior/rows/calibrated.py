@@ -10,7 +10,7 @@ import numpy as np
 
 from reprior._check import check_logits, check_proba, fail
 from reprior._types import Matrix, Vector, comparable
-from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
+from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered, numbered
 from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
@@ -78,7 +78,7 @@ class Calibrator:
 class Changeable(Blocks, Protocol):
     """Blocks that keep rows changed, so that no later pass has to change them again."""
 
-    def map_sum_of(self, change: Callable[[Matrix], Matrix], fn: Callable[[Matrix], S]) -> S: ...
+    def having(self, change: Callable[[Matrix], Matrix]) -> Blocks: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,13 @@ class CalibratedBlocks:
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         if isinstance(self.raw, Changeable):
-            return self.raw.map_sum_of(self.calibrator, fn)
+            return self.raw.having(self.calibrator).map_sum(fn)
         return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        if isinstance(self.raw, Changeable):
+            return map_numbered(self.raw.having(self.calibrator), fn)
+        return map_numbered(self.raw, lambda at, block: fn(at, self.calibrator(np.asarray(block, np.float64))))
 
 
 def read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> Matrix:

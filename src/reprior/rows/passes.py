@@ -10,7 +10,7 @@ import numpy as np
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Vector
-from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,16 @@ def count_rows(target: Blocks) -> int:
     return len(target.array) if isinstance(target, ArrayBlocks) else e_step(target, np.ones(target.n_classes)).n
 
 
-class Every:
-    """Every so many rows of blocks that come in the order of the rows, wherever they are cut."""
-
-    def __init__(self, stride: int) -> None:
-        self.stride, self.seen = stride, 0
-
-    def __call__(self, block: Matrix) -> Matrix:
-        first = -self.seen % self.stride
-        self.seen += len(block)
-        return block[first :: self.stride]
+def every(stride: int, first: int, block: Matrix) -> Matrix:
+    """Return every so many rows of all, those of them that are in a block whose first row has the number `first`."""
+    return block[-first % stride :: stride]
 
 
 def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     """Return about `at_most` of `n` rows (m, K), spread evenly over the target, as they are stored."""
-    pick = Every(max(1, -(-int(n) // at_most)))
-    return np.concatenate(target.map_sum(lambda block: Picked((np.array(pick(block)),))).rows)
+    stride = max(1, -(-int(n) // at_most))
+    picked = map_numbered(target, lambda first, block: Picked((np.array(every(stride, first, block)),)))
+    return np.concatenate(picked.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +99,12 @@ def information(
 
     `dtype` float32 halves the cost, for uses where six digits do; with `stride` only every so many rows are taken.
     """
-    weights, inverse, pick = prior / source_prior, 1.0 / source_prior, Every(stride)
+    weights, inverse = prior / source_prior, 1.0 / source_prior
 
-    def of_block(block: Matrix) -> Gram:
-        some = pick(block)
+    def of_block(first: int, block: Matrix) -> Gram:
+        some = every(stride, first, block)
         scaled = np.multiply(some, inverse, dtype=dtype, casting="same_kind")
         scaled *= (1.0 / (some @ weights)).astype(dtype)[:, None]
         return Gram((scaled,))
 
-    return target.map_sum(of_block).matrix()
+    return map_numbered(target, of_block).matrix()
