@@ -141,7 +141,7 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
     source, k = problem.source.prior, 5
     method = OnlineEbls(problem.source, drift=False, base=base)
     kept = source if base is None else np.array(base)
-    state, worth = init(method), max(len(problem.source.heldout[1]), 20 * k)
+    state, worth = init(method), len(problem.source.heldout[1])
     f = len(OnlineEbls.AT_UNIFORM)
     m, s, odds, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), 9.0, None
     for t, p in enumerate(problem.proba[:100]):

@@ -42,8 +42,8 @@ class OnlineEbls:
     CAUTIOUS_SHARE: ClassVar[float] = 0.0005
     CAUTION: ClassVar[float] = 3.0  # rows that one row counts for against the held-out rows, where a shift is at issue
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
-    BLIND: ClassVar[float] = 60.0  # held-out rows a class that outputs are trusted like where there are none, and
-    FEWEST: ClassVar[float] = 20.0  # at least
+    BLIND: ClassVar[float] = 30.0  # held-out rows a class that outputs are trusted like where there are none, and
+    LEAST_BLIND: ClassVar[float] = 120.0  # in all at least
 
     source: Source = field(repr=False)
     drift: bool = True
@@ -76,10 +76,11 @@ class OnlineEbls:
     def worth(self) -> float:
         """How many held-out rows stand behind the outputs."""
         source, k = self.source, len(self.source.prior)
-        if source.heldout is None and source.misled is None:
-            return self.BLIND * k
-        rows = len(source.heldout[1]) if source.heldout is not None else source.misled[2].sum()  # type: ignore[index]
-        return max(float(rows), self.FEWEST * k)
+        if source.heldout is not None:
+            return float(len(source.heldout[1]))
+        if source.misled is not None:
+            return max(float(source.misled[2].sum()), 1.0)
+        return max(self.BLIND * k, self.LEAST_BLIND)
 
     @cached_property
     def options(self) -> Vector:
