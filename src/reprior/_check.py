@@ -50,22 +50,35 @@ def refuse_where(
 ) -> None:
     """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any."""
     if bad.any():
-        got = values if isinstance(values, str) else values[bad][0].tolist()
+        got = values if isinstance(values, str) else values[bad][0]
+        got = got.tolist() if hasattr(got, "tolist") else got
         place, count = f"{unit} {int(np.argmax(bad))}", int(bad.sum())
         fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
 
 
-def names_of(x: Any) -> tuple[Any, tuple[Any, ...] | None]:
+def names_of(x: Any, classes: Sequence[Any] | None = None) -> tuple[Any, tuple[Any, ...] | None]:
     """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
-    columns of a DataFrame. A default index, 0 to K − 1 in order, names nothing."""
+    columns of a DataFrame.
+
+    The numbers 0 to K − 1, and False and True, are column indices and no names, unless `classes` are called so: the
+    numbers of `x` are then put in their order.
+    """
+    names: Any
     if isinstance(x, Mapping):
-        return list(x.values()), tuple(x)
-    if not hasattr(x, "to_numpy"):
+        values, names = np.asarray(list(x.values())), tuple(x)
+    elif hasattr(x, "to_numpy"):
+        values, names = x.to_numpy(), getattr(x, "columns", getattr(x, "index", None))
+    else:
         return x, None
-    names = getattr(x, "columns", getattr(x, "index", None))
-    if names is None or list(names) == list(range(len(names))):
-        return x.to_numpy(), None
-    return x.to_numpy(), tuple(names)
+    if names is None:
+        return values, None
+    try:
+        indices = set(names) == set(range(len(names)))
+    except TypeError:  # what cannot be hashed is no index
+        indices = False
+    if not indices or (classes is not None and {str(label) for label in names} == {str(label) for label in classes}):
+        return values, tuple(names)
+    return values[..., np.argsort(np.asarray(names, int))], None
 
 
 def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
@@ -94,22 +107,20 @@ def in_order(
     Where the columns have no names, those of `x` must come in the order that classifiers use, which is sorted: the
     counts of `value_counts`, largest first, would else meet the wrong columns in silence.
     """
-    values, names = names_of(x)
+    values, names = names_of(x, classes)
     array = as_array(values, caller, name)
     if names is None or array.ndim != 1:
         return array, None if classes is None else tuple(classes)
     if classes is not None:
         return array[order_of(names, classes, caller, name)], tuple(classes)
-    if set(names) == set(range(len(names))):  # column indices
-        return array[np.argsort(np.asarray(names))], None
     try:
         ordered = sorted(names)
     except TypeError:  # of mixed types
         ordered = sorted(names, key=str)
     if list(names) != ordered:
         fail(caller, name, "come in the sorted order of its names, since the rows have no names to match",
-             f"{names[0]} first", remedy="Sort it by name if the columns are sorted, pass rows as a DataFrame with"
-             " class names, or pass the numbers alone in the order of the columns")  # fmt: skip
+             f"{names[0]} first", remedy="Name the columns, by `classes` or a DataFrame; or sort it by name, if the"
+             " columns are sorted; or pass the numbers alone, in the order of the columns")  # fmt: skip
     return array, tuple(map(str, names))
 
 
@@ -238,6 +249,17 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     return told
 
 
+def same_rows(proba: Any, y: Any, caller: str) -> None:
+    """Refuse a Series of labels whose index has the rows of a DataFrame in another order."""
+    a: Any = getattr(proba, "index", None)
+    b: Any = getattr(y, "index", None)
+    if not (hasattr(a, "equals") and hasattr(b, "equals")) or len(a) != len(b) or a.equals(b):
+        return
+    if set(a) == set(b):
+        fail(caller, "y", "have its rows in the order of `proba`", "the same index in another order",
+             remedy="Say `y.loc[proba.index]`")  # fmt: skip
+
+
 class Labelled(NamedTuple):
     """Rows (n, K), the column of each row's class (n,), and the classes' names if they are known."""
 
@@ -251,7 +273,8 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
 
     A DataFrame's columns are put in the order of `classes`.
     """
-    values, names = names_of(proba)
+    values, names = names_of(proba, classes)
+    same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
     told = check_classes(classes, names, rows.shape[1], caller)
     if names is not None and told is not None and told != tuple(map(str, names)):

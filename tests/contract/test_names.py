@@ -31,7 +31,7 @@ def test_columns_in_another_order_give_the_same_shares(problem, frames, method):
     found = rp.estimate(source, rows[SHUFFLED], method)
     assert found.classes == tuple(NAMES)
     np.testing.assert_allclose(found.prior, expected.prior, atol=1e-8)  # maximum likelihood is certified to 1e-8
-    np.testing.assert_array_equal(found.correct(rows[SHUFFLED]), found.correct(rows))
+    np.testing.assert_array_equal(found.correct(rows[SHUFFLED])[NAMES], found.correct(rows))
 
 
 def test_counts_of_any_kind_are_matched_to_columns_by_name(problem, frames):
@@ -147,3 +147,47 @@ def test_classes_with_numbers_for_names_keep_them_everywhere(tmp_path, capfd, na
     found = json.loads(out)
     assert found["classes"] == names
     np.testing.assert_allclose(found["prior"], plain.prior, atol=1e-9)
+
+
+def test_columns_called_by_their_index_are_put_in_order(problem):
+    frame = pd.DataFrame(problem.proba)
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(held, y)
+    expected = pipe.estimate(problem.proba)
+    for order in ([4, 2, 0, 1, 3], [0, 1, 2, 3, 4]):
+        found = pipe.estimate(frame[order])
+        np.testing.assert_array_equal(found.prior, expected.prior)
+        fixed = found.correct(frame[order])
+        assert list(fixed.columns) == order
+        np.testing.assert_array_equal(fixed[[0, 1, 2, 3, 4]].to_numpy(), expected.correct(problem.proba))
+    shuffled = pd.DataFrame(held)[[4, 2, 0, 1, 3]]
+    np.testing.assert_array_equal(rp.pipeline(shuffled, y).source.prior, pipe.source.prior)
+    two = pd.DataFrame(np.c_[problem.proba[:, 0], 1 - problem.proba[:, 0]], columns=[True, False])
+    np.testing.assert_array_equal(rp.ebls([1, 1], two).prior, rp.ebls([1, 1], two.iloc[:, ::-1].to_numpy()).prior)
+
+
+def test_a_frame_comes_back_as_it_came(problem, frames):
+    rows, held, y = frames
+    est = rp.pipeline(held, y).estimate(rows)
+    rows.index = np.arange(len(rows)) + 7
+    fixed = est.correct(rows[SHUFFLED])
+    assert list(fixed.columns) == SHUFFLED
+    assert (fixed.index == rows.index).all()
+    np.testing.assert_array_equal(fixed[NAMES].to_numpy(), est.correct(rows.to_numpy()))
+
+
+def test_labels_in_another_order_than_the_rows_and_missing_ones_are_refused(frames):
+    _, held, y = frames
+    labels = pd.Series(y, index=held.index)
+    with pytest.raises(rp.InputError, match="same index in another order"):
+        rp.pipeline(held, labels[::-1])
+    for missing in (None, float("nan")):
+        with pytest.raises(rp.InputError, match="hold names of classes"):
+            rp.pipeline(held, [missing, *y[1:]])
+
+
+def test_a_prior_may_be_given_as_its_estimate(problem):
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(held, y)
+    est = pipe.estimate(problem.proba)
+    np.testing.assert_array_equal(pipe.correct(problem.proba, est), pipe.correct(problem.proba, est.prior))

@@ -210,3 +210,14 @@ def test_the_float_type_that_comes_in_goes_out_and_large_input_is_done_in_blocks
 def test_bad_input_is_refused_in_one_sentence(call, words):
     with pytest.raises(InputError, match=words):
         call()
+
+
+def test_held_out_rows_that_are_all_right_do_not_sharpen_without_end():
+    from reprior import pipeline
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=40)
+    proba = rng.dirichlet([1, 1, 1], 40) * 0.4
+    proba[np.arange(40), y] += 0.6  # every row is right
+    assert calibrate.fit(proba, y, kind="temperature").scale[0] > 10
+    assert 1 < pipeline(proba, y).calibrator.scale[0] < 4

@@ -108,9 +108,9 @@ def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone
 
 
 def test_a_class_that_no_held_out_row_resembles_is_next_to_impossible_and_no_error():
-    sure = np.eye(3)[[0, 1] * 100] * (1 - 3e-7) + 1e-7  # all right, so the temperature goes as low as it may
+    sure = np.eye(3)[[0, 1] * 100] * (1 - 3e-7) + 1e-7  # all right
     pipe = pipeline(sure, np.array([0, 1] * 100))
-    assert 0 < pipe.source.prior[2] < 1e-8
+    assert 0 < pipe.source.prior[2] < 1e-6
     np.testing.assert_allclose(pipe.estimate(sure).prior[:2], 0.5, atol=0.05)
 
 

@@ -30,6 +30,7 @@ FORESEEN = 20  # directions of error taken from theory, beside those that were o
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
+TINY = 0.01  # of a row, that a class is expected to have
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
@@ -218,6 +219,10 @@ def laplace(rows: Matrix, alpha: Matrix, seen: Vector, modes: Matrix, each: floa
         normaliser = gammaln(prior.sum()) - gammaln(prior).sum()
         fit = each * np.log(likelihood).sum() + strength @ np.log(pi)
         evidence[c] = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
+        # next to nothing is expected of such a class, where u has no normal shape: Γ itself, not Laplace's idea of it
+        tiny = strength + each * counts
+        tiny = tiny[tiny < TINY]
+        evidence[c] += (gammaln(tiny) - tiny * (np.log(tiny) - 1) - 0.5 * np.log(2 * np.pi / tiny)).sum()
         variances[c] = pi**2 * np.maximum(scale**2 * inverse - 1 / total, 1e-300)
     return evidence, variances, said
 

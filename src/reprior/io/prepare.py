@@ -98,7 +98,7 @@ def _part(part: Part, values: str, caller: str) -> Part:
 def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
     """Return a table whose rows are read, and written, with their columns in the order of `classes` (K,)."""
     part, caller = table.parts[0], table.choice.caller
-    remedy = f"Choose the class columns with `{table.choice.option}`" if part.columns else ""
+    remedy = f"Choose the class columns with `{table.choice.option}`; say what they are called with `--classes FILE`"
     if part.n_classes != n_classes:
         fail(caller, part.name, f"have the {n_classes} classes of the source",
              difference(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip

@@ -90,7 +90,7 @@ def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | No
 
 def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
     """Return rows (n, K) as they come, probabilities or what the calibrator takes, with columns matched by name."""
-    values, names = names_of(proba)
+    values, names = names_of(proba, source.classes)
     values, k = in_columns(values, names, source.classes, caller), len(source.prior)
     if calibrator is not None and calibrator.of_logits:
         return check_logits(values, caller, k)

@@ -145,7 +145,7 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
 
 def fit(
     proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
-    kinds: Sequence[str] = KINDS, rng: Rng = 0,
+    shrink: float = 0.0, kinds: Sequence[str] = KINDS, rng: Rng = 0,
 ) -> Calibrator:  # fmt: skip
     """Return a calibrator of the kind asked for, fitted to held-out rows.
 
@@ -163,20 +163,23 @@ def fit(
     ridge : float
         Pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
         labels in a class its bias stays near 0.
+    shrink : float
+        Pulls the one scale of all classes to 1 in the same way. Where every held-out row is right, labels alone would
+        ask for an endless scale.
     kinds : sequence of str
         What "auto" chooses from.
     rng : int or Generator, optional
         For the folds of "auto".
     """
     x, floor, labels = _labelled(proba, y, logits, "fit")
-    penalty = check_number(ridge, "fit", "ridge", low=0)
+    penalty, shrink = check_number(ridge, "fit", "ridge", low=0), check_number(shrink, "fit", "shrink", low=0)
     name = check_choice(ALIASES.get(kind, kind), "fit", "kind", ("auto", *KINDS, *ALIASES))
     if name == "auto":
         score = _held_out(x, labels, kinds, penalty, rng)
         best = max(score.values(), key=np.mean)
         loss = {kind: best - rows for kind, rows in score.items()}
         name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
-    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty))
+    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink))
 
 
 def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
@@ -193,15 +196,16 @@ def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng
     return score
 
 
-def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float) -> tuple[Vector, Vector]:
+def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float, shrink: float = 0.0) -> tuple[Vector, Vector]:
     """Return scale and bias (K,), (K,): temperature scaling, and what is freer than that from there on."""
     k = x.shape[1]
     if kind == "none":
         return np.ones(k), np.zeros(k)
-    scale, bias = _fit(x, labels, np.ones(1), NONE, 0.0)
+    scale, bias = _fit(x, labels, np.ones(1), NONE, 0.0, shrink=shrink)
     if kind == "temperature":
         return scale, bias
-    return _fit(x, labels, scale if "vector" in kind else scale[:1], NONE if kind == "no-bias-vector" else bias, ridge)
+    scales, biases = scale if "vector" in kind else scale[:1], NONE if kind == "no-bias-vector" else bias
+    return _fit(x, labels, scales, biases, ridge, shrink=shrink)
 
 
 def _calibrator(kind: str, x: Matrix, floor: float, labels: Labels, scale: Vector, bias: Vector) -> Calibrator:
@@ -210,12 +214,13 @@ def _calibrator(kind: str, x: Matrix, floor: float, labels: Labels, scale: Vecto
 
 
 def _fit(
-    x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0
-) -> tuple[Vector, Vector]:
+    x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
+    shrink: float = 0.0,
+) -> tuple[Vector, Vector]:  # fmt: skip
     """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − start‖² by Newton's method.
 
-    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start; a lone scale is never penalised. The problem is convex,
-    so halving steps is all the damping it needs; the scale stays within its bounds. Both are returned as (K,).
+    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start; a lone scale is pulled to 1 by `shrink`. The problem is
+    convex, so halving steps is all the damping it needs; the scale stays within its bounds. Both are returned as (K,).
     """
     n, k = x.shape
     free, start, rows = len(scale), np.concatenate([scale, bias]), np.empty_like(x)
@@ -223,7 +228,9 @@ def _fit(
     seen = np.bincount(labels, minlength=k)[: len(bias)]
     target = np.concatenate([moments if free == k else moments.sum(keepdims=True), seen])
     pull = np.full(len(start), ridge)
-    pull[:free] *= free == k
+    centre = start.copy()
+    if free == 1:
+        pull[0], centre[0] = shrink, 1.0
     low, high = np.full_like(start, -np.inf), np.full_like(start, np.inf)
     low[:free], high[:free] = SCALE_BOUNDS
 
@@ -231,7 +238,7 @@ def _fit(
         """Return what is minimised, and leave the softmax in `rows`."""
         np.multiply(x, theta[:free], out=rows)
         np.add(rows, offset + theta[free:] if len(bias) else offset, out=rows)
-        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - start) ** 2)
+        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - centre) ** 2)
 
     def derivatives(theta: Vector) -> tuple[Vector, Matrix]:
         """Return slope and curvature at the `theta` whose softmax is in `rows`."""
@@ -245,7 +252,7 @@ def _fit(
             each, cross = rows.sum(axis=0), expected - weighted.T @ rows
             moment = np.concatenate([moment, each])
             square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
-        return moment - target + pull * (theta - start), square + np.diag(pull)
+        return moment - target + pull * (theta - centre), square + np.diag(pull)
 
     theta, value = start, loss(start)
     for _ in range(100):

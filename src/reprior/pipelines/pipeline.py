@@ -41,6 +41,7 @@ from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, write_atomically
 
 RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
+SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
 FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
 ON_REJECT = ("refuse", "warn", "ignore")
 
@@ -97,7 +98,7 @@ class Pipeline:
         proba : (n, K) array or DataFrame
             Raw outputs; the columns of a DataFrame are matched to the classes by name.
         """
-        rows, names = names_of(proba)
+        rows, names = names_of(proba, self.classes)
         rows = in_columns(rows, names, self.classes, "calibrate")
         return rows if self.calibrator is None else self.calibrator(rows)
 
@@ -169,6 +170,7 @@ class Pipeline:
         prior : (K,)
             The class mix; a Series or dict is matched by name.
         """
+        prior = prior.prior if isinstance(prior, PriorEstimate) else prior
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
         return correct(self.calibrate(proba), target / self.source.prior)
@@ -422,11 +424,13 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
     """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
     tilt = None if counts is None else tilt_of(labels, counts)
     if tilt is None:
-        return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE), None
+        return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK), None
     # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
     moved = np.maximum(rows, floor)
-    cal = calibrate.fit(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE)
+    cal = calibrate.fit(
+        correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE, shrink=SHRINK
+    )
     return replace(cal, floor=floor, bias=cal.bias + (cal.scale - 1) * np.log(tilt)), tilt
 
 

@@ -55,13 +55,12 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
     source, prior, k = estimate.source.prior, estimate.prior, len(estimate.prior)
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
-    said = [Sentence(text, not rejected) for text in verdicts(Checks(found.shift_p, found.label_shift_p))]
+    unknown = shifted and found.applies is None
+    tested = Checks(found.shift_p, found.label_shift_p)
+    said = [Sentence(text, not rejected and not unknown) for text in verdicts(tested)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
-    elif shifted and found.applies is None:
-        text = f"The mean output differs from the source shares ({told_p(found.shift_p)}). Without held-out rows"
-        said.append(Sentence(f"{text} nothing tells whether the class mix alone has changed.", False))
-    elif shifted:
+    elif shifted and not unknown:
         said.append(Sentence(f"The class mix has shifted ({told_p(found.shift_p)}).", True))
     called, level = names(estimate), f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]

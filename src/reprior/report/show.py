@@ -57,6 +57,10 @@ def verdicts(checks: Checks | None) -> list[str]:
         how = "clearly differ" if checks.label_shift_p < 1e-3 else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
                     f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate.")  # fmt: skip
+    elif checks.label_shift_p is None and checks.shift_p < ALPHA:
+        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the classes"
+                    " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
+                    " tell.")  # fmt: skip
     elif checks.shift_p >= ALPHA:
         said.append(f"No shift found ({told_p(checks.shift_p)}).")
     return said

@@ -216,7 +216,13 @@ def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
 
 def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
-    rows, names = (proba, None) if isinstance(proba, (Mapping, Blocks)) else names_of(proba)
+    rows, names = (
+        (proba, None)
+        if isinstance(proba, (Mapping, Blocks))
+        else names_of(
+            proba, getattr(source, "classes", None) or (names_of(source)[1] if not isinstance(source, Source) else None)
+        )
+    )
     known = check_source(source, caller, names)
     return known, as_blocks(in_columns(rows, names, known.classes, caller), known.prior, caller)
 

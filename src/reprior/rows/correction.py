@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,20 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                  " command line)")  # fmt: skip
         warnings.warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction"
                       " may do harm.", stacklevel=4)  # fmt: skip
-    rows, names = names_of(proba)
+    rows, names = names_of(proba, estimate.classes)
     rows = in_columns(rows, names, estimate.classes, "correct")
     if estimate.calibrator is not None:
         rows = estimate.calibrator(rows)
-    return correct(rows, estimate.weights)
+    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, names, estimate.classes)
+    return fixed
+
+
+def as_given(rows: Matrix, proba: Any, names: Sequence[Any] | None, classes: Sequence[str] | None) -> Any:
+    """Return corrected rows (n, K) as they came: a DataFrame as one, with its own columns, order and index."""
+    if not (hasattr(proba, "columns") and hasattr(proba, "index") and hasattr(proba, "iloc")):
+        return rows
+    told = [str(name) for name in names] if names is not None else [str(k) for k in range(rows.shape[1])]
+    order = list(classes) if names is not None and classes is not None else [str(k) for k in range(len(told))]
+    if names is None:  # column indices, which may come in any order
+        told = [str(int(name)) for name in proba.columns]
+    return type(proba)(rows[:, [order.index(name) for name in told]], index=proba.index, columns=proba.columns)
