@@ -138,3 +138,12 @@ def test_rows_that_are_all_alike_divide_nothing_by_zero(n):
     with np.errstate(all="raise"):
         found = rp.ebls(rp.summarize(heldout, y), [[0.5, 0.25, 0.25]] * n)
     assert np.isfinite(found.prior).all()
+
+
+def test_an_interval_holds_the_share_of_a_class_that_does_not_occur():
+    problem = make_problem(k=4, n=1500, separation=2.5)
+    keep = problem.y != 3
+    found = rp.ebls(problem.source, problem.proba[keep])
+    lower, upper = found.interval()
+    assert lower[3] == 0 < upper[3]
+    assert ((lower <= found.prior) & (found.prior <= upper)).all()

@@ -124,6 +124,8 @@ class PosteriorSpread:
     def at(self, level: float) -> Interval:
         """Return the interval of each class's share; the estimate lies inside."""
         lower, upper = self.posterior.quantiles(level)
+        # no hypothesis rules a class out, but one that has less than its own uncertainty may well be absent
+        lower = np.where(self.prior <= (upper - lower) / 2, 0.0, lower)
         single = np.bincount(self.group)[self.group] == 1
         # what a group of classes has together, any one of them may have alone, or not at all
         lower = np.where(single, lower, 0.0)
