@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reprior.assess.intervals import interval
     from reprior.batch.ebls import ebls
     from reprior.batch.fmapls import fmapls
-    from reprior.batch.groups import Groups, groups
+    from reprior.batch.groups import groups
     from reprior.batch.mapls import mapls
     from reprior.batch.mlls import mlls
     from reprior.batch.moments import bbse, rlls
@@ -43,7 +43,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "assess.intervals": ("interval", "spread"),
     "batch.ebls": ("ebls",),
     "batch.fmapls": ("fmapls",),
-    "batch.groups": ("Groups", "groups"),
+    "batch.groups": ("groups",),
     "batch.mapls": ("mapls",),
     "batch.mlls": ("mlls",),
     "batch.moments": ("bbse", "rlls"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import make_problem
 
 import reprior as rp
 from reprior.batch.ebls import SAMPLE, sample, unsure_of
