@@ -148,3 +148,13 @@ def test_an_interval_holds_the_share_of_a_class_that_does_not_occur():
     lower, upper = found.interval()
     assert lower[3] == 0 < upper[3]
     assert ((lower <= found.prior) & (found.prior <= upper)).all()
+
+
+def test_a_class_that_no_held_out_row_shows_gets_nothing_from_nothing():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=300)
+    rows = np.column_stack([np.where(y == 0, 0.9, 0.1), np.where(y == 1, 0.9, 0.1), np.full(300, 1e-4)])
+    rows /= rows.sum(axis=1, keepdims=True)
+    source = rp.summarize(rows, y)
+    assert source.counts[2] == 0
+    assert rp.ebls(source, rows[:200]).prior[2] < 0.005

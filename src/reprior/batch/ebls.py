@@ -77,7 +77,8 @@ def ebls(
     check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n = sample(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
-    supposed = suppose(middle, worth, labels)
+    told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
+    supposed = suppose(middle, worth, labels, told > 0)
     fit, total, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     if known.heldout is not None:
         # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
@@ -113,12 +114,14 @@ class Hypotheses:
         )
 
 
-def suppose(base: Vector, worth: float, seen: Vector) -> Hypotheses:
+def suppose(base: Vector, worth: float, seen: Vector, told: NDArray[np.bool_]) -> Hypotheses:
     """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none; that is known to no
-    more than `worth` rows either."""
+    more than `worth` rows either. Where no held-out row has `told` (K,) what a class looks like, the uniform prior
+    grants it no more than `base` does."""
     k = len(base)
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
-    alpha = np.concatenate([k * near[:, None] * base, np.repeat(far[:, None], k, axis=1), worth * base[None]])
+    even = np.where(told, 1.0, np.minimum(1.0, k * base))
+    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, worth * base[None]])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), [NO_SHIFT]])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), [1e-6]])

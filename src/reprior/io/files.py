@@ -6,6 +6,7 @@ target of it: rows are checked in the first pass and kept decoded in a scratch f
 
 from __future__ import annotations
 
+import atexit
 import io
 import math
 import os
@@ -208,6 +209,7 @@ def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str,
 
 
 SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
+atexit.register(lambda: [file.close() for file in SPOOLED.values()])
 
 
 def opener_of(path: Path) -> Opener:
