@@ -182,3 +182,35 @@ def test_label_shift_that_is_clearly_rejected_stops_a_correction():
     same = pipe.estimate(held[:200])
     assert "No shift found" in repr(same)
     same.correct(held)
+
+
+def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
+    from reprior.state import decode, encode
+
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(held, y, counts=[50, 40, 30, 20, 10], classes=list("abcde"))
+    fields = decode(pipe.to_bytes(), "pipeline", "test")
+    assert rp.load(encode("pipeline", fields)) == pipe
+    junk = [7, "x", [1, 2], {"a": 1}, None, True, np.zeros(0), np.full(5, np.nan), np.full((5, 5), -1.0), np.arange(3)]
+    accepted = 0
+    for name in fields:
+        for value in junk:
+            forged = encode("pipeline", {k: v for k, v in ({**fields, name: value}).items() if v is not None})
+            try:
+                found = rp.load(forged)
+            except rp.InputError:
+                continue
+            accepted += 1
+            assert np.isfinite(found.source.prior).all()
+            assert name in ("made", "classes", "source_misled", "source_confusion", "source_hard_confusion",
+                            "source_counts", "source_rows", "source_y", "calibrator", "raw_prior", "option_base",
+                            "options")  # fmt: skip
+    assert accepted < 30
+
+
+def test_tiny_source_shares_leave_intervals_finite(problem):
+    prior = np.array([1e-60, 0.3, 0.3, 0.2, 0.2])
+    for method in ("mlls", "ebls"):
+        lower, upper = rp.estimate(prior, problem.proba, method).interval()
+        assert np.isfinite(lower).all()
+        assert np.isfinite(upper).all()

@@ -215,7 +215,8 @@ def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> Loc
     stats = e_step(target, prior / source_prior, squares=True)
     assert stats.squares is not None
     stride = max(1, stats.n // (ENOUGH_ROWS * max(1000, len(prior))))
-    gram = information(target, prior, source_prior, dtype=np.float32, stride=stride).astype(np.float64)
+    # about log π: what is normalised to correlations may have any scale, and this one no number leaves
+    gram = information(target, prior, source_prior, dtype=np.float32, stride=stride, per_log=True).astype(np.float64)
     root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
     gram /= root
     gram /= root[:, None]

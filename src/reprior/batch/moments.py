@@ -80,11 +80,17 @@ def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
     ridge = 1e-13 * np.trace(gram) / len(gram) * np.eye(len(gram))
     # the ridge pulls to a weight of 1: where the confusion matrix says nothing, nothing has shifted
     x = nonnegative_quadratic(gram + ridge, a.T @ b + ridge.sum(axis=1), np.ones(len(gram), dtype=bool))
-    if x is None:  # squaring a near-singular confusion lost its last digits
+    if x is None or not is_minimum(gram + ridge, a.T @ b + ridge.sum(axis=1), x):  # squaring lost the last digits
         from scipy.optimize import nnls
 
         x = nnls(a, b, maxiter=30 * len(gram))[0]
     return np.asarray(x)
+
+
+def is_minimum(h: Matrix, b: Vector, x: Vector) -> bool:
+    """Return whether x ≥ 0 minimises ½xᵀHx − bᵀx: no slope where x is positive, and none down where it is zero."""
+    slope = h @ x - b
+    return bool((np.where(x > 0, np.abs(slope), -slope) <= 1e-8 * max(1e-300, np.abs(b).max())).all())
 
 
 def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, delta: float = 0.05) -> PriorEstimate:

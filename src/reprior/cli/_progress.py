@@ -1,9 +1,10 @@
-"""A progress bar on a terminal: pass, rows a second, duality gap, time left. Nothing at all in a pipe."""
+"""A progress bar on a terminal: pass, rows a second, duality gap, time left. In a pipe a line now and then."""
 
 from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ def progress(rows: Any, enabled: bool = True) -> Iterator[None]:
     """Show a bar on stderr while passes over `rows` (FileBlocks) run, if stderr is a terminal and rich is there."""
     bar = make_bar() if enabled and sys.stderr.isatty() else None
     if bar is None:
-        yield
+        with patience():
+            yield
         return
     state = Passes(rows.table.rows, bar)
     rows.watch, rows.note_gap = state.advance, state.note_gap
@@ -26,6 +28,26 @@ def progress(rows: Any, enabled: bool = True) -> Iterator[None]:
             yield
     finally:
         rows.watch = rows.note_gap = None
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Say on stderr, where there is no bar, that work goes on: after ten seconds, and every minute from then on."""
+    done, start = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        wait = 10.0
+        while not done.wait(wait):
+            sys.stderr.write(f"Still working after {time.monotonic() - start:.0f} s.\n")
+            wait = 60.0
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def make_bar() -> Any:

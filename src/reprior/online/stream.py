@@ -32,7 +32,7 @@ from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k, in_columns, is_top_k
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k, in_columns, is_top_k, unlisted
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
@@ -110,8 +110,8 @@ def correct_listed(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
     listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
     priors = np.take_along_axis(np.broadcast_to(prior, (len(p), prior.shape[1])), listed.astype(np.intp), axis=1)
     joint = p * priors / source.prior[listed]
-    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(1.0 - source.prior[listed].sum(axis=1), 1e-300)
-    rest = share * np.maximum(1.0 - priors.sum(axis=1), 0.0)
+    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(unlisted(source.prior[None], listed), 1e-300)
+    rest = share * unlisted(prior, listed)
     return np.asarray(joint / (joint.sum(axis=1) + rest)[:, None])
 
 

@@ -38,7 +38,7 @@ from reprior.pipelines.source import carried_prior, pooled_prior, summarize, til
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, in_columns, is_top_k
 from reprior.rows.calibrated import TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import correct
-from reprior.state import Key, decode, encode, write_atomically
+from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
@@ -232,7 +232,8 @@ class Pipeline:
         source = self.source
         rows, y = source.heldout or (None, None)
         known = {"prior": source.prior, "confusion": source.confusion, "hard_confusion": source.hard_confusion,
-                 "counts": source.counts, "rows": rows, "y": None if y is None else y.astype(np.int64)}  # fmt: skip
+                 "counts": source.counts, "misled": source.misled, "rows": rows,
+                 "y": None if y is None else y.astype(np.int64)}  # fmt: skip
         calibrator = None if self.calibrator is None else np.frombuffer(self.calibrator.to_bytes(), np.uint8)
         fields = {
             "method": self.method, "options": options, "classes": source.classes, "made": source.made, **arrays,
@@ -253,33 +254,35 @@ class Pipeline:
             The key it was signed with.
         """
         caller = "Pipeline.from_bytes"
-        about = decode(data, "pipeline", caller, key=key)
-        if about.get("method") not in METHODS or not isinstance(about.get("options"), dict):
-            fail(caller, "data", "name a method of `METHODS`", repr(about.get("method"))[:60])
-        known = {name.removeprefix("source_"): x for name, x in about.items() if name.startswith("source_")}
-        prior = check_prior(known.pop("prior", None), caller, "prior")
+        about, nothing = decode(data, "pipeline", caller, key=key), type(None)
+        method, options = take(about, "method", str, caller), take(about, "options", dict, caller)
+        if method not in METHODS:
+            refuse(caller, "data", f"the method {method[:60]!r}, which is none of `METHODS`")
+        prior = check_prior(take(about, "source_prior", np.ndarray, caller, (None,)), caller, "prior")
         k, heldout = len(prior), None
-        if "rows" in known:
-            rows = check_proba(known.pop("rows"), caller, "rows", k)
-            heldout = rows, check_labels(known.pop("y", None), caller, "y", len(rows), k)
+        square: tuple[int | None, ...] = (k, k)
+        shapes = {"counts": square[:1], "confusion": square, "hard_confusion": square, "misled": (3, k)}
+        known = {name: take(about, f"source_{name}", (np.ndarray, nothing), caller, shape)
+                 for name, shape in shapes.items()}  # fmt: skip
         for name, x in known.items():
-            if name not in ("counts", "confusion", "hard_confusion"):
-                fail(caller, "data", "hold the parts of a source", repr(name)[:60])
-            shape = (k,) if name == "counts" else (k, k)
-            if x.shape != shape or x.dtype != np.float64 or not (x >= 0).all() or not np.isfinite(x).all():
-                fail(caller, "data", f"hold {name} of shape {shape}, finite and not negative", f"{x.dtype} {x.shape}")
-        classes = check_classes(about.get("classes"), None, k, caller)
-        options = dict(about["options"]) | {
-            name.removeprefix("option_"): x for name, x in about.items() if name.startswith("option_")
-        }
-        calibrator = None
-        if "calibrator" in about:
-            calibrator = Calibrator.from_bytes(about["calibrator"].tobytes())
+            if x is not None and (x.dtype != np.float64 or (x < 0).any()):
+                refuse(caller, "data", f"{name!r} with negative numbers, or of another type")
+        if "source_rows" in about:
+            rows = check_proba(take(about, "source_rows", np.ndarray, caller, (None, k)), caller, "rows", k)
+            y = take(about, "source_y", np.ndarray, caller, (len(rows),))
+            heldout = rows, check_labels(y, caller, "y", len(rows), k)
+        classes = check_classes(take(about, "classes", (list, nothing), caller), None, k, caller)
+        arrays = {name: take(about, name, np.ndarray, caller, (k,)) for name in about if name.startswith("option_")}
+        options = {**options, **{name.removeprefix("option_"): x for name, x in arrays.items()}}
+        calibrator, stored = None, take(about, "calibrator", (np.ndarray, nothing), caller, (None,))
+        if stored is not None:
+            calibrator = Calibrator.from_bytes(stored.tobytes())
             if len(calibrator.scale) != k:
-                fail(caller, "data", f"hold a calibrator of {k} classes", len(calibrator.scale))
-        raw = about.get("raw_prior")
-        source = Source(prior, classes=classes, heldout=heldout, made=str(about.get("made", "")), **known)
-        return cls(calibrator, source, about["method"], options,
+                refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
+        raw = take(about, "raw_prior", (np.ndarray, nothing), caller, (k,))
+        made = take(about, "made", str, caller)
+        source = Source(prior, classes=classes, heldout=heldout, made=made, **known)
+        return cls(calibrator, source, method, options,
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
 
     def save(self, path: str | Path, key: Key = None) -> None:

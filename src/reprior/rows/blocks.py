@@ -172,6 +172,20 @@ class TopKBlocks:
         return add_up(map(fn, self))
 
 
+def unlisted(shares: Matrix, listed: Any) -> Vector:
+    """Return what `shares`, (1, K) or (n, K), leave to the classes that rows do not list (n, k).
+
+    One less the listed ones, but added up where those are nearly all and rounding would be what is left.
+    """
+    each = np.broadcast_to(shares, (len(listed), shares.shape[1]))
+    rest = 1.0 - np.take_along_axis(each, np.asarray(listed, np.intp), axis=1).sum(axis=1)
+    for row in np.flatnonzero(rest < 1e-6):
+        others = np.ones(shares.shape[1])
+        others[np.asarray(listed[row], np.intp)] = 0.0
+        rest[row] = each[row] @ others
+    return np.asarray(rest)
+
+
 def check_top_k(indices: Any, values: Any, caller: str, prior: Vector) -> TopKBlocks:
     """Refuse top-k rows whose indices repeat or leave the range, or whose values are no sub-probabilities."""
     index, p = as_array(indices, caller, "indices"), as_array(values, caller, "values")

@@ -93,13 +93,17 @@ class Gram:
 
 
 def information(
-    target: Blocks, prior: Vector, source_prior: Vector, *, dtype: Any = np.float64, stride: int = 1
-) -> Matrix:
+    target: Blocks, prior: Vector, source_prior: Vector, *, dtype: Any = np.float64, stride: int = 1,
+    per_log: bool = False,
+) -> Matrix:  # fmt: skip
     """Return Σ_i g_i g_iᵀ (K, K), g_ij = P_ij/(ε_j s_i): the observed information about π, a sum over rows.
 
     `dtype` float32 halves the cost, for uses where six digits do; with `stride` only every so many rows are taken.
+    `per_log` gives that about log π, g_ij π_j, whose numbers stay below 1 however small a source share is.
     """
-    weights, inverse = prior / source_prior, 1.0 / source_prior
+    weights = prior / source_prior
+    inverse = weights if per_log else 1.0 / source_prior
+    dtype = np.float64 if inverse.max() > 1e30 else dtype  # else a float32 would not hold the product
 
     def of_block(first: int, block: Matrix) -> Gram:
         some = every(stride, first, block)
