@@ -122,7 +122,9 @@ def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> 
     except ImportError as error:
         raise ImportError("A picture needs matplotlib: pip install matplotlib") from error
     order = movers(estimate)[: top or None][::-1]
-    axes = pyplot.subplots(figsize=(9, 2 + 0.28 * len(order)), layout="constrained")[1] if ax is None else ax
+    size = pyplot.rcParams["font.size"] / 10  # some libraries set large letters for everybody
+    shape = 9 * size, (2 + 0.28 * len(order)) * size
+    axes = pyplot.subplots(figsize=shape, layout="constrained")[1] if ax is None else ax
     y, called, interval = np.arange(len(order)), names(estimate), estimate.interval()
     prior, source = 100 * estimate.prior[order], 100 * estimate.source.prior[order]
     low, high = 100 * interval.lower[order], 100 * interval.upper[order]
