@@ -84,7 +84,10 @@ def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | No
     if is_top_k(proba):
         if calibrator is not None:
             refuse_listed(caller, "proba")
-        return check_top_k(*proba, caller, source.prior)
+        indices, values = (
+            np.array(as_array(x, caller, name)) for x, name in zip(proba, ("indices", "values"), strict=True)
+        )
+        return check_top_k(indices, values, caller, source.prior)  # copies: what was checked is what is learned
     return ArrayBlocks(raw_rows(proba, source, caller, calibrator))
 
 
