@@ -6,7 +6,7 @@ import pytest
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
 from reprior.pipelines.pipeline import pipeline
 from reprior.pipelines.select import select
-from reprior.pipelines.source import carried_prior, misfit_of, pooled_prior, tilt_of
+from reprior.pipelines.source import carried_prior, pooled_prior, tilt_of
 
 
 def softmax(z):
@@ -162,16 +162,6 @@ def test_the_pooled_prior_goes_from_training_counts_to_the_mean_output():
     errors = [metrics.kl(truth, p) for p in (pooled_prior(flat[few], COUNTS), flat[few].mean(axis=0), EPS)]
     assert errors[0] < min(errors[1:])
 
-
-def test_misfit_is_for_classes_learnt_from_few_rows_and_taken_for_others():
-    counts = np.array([10.0, 20.0, 20.0])
-    certain = np.eye(3)[[0, 1, 2] * 50]
-    np.testing.assert_allclose(misfit_of(counts, certain), 0.0)
-    torn = np.concatenate([certain[certain[:, 0] == 1], np.tile([0.0, 0.5, 0.5], (200, 1))])
-    found = misfit_of(counts, torn)
-    np.testing.assert_allclose(found[1:], 1 / 20, rtol=0.1)  # half of each row: even odds
-    assert found[0] < 0.1 / 10
-    assert misfit_of(None, torn) is None
 
 
 def test_select_finds_the_calibrator_that_the_outputs_need_and_shows_its_table():

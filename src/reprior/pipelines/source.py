@@ -56,7 +56,6 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
 
 
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
-PSEUDO_ROWS = 5.0  # of average certainty, added to each class
 CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
 CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
@@ -102,21 +101,6 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
     log_prior = (1 - held_back) * np.log(mean) + held_back * np.log(pooled_prior(rows, counts, weight))
     prior = np.exp(log_prior - log_prior.max())
     return np.asarray(prior / prior.sum())
-
-
-def misfit_of(counts: Vector | None, rows: Matrix, weight: Vector | None = None) -> Vector | None:
-    """Return the variance (K,) of the error a classifier makes in the log share of a class, from its training rows.
-
-    A class learnt from n rows is misjudged by about 1/n, if it is mistaken for others: rows whose class is certain are
-    counted right however badly it was learnt. So 1/n is multiplied by (1−κ)/κ, the odds that a soft count of the
-    calibrated `rows` (n, K), weighed by `weight` (n,), is not one whole row.
-    """
-    if counts is None:
-        return None
-    weighed = rows if weight is None else rows * (weight / weight.mean())[:, None]
-    sums, squares = weighed.sum(axis=0), (weighed * rows).sum(axis=0)
-    whole = (squares + PSEUDO_ROWS * squares.sum() / sums.sum()) / (sums + PSEUDO_ROWS)  # κ = Σp²/Σp
-    return np.asarray((1 - whole) / whole / counts)
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
