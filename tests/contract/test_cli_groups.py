@@ -208,3 +208,37 @@ def test_what_cannot_be_a_key_or_goes_with_it_is_refused(refused, files, shops, 
     assert "must have text or numbers as keys; got ['a'], first at row 5" in refused(
         "estimate", spoilt, "-s", held, "--by", "shop"
     )
+
+
+def test_a_report_has_a_table_of_groups(ask, call, files, shops, tmp_path):
+    folder, proba, keys = shops
+    wanted = fitted(files).groups(keys, proba)
+    given = ["report", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
+    code, _, _ = call(*given, "-o", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert code == 0
+    assert "Groups by shop" in page
+    assert [page.index(f"<td>{shop}</td>") for shop in ("north", "south", "east")] == sorted(
+        page.index(f"<td>{shop}</td>") for shop in SHOPS)  # fmt: skip
+    found = {group["key"]: group["prior"] for group in ask(*given)["groups"]}
+    np.testing.assert_allclose([found[key] for key in wanted.keys], wanted.prior, atol=1e-9)
+
+
+def test_compare_shows_what_sharing_does_and_how_wrong_each_way_is(ask, call, files, shops, tmp_path):
+    folder, proba, keys = shops
+    given = ["compare", folder / "list.parquet", "-s", files["heldout"], "--by", "shop"]
+    rng = np.random.default_rng(0)
+    y = np.array([rng.choice(4, p=SHOPS[key][1]) for key in keys])
+    truth = pa.table({"shop": keys, "label": np.array(CLASSES)[y]} | {c: proba[:, j] for j, c in enumerate(CLASSES)})
+    pq.write_table(truth, tmp_path / "truth.parquet")
+    told = ask(*given, "--truth", tmp_path / "truth.parquet")
+    shared, alone, one = told["ways"]
+    pipe = fitted(files)
+    np.testing.assert_allclose(shared["prior"], pipe.groups(keys, proba).prior, atol=1e-9)
+    np.testing.assert_allclose(alone["prior"], pipe.groups(keys, proba, share=False).prior, atol=1e-9)
+    assert one["kl"] > 5 * shared["kl"] > 0
+    assert one["distance"] > alone["distance"] > shared["distance"] == 0
+    assert "one mix for all" in call(*given)[1]
+    pq.write_table(truth.filter(pa.array(keys != "east")), tmp_path / "two.parquet")
+    code, _, err = call(*given, "--truth", tmp_path / "two.parquet")
+    assert (code, "must have labelled rows of every group; got none of 'east'" in err) == (1, True)

@@ -308,8 +308,48 @@ def test_a_state_is_read_by_the_library_and_shown_by_a_command(call, ask, files,
     stream.save(tmp_path / "plain")
     assert ask("show", tmp_path / "plain")["n"] == 3000
     rp.Alarm([1, 1], exact=True).save(tmp_path / "alarm")
-    code, _, err = call("show", tmp_path / "alarm")
-    assert (code, "must hold a stream; got a 'alarm'" in err) == (1, True)
+    assert call("show", tmp_path / "alarm")[1] == (
+        f"{tmp_path / 'alarm'}: an alarm that has seen 0 rows\nno alarm was raised\n")  # fmt: skip
+
+
+def test_show_prints_every_kind_that_can_be_saved(call, ask, files, tmp_path):
+    with np.load(files["heldout"]) as held:
+        pipe = rp.pipeline(held["proba"], held["y"], classes=CLASSES)
+        rows = len(held["y"])
+    pipe.save(tmp_path / "pipe")
+    told = ask("show", tmp_path / "pipe")
+    assert (told["kind"], told["method"], told["classes"], told["heldout_rows"]) == (
+        "pipeline", "ebls", list(CLASSES), rows)  # fmt: skip
+    assert told["source_prior"] == pipe.source.prior.tolist()
+    assert f"{rows:,} held-out rows" in call("show", tmp_path / "pipe")[1]
+    table = pipe.table()
+    table.learn(["north", "south"], [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]])
+    table.save(tmp_path / "table")
+    assert ask("show", tmp_path / "table")["keys"] == ["north", "south"]
+    (tmp_path / "bytes").write_bytes(pipe.calibrator.to_bytes())
+    assert ask("show", tmp_path / "bytes")["calibration"] == pipe.calibrator.kind
+    (tmp_path / "bad").write_bytes(b"nothing that was saved")
+    assert call("show", tmp_path / "bad")[0] == 1
+
+
+def test_an_alarm_that_was_dealt_with_is_armed_again(call, ask, files, tmp_path):
+    rows = [json.dumps(row) + "\n" for row in shifted(files)]
+    given = ["stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "o", "--state", tmp_path / "s"]
+    given.append("--alarm")
+    (tmp_path / "in").write_text("".join(rows[:2000]))
+    assert call(*given)[0] == 0
+    first = ask("show", tmp_path / "s")["alarm"]["raised_at"]
+    (tmp_path / "in").write_text("".join(rows))
+    assert call(*given, "--rearm")[0] == 0
+    second = ask("show", tmp_path / "s")["alarm"]["raised_at"]  # the mix is still another than the held-out rows'
+    assert 1500 < first < 2000 < second <= 3000
+    assert call(*given)[0] == 0
+    assert ask("show", tmp_path / "s")["alarm"]["raised_at"] == second
+    code, _, err = call("stream", tmp_path / "in", "-s", files["heldout"], "-o", tmp_path / "p", "--state",
+                        tmp_path / "t", "--no-alarm")  # fmt: skip
+    assert code == 0
+    code, _, err = call("stream", tmp_path / "in", "--state", tmp_path / "t", "-o", tmp_path / "p", "--rearm")
+    assert (code, "`--rearm` must be given where an alarm watches" in err) == (1, True)
 
 
 def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):

@@ -205,3 +205,11 @@ def test_counts_without_names_are_in_the_order_of_the_held_out_rows(ask, unlike,
     given = ["estimate", tmp_path / "t.npz", "-s", folder / "held.npz", "--counts"]
     bare, named = ask(*given, tmp_path / "c.json"), ask(*given, folder / "counts.json")
     assert bare["source_prior"] == named["source_prior"]
+
+
+@pytest.mark.parametrize("option", ["--source", "--counts"])
+def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
+    (tmp_path / "est.json").write_text(json.dumps(ask("estimate", files["npy"], "-s", files["heldout"])))
+    given = ["-s", files["heldout"]] if option == "--counts" else []
+    said = refused("estimate", files["npy"], *given, option, tmp_path / "est.json")
+    assert "must tell what the classifier was trained on; got an estimate, whose prior is a target's" in said

@@ -145,3 +145,8 @@ def test_the_package_says_it_is_typed() -> None:
     assert spec is not None
     assert spec.origin is not None
     assert (Path(spec.origin).parent / "py.typed").exists()
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "reprior", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("python -m reprior, version") or done.stdout.startswith("reprior, version")

@@ -176,7 +176,7 @@ def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, f
     """Return mean confidence minus accuracy of labelled rows, and its standard error if they are calibrated."""
     confidence = heldout.max(axis=1)
     error = np.sqrt(weight**2 @ (confidence * (1 - confidence)))
-    return float(weight @ confidence - weight @ (heldout.argmax(axis=1) == y)), float(max(error, 1e-12))
+    return float(weight @ confidence - weight @ (heldout.argmax(axis=1) == y)), max(float(error), 1e-12)
 
 
 def smallest_singular_value(source: Source) -> float | None:

@@ -38,8 +38,8 @@ class Job:
         self, *, input: Path, output: Path, state: Path | None, emit: str | None, every: int, follow: bool,
         replay: bool, skip_bad: bool, save_every: float, columns: str | None, values: str | None, method: str,
         options: tuple[str, ...], calibrate: str, label: str | None, name: str | None, remember: int,
-        time_column: str | None, alarm: bool | None, on_alarm: str | None, level: float, classes: Path | None,
-        **source: Any,
+        time_column: str | None, alarm: bool | None, on_alarm: str | None, rearm: bool, level: float,
+        classes: Path | None, **source: Any,
     ) -> None:  # fmt: skip
         self.every = int(check_number(every, "stream", "--every", low=1, whole=True))
         check_number(remember, "stream", "--remember", low=1, whole=True)
@@ -72,6 +72,8 @@ class Job:
             if alarm is None:  # what nobody would see need not be computed
                 alarm = True if on_alarm else False if self.emit == "rows" else None
             self.start(method, options, calibrate, alarm, **source)
+        elif rearm:
+            self.watch.rearm(self.stream.n)
         self.out = Leaving(output, None if before is None else self.written, self.written_tail, before or "")
         self.stop = Stop()
         try:

@@ -56,6 +56,14 @@ class Watch:
         self.times: list[float] = []
         self.believed: Vector | None = None
         self.clock, self.dated = -np.inf, False
+        self.before = 0  # rows that the stream had learned when the alarm began
+
+    def rearm(self, n: int) -> None:
+        """Start the alarm anew after `n` rows: the last one was dealt with."""
+        if self.alarm is None:
+            fail("stream", "--rearm", "be given where an alarm watches", "none", remedy="`--alarm` asks for one")
+        self.alarm.reset()
+        self.told, self.before, self.rows, self.times, self.believed = False, n, [], [], None
 
     def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
         """Let the stream learn calibrated rows, and the alarm see them."""
@@ -82,9 +90,9 @@ class Watch:
     def verdict(self) -> dict[str, Any] | None:
         """Return when the alarm was raised, since when and by which classes; None: it was not."""
         said = self.alarm.verdict if self.alarm else None
-        if not said:
+        if said is None or said.raised_at is None or said.since is None:
             return None
-        value: dict[str, Any] = {"raised_at": said.raised_at, "since": said.since,
+        value: dict[str, Any] = {"raised_at": self.before + said.raised_at, "since": self.before + said.since,
                                  "classes": list(said.names or said.classes)}  # fmt: skip
         times = {"raised_time": said.raised_time, "since_time": said.since_time}
         return value | {name: self.shown(time) for name, time in times.items() if time is not None}
@@ -116,7 +124,7 @@ class Watch:
         return {
             "alarm": np.frombuffer(data, np.uint8), "alarm_told": self.told, "alarm_dated": self.dated,
             "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
-            "alarm_times": list(self.times), "alarm_believed": self.believed,
+            "alarm_times": list(self.times), "alarm_believed": self.believed, "alarm_before": self.before,
         }  # fmt: skip
 
     def restore(self, found: dict[str, Any], n_classes: int, caller: str) -> None:
@@ -134,7 +142,10 @@ class Watch:
             refuse(caller, "data", "rows that no alarm waits for")
         if any(type(time) not in (int, float) for time in times):
             refuse(caller, "data", "times that are none")
-        self.rows, self.times, self.believed = list(rows), times, believed
+        before = take({"alarm_before": 0} | found, "alarm_before", int, caller)  # a state of 0.1 has none
+        if before < 0:
+            refuse(caller, "data", "a negative number of rows")
+        self.rows, self.times, self.believed, self.before = list(rows), times, believed, before
 
 
 def make_alarm(source: Any, wanted: bool | None) -> Alarm | None:

@@ -1,24 +1,36 @@
-"""`reprior compare`: every method on one file."""
+"""`reprior compare`: every method on one file, or every way to treat its groups."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
-from reprior.cli._inputs import inputs, read_inputs
+from reprior.cli._inputs import Inputs, by_option, inputs, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import as_json, emit
+
+if TYPE_CHECKING:
+    from reprior._types import Vector
+
+WAYS = ("learning from each other", "each by itself", "one mix for all")
 
 
 @click.command("compare")
 @inputs
+@by_option
 @click.option("--truth", type=click.Path(exists=True, path_type=Path),
-              help="The true class mix, or labelled rows that have it: adds each method's error.")  # fmt: skip
+              help="The true class mix, or labelled rows that have it: adds each method's error. With --by: labelled"
+              " rows with that column.")  # fmt: skip
 @as_json
 def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     """Estimate the class mix of TARGET with every method and show how far they agree.
+
+    With --by the mixes of the groups are estimated in three ways: by groups that learn from each other (the default),
+    by each group's own rows, and by one mix for all.
 
     \b
     Example:  reprior compare scores.parquet --source model.reprior
@@ -28,8 +40,11 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     from reprior.io.sources import read_prior
 
     given, true = read_inputs("compare", **files), None
+    wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"], by=files["by"])
+    if files["by"]:
+        by_group(given, truth, wanted, as_json)
+        return
     if truth is not None:
-        wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"])
         true = read_prior(truth, given.source.classes, given.table.n_classes, wanted)
     with progress(given.rows):
         first = given.estimate(check=False)
@@ -41,3 +56,54 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": rows}
     told = f"All were given the same rows. The default is {given.told}."
     emit(value | given.taken, f"{found}\n{told}{given.note}", as_json)
+
+
+def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> None:
+    """Show how far the ways to estimate the mix of each group differ, and how wrong each is where that is known."""
+    from reprior.assess.metrics import kl
+
+    true = None if truth is None else true_mixes(given, truth, wanted)
+    seconds, priors = [], []
+    with progress(given.rows):
+        overall = given.estimate(check=False)  # which also decodes the rows, before anything is timed
+        for share in (True, False):
+            start = time.perf_counter()
+            found = given.pipeline.groups(given.keys, given.rows, share=share)
+            seconds.append(time.perf_counter() - start)
+            priors.append(found.prior)
+    priors.append(np.broadcast_to(overall.prior, priors[0].shape))
+    keys, first = found.keys, priors[0]
+    if true is not None and (lost := [key for key in keys if key not in true]):
+        from reprior._check import fail
+
+        fail("compare", str(truth), "have labelled rows of every group", f"none of {lost[0]!r}", count=len(lost))
+    rows, lines = [], [f"{'groups':<26} {'distance':>9} {'furthest':>9}  {'in':<20}" + "  KL(true‖est.)" * bool(true)]
+    for way, prior, took in zip(WAYS, priors, [*seconds, 0.0], strict=True):
+        distance = np.abs(prior - first).sum(axis=1) / 2
+        far = int(distance.argmax())
+        error = None if true is None else float(np.mean([kl(true[key], prior[g]) for g, key in enumerate(keys)]))
+        rows.append({"way": way, "distance": distance.mean(), "furthest": distance[far], "in": keys[far], "kl": error,
+                     "seconds": took, "prior": prior})  # fmt: skip
+        where = str(keys[far])[:20] if distance[far] else ""
+        line = f"{way:<26} {distance.mean():>9.4f} {distance[far]:>9.4f}  {where:<20}"
+        lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
+    lines.append(f"Distance: total variation from the first, in the mean of {len(keys):,} groups and at its largest.")
+    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "by": wanted.by,
+             "keys": keys, "ways": rows}  # fmt: skip
+    emit(value | given.taken, "\n".join(lines) + given.note, as_json)
+
+
+def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
+    """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
+    from reprior._check import check_labels
+    from reprior.io.files import open_table
+    from reprior.io.keys import group_keys
+    from reprior.io.prepare import ordered
+
+    table = ordered(open_table(truth, wanted), given.source.classes, given.table.n_classes)
+    keys, labels = group_keys(table), table.load().labels
+    y = check_labels(labels, "compare", str(truth), len(keys), given.table.n_classes, given.source.classes)
+    counts: dict[Any, Vector] = {}
+    for key, k in zip(keys, y, strict=True):
+        counts.setdefault(key, np.zeros(given.table.n_classes))[k] += 1
+    return {key: count / count.sum() for key, count in counts.items()}

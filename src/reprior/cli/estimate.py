@@ -29,6 +29,7 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     \b
     Example:  reprior estimate scores.parquet --source model.reprior
     """
+    from reprior.report.collect import grouped
     from reprior.report.show import estimate_text
 
     given = read_inputs("estimate", **files)
@@ -46,40 +47,13 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
 
 
-def grouped(found: Groups, by: str, level: float | None) -> dict[str, Any]:
-    """Return the groups' estimates as what `--json` prints beside that of all rows."""
-    interval, common = None if level is None else found.interval(level), found.population
-    assert common is not None
-    return {
-        "by": by,
-        "groups": [
-            {"key": key, "n": found.n[g], "prior": found.prior[g], "converged": bool(found.converged[g]),
-             "interval": None if interval is None else list(zip(interval.lower[g], interval.upper[g], strict=True))}
-            for g, key in enumerate(found.keys)
-        ],
-        "population": {"prior": common.prior, "concentration": common.concentration,
-                       "stand_out": list(common.stand_out), "text": str(common)},
-        "groups_note": found.note,
-    }  # fmt: skip
-
-
 def groups_text(found: Groups, overall: PriorEstimate, given: Inputs, level: float | None, top: int, head: str) -> str:
     """Return what groups have in common, and a table of the largest, each with the class that moved most in it."""
-    from reprior.report.show import cut, movers, share
+    from reprior.report.show import groups_rows
 
-    called, order = given.classes, sorted(range(len(found)), key=lambda g: -found.n[g])
-    shown = order[: top or None]
-    rows = [["group", "rows", "class that moved most", "source", "target", f"{100 * (level or 0):g} % interval"]]
-    for g in shown:
-        estimate = found[found.keys[g]]
-        k = movers(estimate)[0]
-        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(called[k]), share(found.source.prior[k]),
-                     share(found.prior[g, k])])  # fmt: skip
-        if level is not None:
-            interval = estimate.interval(level)
-            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
-    lines = aligned([row[: 5 + (level is not None)] for row in rows])
-    if rest := len(order) - len(shown):
+    rows, rest = groups_rows(found, level, top)
+    lines = aligned(rows)
+    if rest:
         lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows")
     after = [overall.status.value, found.note if level is not None else ""]
     if not found.converged.all():

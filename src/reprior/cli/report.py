@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import inputs, method_options, read_inputs
+from reprior.cli._inputs import by_option, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 
@@ -18,6 +18,7 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 @click.command("report")
 @inputs
 @method_options
+@by_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file; not needed with --json.")
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--title", help="At the top of the page.")
@@ -28,8 +29,9 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     \b
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
-    from reprior.report.collect import collect
-    from reprior.report.page import page
+    from reprior.report.collect import collect, grouped
+    from reprior.report.page import GROUPS, page
+    from reprior.report.show import groups_rows
     from reprior.state import whole_file
 
     if output is None and not as_json:
@@ -48,7 +50,11 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     }  # fmt: skip
     with progress(given.rows):
         found = given.estimate()
-        told = plain(collect(found, given.rows, level=level, made=made))
+        told = collect(found, given.rows, level=level, made=made)
+        if files["by"]:
+            by_group = given.groups()
+            told |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
+        told = plain(told)
     if given.warning:
         told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
@@ -58,4 +64,4 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     about = f"{told['n']:,.0f} row{'s' * (told['n'] != 1)}, {len(told['prior'])} classes, {given.told}"
     finding = "".join(f"\n{said['text']}" for said in told["headline"])
     emit(told, f"{output}: {about}{finding}{given.note}", as_json)
-    return DONE if found.status.ok else NOT_CONVERGED
+    return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

@@ -1,4 +1,4 @@
-"""`reprior show`: what a state file holds."""
+"""`reprior show`: what a saved file holds."""
 
 from __future__ import annotations
 
@@ -10,42 +10,75 @@ import click
 from reprior.cli._shell import as_json, emit
 
 if TYPE_CHECKING:
-    from reprior import Stream
+    from reprior import Pipeline, Stream
 
 SHOWN = 20  # classes, the largest first
 
 
 @click.command("show")
-@click.argument("state", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("saved", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @as_json
-def command(state: Path, level: float, as_json: bool) -> None:
-    """Print what STATE holds: what `reprior stream --state` keeps, or a saved stream.
+def command(saved: Path, level: float, as_json: bool) -> None:
+    """Print what SAVED holds: what `reprior fit` wrote, what `reprior stream --state` keeps, or what `save` wrote.
 
     \b
     Example:  reprior show state.bin
     """
-    from reprior import Stream
-    from reprior._check import fail
+    from reprior import Alarm, Pipeline, Stream, StreamTable
     from reprior.cli._watch import Watch
+    from reprior.pipelines.load import load
     from reprior.state import decode, kind_of
 
-    data = state.read_bytes()
-    kind = kind_of(data, "show", name=str(state))
-    if kind not in ("stream", "stream-job"):
-        fail("show", str(state), "hold a stream", f"a {kind!r}", remedy="Read it in Python with its own `load`")
-    stream = Stream.from_bytes(data)
-    value: dict[str, Any] = {"kind": kind} | described(stream, level)
-    lines = [f"{state}: {stream.n} rows learned by {stream.method.name}, calibration {value['calibration']}"]
-    if kind == "stream-job":
-        found = decode(data, "stream-job", "show", name=str(state))
-        watch = Watch(None, None)
-        watch.restore(found, len(stream.source.prior), "show")
-        job = {name: found[name] for name in ("output", "offset", "written", "records", "skipped", "settings")}
-        value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
-        lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
-        lines.append(raised(value))
-    emit(value, "\n".join([*lines, "", *table(value)]), as_json)
+    data = saved.read_bytes()
+    kind = kind_of(data, "show", name=str(saved))
+    held = load(data)
+    value: dict[str, Any] = {"kind": kind}
+    if isinstance(held, Stream):
+        value |= described(held, level)
+        lines = [f"{saved}: {held.n} rows learned by {held.method.name}, calibration {value['calibration']}"]
+        if kind == "stream-job":
+            found = decode(data, "stream-job", "show", name=str(saved))
+            watch = Watch(None, None)
+            watch.restore(found, len(held.source.prior), "show")
+            job = {name: found[name] for name in ("output", "offset", "written", "records", "skipped", "settings")}
+            value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
+            lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
+            lines.append(raised(value))
+        lines += ["", *table(value)]
+    elif isinstance(held, Pipeline):
+        value |= fitted(held)
+        rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out rows"
+        lines = [f"{saved}: a pipeline, method {value['method']}, calibration {value['calibration']}",
+                 f"source: {held.source.made}; it keeps {len(held.source.prior)} classes{rows}", "",
+                 *table(value)]  # fmt: skip
+    elif isinstance(held, StreamTable):
+        keys = list(held)
+        value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:SHOWN]}
+        some = ", ".join(map(str, keys[:SHOWN])) + ", …" * (len(keys) > SHOWN)
+        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {some}"]
+    elif isinstance(held, Alarm):
+        said = held.verdict
+        called = [str(name) for name in said.names or said.classes]
+        value |= {"n": said.n, "watched": True, "alarm": None}
+        if said:
+            value["alarm"] = {"raised_at": said.raised_at, "since": said.since, "classes": called}
+        lines = [f"{saved}: an alarm that has seen {said.n:,} rows", raised(value)]
+    else:
+        value |= {"calibration": held.kind}
+        lines = [f"{saved}: a calibrator, {held.kind}"]
+    emit(value, "\n".join(lines), as_json)
+
+
+def fitted(pipe: Pipeline) -> dict[str, Any]:
+    """Return what a pipeline knows of its classifier, as plain values."""
+    source = pipe.source
+    return {
+        "method": pipe.method, "options": {name: str(option) for name, option in pipe.options.items()},
+        "calibration": pipe.calibrator.kind if pipe.calibrator else "none", "source": source.made,
+        "classes": list(source.classes or map(str, range(len(source.prior)))), "source_prior": source.prior,
+        "heldout_rows": None if source.heldout is None else len(source.heldout[1]),
+    }  # fmt: skip
 
 
 def described(stream: Stream, level: float) -> dict[str, Any]:
@@ -69,12 +102,20 @@ def raised(value: dict[str, Any]) -> str:
 
 
 def table(value: dict[str, Any]) -> list[str]:
-    """Return lines of classes with their shares, the largest first."""
-    order = sorted(range(len(value["prior"])), key=lambda j: -value["prior"][j])
-    width = max(5, *(len(value["classes"][j]) for j in order[:SHOWN]))
-    lines = [f"{'class':<{width}}    source    target  {100 * value['level']:g} % interval"]
+    """Return lines of classes with their shares, the largest first: the source's, and the target's if it is there."""
+    from reprior.report.show import cut
+
+    sorted_by = value.get("prior", value["source_prior"])
+    order = sorted(range(len(sorted_by)), key=lambda j: -sorted_by[j])
+    names = [cut(name) for name in value["classes"]]
+    width = max(5, *(len(names[j]) for j in order[:SHOWN]))
+    lines = [f"{'class':<{width}}    source"]
+    if "prior" in value:
+        lines[0] += f"    target  {100 * value['level']:g} % interval"
     for j in order[:SHOWN]:
-        source, prior, lower, upper = (100 * value[name][j] for name in ("source_prior", "prior", "lower", "upper"))
-        shares = f"{source:8.2f} %{prior:8.2f} %  {lower:7.2f} … {upper:7.2f} %"
-        lines.append(f"{value['classes'][j]:<{width}}{shares}")
+        line = f"{names[j]:<{width}}{100 * value['source_prior'][j]:8.2f} %"
+        if "prior" in value:
+            prior, lower, upper = (100 * value[name][j] for name in ("prior", "lower", "upper"))
+            line += f"{prior:8.2f} %  {lower:7.2f} … {upper:7.2f} %"
+        lines.append(line)
     return lines + [f"… and {len(order) - SHOWN} more"] * (len(order) > SHOWN)

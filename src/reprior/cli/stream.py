@@ -36,6 +36,7 @@ from reprior.cli._shell import DONE, INTERRUPTED, printable
               "  [default: with held-out rows, where the prior is written]")  # fmt: skip
 @click.option("--on-alarm", metavar="COMMAND", help="Run this once the alarm is raised: no shell, the facts as JSON on"
               " its standard input and in REPRIOR_ALARM.")  # fmt: skip
+@click.option("--rearm", is_flag=True, help="On a restart: the alarm of before was dealt with; watch anew from here.")
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals beside the prior; 1: none.")
 @click.option("--state", type=click.Path(path_type=Path), help="Keep the state here, and go on from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Where rows go.")

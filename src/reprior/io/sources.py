@@ -37,12 +37,13 @@ TOO_FAR = 0.05  # total variation between held-out labels and outputs that is wo
 def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
-    A vector is a JSON list or object {class: count}, the JSON that `reprior estimate` prints, a CSV file with a
-    column of class names and one of counts, an NPY vector, or `counts` or `prior` in an NPZ file without `proba`.
+    A vector is a JSON list or object {class: count}, a CSV file with a column of class names and one of counts, an NPY
+    vector, or `counts` or `prior` in an NPZ file without `proba`. The JSON that `reprior estimate` prints is refused:
+    its prior is a target's, and the classifier was not trained on that.
     `columns` are the target's: they are tried where `choice` names none. `values` says what rows hold (see `prepare`).
     """
     with readable(str(path), choice.caller):
-        vector = read_vector(path, choice)
+        vector = read_vector(path, choice, of_source=True)
     if vector is not None:
         numbers, classes = vector
         check_names(classes, choice.caller, str(path))
@@ -66,7 +67,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
 def read_counts(path: Path, source: Source, caller: str) -> Vector:
     """Return training counts (K,) from a file, in the order of the source's classes."""
     with readable(str(path), caller):
-        vector = read_vector(path, Choice(caller=caller))
+        vector = read_vector(path, Choice(caller=caller), of_source=True)
     if vector is None:
         fail(caller, str(path), "hold one number a class", "rows", remedy="Give held-out rows as `--source`")
     numbers, classes = np.asarray(vector[0], np.float64), vector[1]
@@ -117,8 +118,11 @@ def disagreement(source: Source) -> float:
     return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
 
 
-def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
-    """Return (values, class names) if the file holds one number a class, else None."""
+def read_vector(
+    path: Path, choice: Choice, *, of_source: bool = False
+) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return (values, class names) if the file holds one number a class, else None; no estimate for what `of_source`
+    is wanted."""
     if path.is_dir():
         return None
     opener = opener_of(path)
@@ -136,19 +140,22 @@ def read_vector(path: Path, choice: Choice) -> tuple[Any, tuple[str, ...] | None
                     return None
                 return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
-            return json_vector(file.read())
+            return json_vector(file.read(), choice.caller, str(path), of_source)
         if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
             return None
         return csv_vector(file, str(path), choice)
 
 
-def json_vector(data: bytes) -> tuple[Any, tuple[str, ...] | None] | None:
+def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return the numbers of a JSON list or object; None for rows, one JSON value a line."""
     try:
         value = json.loads(data, object_pairs_hook=unique)
     except json.JSONDecodeError:
         return None
     if isinstance(value, dict) and isinstance(value.get("prior"), list):
+        if of_source and "source_prior" in value:
+            fail(caller, name, "tell what the classifier was trained on", "an estimate, whose prior is a target's",
+                 remedy="Give what that estimate had as its source; `correct --prior` takes estimates")  # fmt: skip
         return value["prior"], tuple(map(str, value["classes"])) if value.get("classes") else None
     if isinstance(value, dict) and value and all(type(item) in (int, float) for item in value.values()):
         return list(value.values()), tuple(map(str, value))

@@ -338,7 +338,7 @@ class Alarm:
                 self._weights = ebls(self.source, rows).weights
                 rows = correct(rows, self._weights)
             self.rows = np.asarray(rows, np.float64)
-        mean = self.source.prior if self.rows is None else self.rows.mean(axis=0)
+        mean = self.source.prior if self.rows is None else np.asarray(self.rows.mean(axis=0), np.float64)
         self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
         self.purse = start(self.plan)
         self._believed: Vector | None = None  # the prior bet on since the last renewal

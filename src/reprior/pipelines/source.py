@@ -115,6 +115,6 @@ def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
     weight = 1 / (variance + 1)
     mean, scatter = weight @ (variance * others), weight**2 @ ((variance + 2 * variance**2) * others)
     squares = weight @ (seen - held * rows) ** 2
-    if scaled_chi_square_p(squares, mean=mean, variance=scatter) > CHANCE:
+    if scaled_chi_square_p(float(squares), mean=float(mean), variance=float(scatter)) > CHANCE:
         return None
     return np.asarray((seen + 0.5) / (n + 0.5 * len(counts)) / (counts / total))  # half a row: no class is impossible

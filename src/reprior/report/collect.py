@@ -10,6 +10,7 @@ import numpy as np
 from reprior._types import Checks, Interval, Labels, Matrix, PriorEstimate, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences, told_p
+from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
 from reprior.report.show import CHEAP, cut, movers, names, share, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
@@ -122,4 +123,21 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
              "log_likelihood": row.estimate.log_likelihood / row.estimate.n}
             for row in compared
         ],
+    }  # fmt: skip
+
+
+def grouped(found: Groups, by: str, level: float | None) -> dict[str, Any]:
+    """Return the groups' estimates, to stand beside that of all rows; the column `by` names the groups."""
+    interval, common = None if level is None else found.interval(level), found.population
+    assert common is not None
+    return {
+        "by": by,
+        "groups": [
+            {"key": key, "n": found.n[g], "prior": found.prior[g], "converged": bool(found.converged[g]),
+             "interval": None if interval is None else list(zip(interval.lower[g], interval.upper[g], strict=True))}
+            for g, key in enumerate(found.keys)
+        ],
+        "population": {"prior": common.prior, "concentration": common.concentration,
+                       "stand_out": list(common.stand_out), "text": str(common)},
+        "groups_note": found.note,
     }  # fmt: skip

@@ -13,6 +13,7 @@ from reprior.report.show import times
 
 MOVERS = 20  # classes in the charts; the table has all
 BARS = 12
+GROUPS = 200  # in the table; the JSON has all
 SORTED = "sorted by how far the share moved"
 
 STYLE = """
@@ -81,6 +82,7 @@ def page(report: dict[str, Any]) -> str:
     parts = [
         f"<header><h1>{named(report['made']['title'])}</h1>{told(report['headline'], 'lead ')}{cards(report)}</header>",
         section("Shares at a glance", glance(report, order[:MOVERS])),
+        *([section(f"Groups by {report['by']}", groups(report))] if "by" in report else []),
         section("What to make of it", told(report["diagnosis"]), whole=True),
         section("Predictions before and after", before_after(report), whole=True),
         section("Do other methods agree?", agreement(report), whole=True),
@@ -150,6 +152,16 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
     edge = " Shares at the lower and left edge are smaller than they look." if least < TINY else ""
     caption = f'<figcaption class="soft">Every class as a dot. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
+
+
+def groups(report: dict[str, Any]) -> str:
+    """Return what the groups have in common, and a table of the largest."""
+    (head, *body), rest = report["group_table"]
+    rows = ["<tr>" + "".join(f"<td>{named(cell)}</td>" for cell in row) + "</tr>" for row in body]
+    table = grid("<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>", rows, "groups")
+    more = f" {rest:,} group{'s' * (rest > 1)} with no more rows than these are left out." if rest else ""
+    about = f"Groups sorted by their number of rows.{more} {report['groups_note']}"
+    return f'<p>{named(report["population"]["text"])}</p>{table}<p class="soft">{named(about)}</p>'
 
 
 def before_after(report: dict[str, Any]) -> str:

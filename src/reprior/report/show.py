@@ -9,6 +9,7 @@ import numpy as np
 
 from reprior._types import Checks, Interval, PriorEstimate
 from reprior.assess.diagnose import told_p
+from reprior.batch.groups import Groups
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 
 SHOWN = 10  # classes in a repr
@@ -100,6 +101,24 @@ def table(estimate: PriorEstimate, interval: Interval | None, top: int) -> list[
     if rest := len(order) - len(shown):
         lines.append(f"… and {rest:,} class{'es' * (rest > 1)} that moved less")
     return lines
+
+
+def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
+    """Return a table of the largest groups, each with the class that moved most in it, and how many groups are left
+    out; its first row names the columns."""
+    order = sorted(range(len(found)), key=lambda g: -found.n[g])
+    shown = order[: top or None]
+    rows = [["group", "rows", "class that moved most", "source", "target"]]
+    rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
+    for g in shown:
+        estimate = found[found.keys[g]]
+        k = movers(estimate)[0]
+        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(names(estimate)[k]),
+                     share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
+        if level is not None:
+            interval = estimate.interval(level)
+            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
+    return rows, len(order) - len(shown)
 
 
 def estimate_frame(estimate: PriorEstimate, level: float | None = 0.95) -> Any:

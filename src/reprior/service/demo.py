@@ -39,7 +39,7 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
     with suppress(Conflict):  # an older demo in the same file goes on
         await hub.create(title, pipe.stream(), pipe.source, classes=list(data.classes), alarm={"run_length": 1e5})
     rng = np.random.default_rng(0)
-    base = np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5
+    base = np.asarray(np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5, np.float64)
     base, order = base / base.sum(), rng.permutation(len(base))
     by_class = [np.flatnonzero(data.pool_y == k) for k in range(len(base))]
     while title in hub.streams:
