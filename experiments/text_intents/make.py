@@ -1,6 +1,6 @@
 """Train the two intent classifiers whose outputs ship in `reprior.datasets`, and store those outputs.
 
-    python experiments/text_intents/make.py DATA [--out src/reprior/data]
+    python experiments/text_intents/make.py DATA [--out src/reprior/datasets]
 
 DATA holds `banking77/{train,test}.csv` and `clinc150/data_full.json`. Three minutes on one core. All random choices
 are seeded; on the versions named in README.md the stored arrays come out the same each time.
@@ -137,7 +137,7 @@ def make(name: str, corpus: Corpus, n_max: int, pool_max: int, out: Path) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path, help="folder with banking77/ and clinc150/")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "src" / "reprior" / "data")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "src" / "reprior" / "datasets")
     options = parser.parse_args()
     make("banking77", banking77(options.data), 130, 250, options.out)
     make("clinc150", clinc150(options.data), 100, 66, options.out)

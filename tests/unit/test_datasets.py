@@ -54,10 +54,10 @@ def test_accuracy_is_that_of_a_real_classifier(dataset):
     assert pool < heldout < 0.95  # the pool has more of the classes it was hardly trained on
 
 
-def test_all_of_it_takes_at_most_three_megabytes():
+def test_all_of_it_takes_at_most_three_and_a_half_megabytes():
     sizes = [len(file.read_bytes()) for file in files(datasets).iterdir() if file.name.endswith(".npz")]
-    assert len(sizes) == 2
-    assert sum(sizes) <= 3_000_000
+    assert len(sizes) == 3
+    assert sum(sizes) <= 3_500_000
 
 
 def test_origin_and_licence_are_stated(dataset):
@@ -66,5 +66,37 @@ def test_origin_and_licence_are_stated(dataset):
 
 
 def test_unknown_name_is_refused():
-    with pytest.raises(InputError, match=r"load: `name` must be one of 'banking77', 'clinc150'; got 'mnist'"):
+    with pytest.raises(InputError, match=r"load: `name` must be one of 'banking77', 'clinc150', 'lid176'; got 'mnist'"):
         datasets.load("mnist")
+
+
+@pytest.fixture(scope="module")
+def languages():
+    return datasets.load("lid176")
+
+
+def test_language_outputs_are_probabilities_of_176_languages(languages):
+    assert languages.heldout_proba.shape == (2498, 176)
+    assert len(languages.pool_y) == len(languages.pool_day) == len(languages.pool_proba)
+    for proba in (languages.heldout_proba, languages.pool_proba):
+        assert proba.min() > 0
+        np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=0, atol=1e-12)
+    assert "lid176.npz" in (files(datasets) / "ATTRIBUTION.md").read_text(encoding="utf-8")
+    assert "CC BY-SA" in languages.origin
+
+
+def test_what_is_stored_of_a_row_is_in_the_dense_row(languages):
+    index, values = languages.pool_top_k
+    np.testing.assert_array_equal(np.take_along_axis(languages.pool_proba, index, axis=1), values)
+    assert (np.diff(values, axis=1) <= 1e-12).all()  # likeliest first
+    assert values.sum(axis=1).min() > 0.5
+    assert (values.sum(axis=1) <= 1).all()
+
+
+def test_a_channel_has_the_mix_it_is_said_to_have_in_order_of_date_and_no_row_twice(languages):
+    shares = np.bincount(languages.pool_y[languages.channels["Croatia"]], minlength=176) / 500
+    named = {name: share for name, share in zip(languages.classes, shares, strict=True) if share}
+    assert named == {"hr": 0.7, "bs": 0.1, "sl": 0.1, "sr": 0.1}
+    for rows in languages.channels.values():
+        assert len(np.unique(rows)) == len(rows)
+        assert (np.diff(languages.pool_day[rows]).astype(int) >= 0).all()

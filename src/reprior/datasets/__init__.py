@@ -1,8 +1,9 @@
-"""Outputs of two real classifiers that ship with the package: no text, only probabilities, labels and class names."""
+"""Outputs of three real classifiers that ship with the package: no text, only probabilities, labels and class names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -16,45 +17,116 @@ _ORIGIN = {
     "banking77": "Banking77 (Casanueva et al., 2020), CC BY 4.0",
     "clinc150": "CLINC150 (Larson et al., 2019), CC BY 3.0",
 }
+_LID176 = (
+    "Outputs of fastText's lid.176.ftz (Joulin et al., 2016; CC BY-SA 3.0) on strings of GNOME gedit's translations "
+    "(GPL-2.0-or-later); no text included."
+)
+NAMES = (*_ORIGIN, "lid176")
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A classifier trained on a long-tailed sample, seen from outside.
+    """A classifier seen from outside: its outputs on held-out rows, and on a pool of other rows to make targets of.
 
-    `counts` (K,) are its training rows of each class. The held-out rows have the training prior; the pool are other
-    rows it was not trained on, to resample shifted targets from. Probabilities are (n, K), labels (n,) column indices.
+    Probabilities are (n, K), labels (n,) column indices.
+
+    Parameters
+    ----------
+    name : str
+        What `load` calls it.
+    classes : tuple of str
+        The names of the columns.
+    counts : (K,) or None
+        The classifier's training rows of each class, where they are known. The held-out rows have their mix.
+    heldout_proba, heldout_y : (n, K), (n,)
+        Held-out rows and their labels.
+    pool_proba, pool_y : (m, K), (m,)
+        Rows of neither the training nor the held-out part.
+    origin : str
+        Where the rows come from, and under which licence.
+    channels : mapping
+        Rows of the pool that make a target, in order of date, by name. Only "lid176" has them.
+    pool_day : (m,), optional
+        The day on which each row of the pool was written, where it is known.
+    pool_top_k : pair of (m, k), optional
+        The same pool as it is stored: the k likeliest classes and their probabilities.
     """
 
     name: str
     classes: tuple[str, ...]
-    counts: Vector
+    counts: Vector | None
     heldout_proba: NDArray[np.float64]
     heldout_y: Labels
     pool_proba: NDArray[np.float64]
     pool_y: Labels
     origin: str
+    channels: Mapping[str, Labels] = field(default_factory=dict)
+    pool_day: NDArray[np.datetime64] | None = None
+    pool_top_k: tuple[Labels, NDArray[np.float64]] | None = None
 
 
 def load(name: str) -> Dataset:
-    """Return the shipped outputs called `name`: "banking77" (K=77) or "clinc150" (K=150).
+    """Return the shipped outputs called `name`.
 
+    Parameters
+    ----------
+    name : str
+        "lid176": fastText's language identifier, K=176, on short strings in channels of several language mixes, with
+        dates. "banking77" (K=77), "clinc150" (K=150): intent classifiers trained on a long tail.
+
+    Examples
+    --------
     >>> data = load("banking77")
     >>> data.pool_proba.shape, data.counts.max(), data.counts.min()
     ((9184, 77), np.float64(98.0), np.float64(10.0))
+    >>> data = load("lid176")
+    >>> rows = data.channels["Croatia"]
+    >>> rows.size, data.pool_day[rows].min(), data.pool_day[rows].max()
+    (500, np.datetime64('2004-02-20'), np.datetime64('2024-03-17'))
     """
-    check_choice(name, "load", "name", tuple(_ORIGIN))
+    check_choice(name, "load", "name", NAMES)
     with (files(__package__) / f"{name}.npz").open("rb") as file, np.load(file) as stored:
-        return Dataset(
-            name=name,
-            classes=tuple(stored["classes"].tolist()),
-            counts=stored["counts"].astype(np.float64),
-            heldout_proba=_proba(stored["heldout_log_proba"]),
-            heldout_y=stored["heldout_y"].astype(np.intp),
-            pool_proba=_proba(stored["pool_log_proba"]),
-            pool_y=stored["pool_y"].astype(np.intp),
-            origin=f"Outputs of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
-        )
+        return _lid176(stored) if name == "lid176" else _intents(name, stored)
+
+
+def _intents(name: str, stored: Mapping[str, Any]) -> Dataset:
+    return Dataset(
+        name=name,
+        classes=tuple(stored["classes"].tolist()),
+        counts=stored["counts"].astype(np.float64),
+        heldout_proba=_proba(stored["heldout_log_proba"]),
+        heldout_y=stored["heldout_y"].astype(np.intp),
+        pool_proba=_proba(stored["pool_log_proba"]),
+        pool_y=stored["pool_y"].astype(np.intp),
+        origin=f"Outputs of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
+    )
+
+
+def _lid176(stored: Mapping[str, Any]) -> Dataset:
+    classes = tuple(stored["classes"].tolist())
+    index = stored["index"].T.astype(np.intp)
+    steps = np.ascontiguousarray(np.moveaxis(stored["log_proba"].transpose(0, 2, 1), 0, 2)).view("<u2")[..., 0]
+    shares = np.exp(steps / -32.0)
+    shares /= shares.sum(axis=1, keepdims=True)
+    listed, others = shares[:, :-1], shares[:, -1:]
+    proba = np.tile(others / (len(classes) - index.shape[1]), len(classes))  # unlisted classes alike
+    np.put_along_axis(proba, index, listed, axis=1)
+    parts = {key.removeprefix("rows_"): stored[key].astype(np.intp) for key in stored if key.startswith("rows_")}
+    heldout, y = parts.pop("held-out"), stored["y"].astype(np.intp)
+    pool = np.setdiff1d(np.arange(len(y)), heldout)
+    return Dataset(
+        name="lid176",
+        classes=classes,
+        counts=None,
+        heldout_proba=proba[heldout],
+        heldout_y=y[heldout],
+        pool_proba=proba[pool],
+        pool_y=y[pool],
+        origin=_LID176,
+        channels={channel: np.searchsorted(pool, rows) for channel, rows in parts.items()},
+        pool_day=stored["day"][pool].astype("datetime64[D]"),
+        pool_top_k=(index[pool], listed[pool]),
+    )
 
 
 def _proba(planes: NDArray[Any]) -> NDArray[np.float64]:

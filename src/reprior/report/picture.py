@@ -1,4 +1,4 @@
-"""The picture of `reprior demo`: true against estimated class mix (needs matplotlib)."""
+"""The pictures of `reprior demo`: accuracy by channel, true against estimated class mix (needs matplotlib)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,48 @@ from reprior._types import Source, Vector
 from reprior.simulate import Sample
 
 TRUE, ESTIMATE, COUNTED, SOURCE = "#c9ced6", "#0b6e99", "#d1495b", "#444444"
+
+
+def channels_picture(
+    path: Path, *, channels: dict[str, dict[str, float]], shares: dict[str, dict[str, float]], of: str, title: str
+) -> None:
+    """Draw each channel's accuracy before and after, and the class mix of the channel `of` as three see it."""
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    left: Any
+    right: Any
+    left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    order = sorted(channels, key=lambda name: channels[name]["after"] - channels[name]["before"])
+    for at, name in enumerate(order):
+        before, after, best = (100 * channels[name][key] for key in ("before", "after", "true mix"))
+        left.plot([before, after], [at, at], color=ESTIMATE, lw=2.5, alpha=0.35, solid_capstyle="butt")
+        left.plot(best, at, "|", ms=11, mew=1.6, color=SOURCE, label="if the true mix were known" if at == 0 else None)
+        left.plot(before, at, "o", ms=7, color=COUNTED, label="as it is" if at == 0 else None)
+        left.plot(after, at, "o", ms=7, color=ESTIMATE, label="corrected, no labels" if at == 0 else None)
+        left.text(101, at, f"{after - before:+.0f}", va="center", fontsize=9)
+    left.set(
+        yticks=range(len(order)), yticklabels=order, xlabel="strings whose language is told right, %", xlim=(30, 100)
+    )
+    left.text(101, len(order) - 0.3, "gain", fontsize=8, va="center", color=SOURCE)
+    left.set_ylim(-0.7, len(order) + 0.1)
+    left.legend(loc="lower left", bbox_to_anchor=(0, 0.02), framealpha=0.95, edgecolor="none", fontsize=9)
+    left.grid(axis="x", alpha=0.25)
+    left.tick_params(axis="y", length=0)
+    left.set_title(title, loc="left", fontweight="bold")
+
+    names = list(next(iter(shares.values())))
+    for offset, (label, color) in enumerate(
+        (("true", TRUE), ("the model's answers", COUNTED), ("estimated", ESTIMATE))
+    ):
+        values = [100 * shares[label][name] for name in names]
+        right.barh(np.arange(len(names)) + 0.27 * (offset - 1), values, height=0.25, color=color, label=label)
+    right.set(yticks=range(len(names)), yticklabels=names, xlabel="share of the strings, %")
+    right.invert_yaxis()
+    right.tick_params(axis="y", length=0)
+    right.legend(loc="lower right", framealpha=0.95, edgecolor="none", fontsize=9)
+    right.set_title(f"Why: the mix of the channel {of}", loc="left", fontsize=10)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
 
 
 def shift_picture(
