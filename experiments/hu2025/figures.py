@@ -106,13 +106,13 @@ def bars(ax: Axes, groups: list[str], labels: list[str], table: dict) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def ablation_cifar() -> Figure:
-    table = read("cifar")["cells"]
+def ablation(experiment: str, models: str, title_start: str) -> Figure:
+    table = read(experiment)["cells"]
     fig, axes = plt.subplots(1, 2, figsize=(10.5, 3.7), sharey=True)
     hardest = {"shuffled-0.02": "shuffled, ρ_test = 0.02", "dirichlet-1": "Dirichlet, α_test = 1"}
     for ax, (setting, title) in zip(axes, hardest.items(), strict=True):
-        bars(ax, [f"cifar100-lt-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table)
-        ax.set(xlabel="ρ_train", title=f"CIFAR-100-LT, {title}")
+        bars(ax, [f"{models}-{r}/{setting}" for r in CIFAR_RATIOS], [str(r) for r in CIFAR_RATIOS], table)
+        ax.set(xlabel="ρ_train", title=f"{title_start}, {title}")
     axes[1].set_ylabel("")
     fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4)
     return fig
@@ -297,7 +297,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "figure2-online-shuffled": lambda: cifar_online("shuffled"),
     "figure3-online-dirichlet": lambda: cifar_online("dirichlet"),
     "figure4-online-imagenet-simulated": imagenet_online,
-    "figure5-ablation": ablation_cifar,
+    "figure5-ablation": lambda: ablation("cifar", "cifar100-lt", "CIFAR-100-LT"),
     "figure6-ablation-imagenet-simulated": ablation_imagenet,
     "why-fmapls-works": why,
     "printed-online-collapse": collapse,

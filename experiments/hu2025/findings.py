@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import claims
+import models
 import numpy as np
 import outputs
 import record
@@ -84,12 +85,61 @@ def networks() -> str:
     )
 
 
-def means(table: Cells) -> str:
-    """Return mean KL and accuracy over the shifts of each classifier, best KL and best accuracy in bold."""
+VAL_CELLS = {
+    "imagenet-val5k/absent-0": "nothing shifted",
+    "imagenet-val5k/uneven-3": "0 to 3 images a class",
+    "imagenet-val5k/absent-0.5": "half of the classes absent",
+    "imagenet-val5k/absent-0.8": "four fifths absent",
+}
+
+
+def heads() -> str:
+    """Return what the heads on Tiny-ImageNet learnt from, and how good they are."""
+    rows = []
+    for ratio in CIFAR_RATIOS:
+        o = models.load(f"tiny-imagenet-lt-{ratio}")
+        weights = o.counts.sum() / o.counts
+        right = [
+            np.mean(o.test.argmax(1) == o.y_test),
+            np.mean((o.test * weights).argmax(1) == o.y_test),
+            np.mean(o.held_out.argmax(1) == o.y_held_out),
+            o.held_out.max(1).mean(),
+        ]
+        rows.append(
+            [
+                f"{ratio}",
+                f"{o.counts.sum():,}",
+                f"{o.counts.max()} to {o.counts.min()}",
+                f"{len(o.y_held_out):,}",
+                *(f"{100 * x:.1f} %" for x in right),
+            ]
+        )
+    return markdown(
+        [
+            "ρ_train",
+            "training images",
+            "a class",
+            "held-out images",
+            "test accuracy, as trained",
+            "… at the balanced prior",
+            "held-out accuracy",
+            "held-out confidence",
+        ],
+        rows,
+    )
+
+
+def means(table: Cells, titles: dict[str, str] | None = None) -> str:
+    """Return mean KL and accuracy over the shifts of each classifier, best KL and best accuracy in bold.
+
+    With `titles`, columns are the single cells in it, under these names.
+    """
     names = main_methods(table)
-    models = list(dict.fromkeys(c.split("/")[0] for c in table))
+    models = list(titles or dict.fromkeys(c.split("/")[0] + "/" for c in table))
     values = {
-        m: [np.mean([v[m] for c, v in table.items() if c.startswith(k + "/")], axis=0)[[0, 2]] for k in models]
+        m: [
+            np.mean([v[m] for c, v in table.items() if k in (c, c.split("/")[0] + "/")], axis=0)[[0, 2]] for k in models
+        ]
         for m in names
     }
     rivals = [m for m in names if m not in CEILINGS]
@@ -113,8 +163,8 @@ def means(table: Cells) -> str:
         ]
         for m, row in values.items()
     ]
-    titles = [k.replace("cifar100-lt-", "ρ_train ").replace("imagenet-lt-", "") for k in models]
-    return markdown(["mean KL, accuracy in %", *titles], rows)
+    columns = [re.sub("^(cifar100|tiny-imagenet)-lt-", "ρ_train ", k).removeprefix("imagenet-lt-")[:-1] for k in models]
+    return markdown(["mean KL, accuracy in %", *(titles.values() if titles else columns)], rows)
 
 
 def main_methods(table: Cells) -> list[str]:
@@ -319,14 +369,15 @@ def protocol_draws() -> str:
     return markdown(["mean KL, accuracy in %", *by], rows)
 
 
-def protocol_text() -> str:
-    """Return BBSE and RLLS on text, with the outputs on held-out rows and on the training rows."""
-    by = record.read("protocol-text")["classifiers"]
+def both_protocols(name: str) -> str:
+    """Return BBSE and RLLS with the outputs on held-out rows and on the training rows."""
+    by = record.read(name)["classifiers"]
     kinds = [(name, kind) for name, v in by.items() for kind in v]
     rows = [["rows, accuracy on them", *(f"{by[n][k]['rows']:,}, {by[n][k]['accuracy']:.1f}" for n, k in kinds)]]
     for m in by[kinds[0][0]][kinds[0][1]]["methods"]:
         rows.append([m, *(kl_accuracy(by[n][k]["methods"][m]) for n, k in kinds)])
-    return markdown(["mean KL, accuracy in %", *(f"{n}, {k} outputs" for n, k in kinds)], rows)
+    titles = [(n.replace("tiny-imagenet-lt-", "ρ_train "), k) for n, k in kinds]
+    return markdown(["mean KL, accuracy in %", *(f"{n}, {k} outputs" for n, k in titles)], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -344,37 +395,42 @@ TABLES: dict[str, Callable[[], str]] = {
     "intervals": intervals,
     "timing": timing,
     "protocol-moments": protocol_moments,
-    "protocol-text": protocol_text,
+    "protocol-text": lambda: both_protocols("protocol-text"),
     "protocol-draws": protocol_draws,
     "imagenet": lambda: means({c: v for c, v in cells("imagenet").items() if "simulated" in c}),
+    "heads": heads,
 }
 
 
 # -- numbers in the prose ---------------------------------------------------------------------------------------------
 
 
+def of_experiment(argument: str) -> tuple[Cells, str]:
+    """Return the cells of the experiment that an argument names before a slash, and the rest; without one, CIFAR."""
+    name, slash, rest = argument.partition("/")
+    return (cells(name), rest) if slash else (cells("cifar"), argument)
+
+
 def over(argument: str, column: int) -> float:
     """Return a method's mean over the cells; `METHOD@0.02` only at that training ratio, `text/METHOD` on text."""
-    experiment, _, rest = (
-        argument.rpartition("/") if argument.startswith(("text/", "imagenet/")) else ("cifar", "", argument)
-    )
+    table, rest = of_experiment(argument)
     method, _, where = rest.partition("@")
-    table = cells(experiment)
     method = named(table, method)
-    return float(np.mean([v[method][column] for c, v in table.items() if not where or f"-{where}/" in c]))
+    return float(np.mean([v[method][column] for c, v in table.items() if not where or f"-{where}/" in c + "/"]))
 
 
 def pair(argument: str) -> dict:
-    ours, theirs = argument.split("|")
-    table = cells("text" if ours.startswith("text/") else "cifar")
-    return compare(table, named(table, ours.removeprefix("text/")), named(table, theirs))
+    table, names = of_experiment(argument)
+    ours, theirs = names.split("|")
+    return compare(table, named(table, ours), named(table, theirs))
 
 
 def below(argument: str) -> str:
     """Return by how many per cent KL is below (`A|B`), or below at one training ratio (`A|B@0.02`)."""
     names, _, where = argument.partition("@")
     found = pair(names)
-    value = found["change_percent_by_model"][f"cifar100-lt-{where}"] if where else found["change_percent"]
+    by = {m.rsplit("-", 1)[-1]: v for m, v in found["change_percent_by_model"].items()}
+    value = by[where] if where else found["change_percent"]
     return f"{abs(value):.0f}"
 
 
@@ -468,6 +524,13 @@ def weaker(_: str) -> str:
     return f"{min(lost):.1f} to {max(lost):.1f}"
 
 
+def hours(epochs: str) -> str:
+    """Return the CPU-hours of so many epochs for the four networks, by their logs."""
+    logs = [(outputs.FOLDER / f"cifar100-lt-{r}.jsonl").read_text().splitlines() for r in CIFAR_RATIOS]
+    seconds = [np.mean([json.loads(line)["cpu_seconds"] for line in log]) for log in logs]
+    return f"{int(epochs) * sum(seconds) / 3600:.0f}"
+
+
 def trials(name: str) -> str:
     return str(record.read(name)["trials"])
 
@@ -502,6 +565,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "ascent": ascended,
     "streamed": streamed,
     "plane": in_plane,
+    "hours": hours,
     "trials": trials,
     "fewer": fewer,
     "weaker": weaker,

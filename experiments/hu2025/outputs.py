@@ -28,25 +28,37 @@ class Outputs:
 
 def save(folder: Path, name: str, *, counts: np.ndarray, test: np.ndarray, y_test: np.ndarray,
          held_out: np.ndarray, y_held_out: np.ndarray, log: str) -> None:
+    """Write one classifier's outputs, log-probabilities, and its log."""
+    store(folder, name, log, counts=counts.astype(np.int32),
+          test=test.astype(np.float16), y_test=y_test.astype(np.uint16),
+          held_out=held_out.astype(np.float16), y_held_out=y_held_out.astype(np.uint16))
+
+
+def store(folder: Path, name: str, log: str, **arrays: np.ndarray) -> None:
     """Write NAME.npz and NAME.jsonl and refresh the checksums of the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(folder / f"{name}.npz", counts=counts.astype(np.int32),
-                        test=test.astype(np.float16), y_test=y_test.astype(np.uint16),
-                        held_out=held_out.astype(np.float16), y_held_out=y_held_out.astype(np.uint16))
+    np.savez_compressed(folder / f"{name}.npz", **arrays)
     (folder / f"{name}.jsonl").write_text(log)
     files = sorted(p for p in folder.iterdir() if p.suffix in (".npz", ".jsonl"))
     (folder / "SHA256SUMS").write_text("".join(f"{_sha256(p)}  {p.name}\n" for p in files))
 
 
-def load(name: str, folder: Path = FOLDER) -> Outputs:
-    """Read one classifier's outputs as float64 probabilities, refusing a file whose checksum is wrong."""
+def read(name: str, folder: Path | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of NAME.npz, refusing a file whose checksum is wrong."""
+    folder = folder or FOLDER  # looked up when called: a test has its own
     path = folder / f"{name}.npz"
     sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     if _sha256(path) != sums[path.name]:
         raise ValueError(f"{path.name} is not the file that SHA256SUMS lists")
     with np.load(path) as f:
-        return Outputs(f["counts"], _proba(f["test"]), f["y_test"].astype(np.int64),
-                       _proba(f["held_out"]), f["y_held_out"].astype(np.int64))
+        return dict(f)
+
+
+def load(name: str, folder: Path | None = None) -> Outputs:
+    """Read one classifier's outputs as float64 probabilities, refusing a file whose checksum is wrong."""
+    f = read(name, folder)
+    return Outputs(f["counts"], _proba(f["test"]), f["y_test"].astype(np.int64),
+                   _proba(f["held_out"]), f["y_held_out"].astype(np.int64))
 
 
 def _proba(log_proba: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
     python run.py cifar                     # Tables 2 and 3, the 40 cells
     python run.py text                      # the same on Banking77 and CLINC150
     python run.py imagenet                  # Tables 4 and 5: outputs that imagenet.py made, and a simulation
+    python run.py tiny                      # the same shifts at K = 200: heads on long-tailed Tiny-ImageNet
+    python run.py val                       # ImageNet's own 1000 classes, no image drawn twice
     python run.py cifar text --methods GA   # only methods with this in their name; the other rows stay as stored
 
 Finished pieces are kept in .work/, named by the code and data they were made with; started again, the script goes on
@@ -29,11 +31,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import outputs
 import record
-from cells import CIFAR, IMAGENET, TEXT, Cell, draw
+from cells import CIFAR, IMAGENET, TEXT, TINY, VAL, Cell, draw
 from contenders import CONTENDERS, Contender, Target, know
-from models import available, load
+from models import available, file_of, load
 from tables import write_tables
 
 import reprior as rp
@@ -58,6 +59,8 @@ EXPERIMENTS = {
     "imagenet": Experiment(IMAGENET, 5, 1, 12000, skip=(
         "MLLS, converged", "FMAPLS printed, c=4N", "FMAPLS printed, c=8N", "MLLS + TS", "RLLS + TS", "BBSE + TS",
         "FMAPLS + BCTS", "MAPLS, mean output as prior")),
+    "tiny": Experiment(TINY, 10, 5, 2000),
+    "val": Experiment(VAL, 20, 5, 0),
 }
 
 
@@ -144,14 +147,14 @@ def chunks(name: str, trials: int) -> list[range]:
 def code() -> bytes:
     """Return a digest of everything a row depends on: the package and this folder's settings and methods."""
     files = [*sorted(Path(rp.__file__).parent.rglob("*.py")),
-             *(HERE / f for f in ("cells.py", "contenders.py", "simulated.py"))]
+             *(HERE / f for f in ("cells.py", "contenders.py", "pretrained.py", "simulated.py"))]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).digest()
 
 
 def piece_path(folder: Path, name: str, cell: Cell, trials: range) -> Path:
     """Return where a piece is kept; named by the code and the data it is made with, so that none is wrongly reused."""
-    data = outputs.FOLDER / f"{cell.model}.npz"
-    key = hashlib.sha256(code() + (data.read_bytes() if data.exists() else b"")).hexdigest()[:8]
+    data = file_of(cell.model)
+    key = hashlib.sha256(code() + (data.read_bytes() if data else b"")).hexdigest()[:8]
     return folder / f"{name}-{cell.name.replace('/', '-')}-{trials.start}-{trials.stop}-{key}.json"
 
 

@@ -2,6 +2,7 @@
 
     python sweeps.py [NAME ...] [--trials N]        # all of them without names; each writes results/NAME.json
     python sweeps.py protocol-text --data DATA      # needs the texts of experiments/text_intents and scikit-learn
+    python sweeps.py protocol-tiny --data WORK      # needs the outputs on training rows that `pretrained.py tiny` left
 
 A run with fewer trials than the default goes to .work/ and leaves the stored result alone; --store overrides that.
 """
@@ -364,14 +365,33 @@ def protocol_text(trials: int, data: Path | None) -> dict:
     for name in ("banking77", "clinc150"):
         outputs = load(name)
         train, y = training_outputs(name, data)
-        cells = [Cell(name, "shuffled", 0.02), Cell(name, "dirichlet", 1.0)]
-        rows = {"held-out": (outputs.held_out, outputs.y_held_out), "training": (train, y)}
-        out[name] = {}
-        for kind, (proba, labels) in rows.items():
-            source = rp.summarize(proba, labels, prior=outputs.counts)
-            right = round(100 * float(np.mean(proba.argmax(1) == labels)), 1)
-            found = on_cells(source, MOMENTS, cells, outputs, trials, n_dirichlet=1500)
-            out[name][kind] = {"rows": len(labels), "accuracy": right, "methods": found}
+        out[name] = both_protocols(name, outputs, train, y, trials, n_dirichlet=1500)
+    return {"columns": ["kl", "accuracy"], "classifiers": out}
+
+
+def both_protocols(
+    model: str, outputs: Outputs, train: np.ndarray, y: np.ndarray, trials: int, n_dirichlet: int
+) -> dict[str, dict]:
+    """Return BBSE and RLLS with a classifier's outputs on held-out rows, and on its training rows."""
+    cells = [Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)]
+    out = {}
+    for kind, proba, labels in (("held-out", outputs.held_out, outputs.y_held_out), ("training", train, y)):
+        source = rp.summarize(proba, labels, prior=outputs.counts)
+        right = round(100 * float(np.mean(proba.argmax(1) == labels)), 1)
+        found = on_cells(source, MOMENTS, cells, outputs, trials, n_dirichlet=n_dirichlet)
+        out[kind] = {"rows": len(labels), "accuracy": right, "methods": found}
+    return out
+
+
+def protocol_tiny(trials: int, data: Path | None) -> dict:
+    """The same on the heads of `pretrained.py`."""
+    if data is None:
+        raise SystemExit("sweeps.py: protocol-tiny needs the outputs on training rows; give their folder by --data")
+    out = {}
+    for ratio in (0.2, 0.02):
+        model = f"tiny-imagenet-lt-{ratio}"
+        with np.load(data / f"training-{ratio}.npz") as f:
+            out[model] = both_protocols(model, load(model), f["proba"].astype(float), f["y"], trials, n_dirichlet=2000)
     return {"columns": ["kl", "accuracy"], "classifiers": out}
 
 
@@ -382,18 +402,18 @@ SWEEPS: dict[str, tuple[Callable[[int], dict], int]] = {
     "monotone": (monotone, 3),
     "protocol": (protocol, 20),
 }
-WITH_DATA, WITH_DATA_TRIALS = "protocol-text", 20
+WITH_DATA = {"protocol-text": (protocol_text, 20), "protocol-tiny": (protocol_tiny, 20)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[[], *SWEEPS, WITH_DATA], default=[])
+    parser.add_argument("names", nargs="*", choices=[[], *SWEEPS, *WITH_DATA], default=[])
     parser.add_argument("--trials", type=int)
-    parser.add_argument("--data", type=Path, help="folder with banking77/ and clinc150/, for protocol-text only")
+    parser.add_argument("--data", type=Path, help="folder that protocol-text or protocol-tiny needs")
     parser.add_argument("--store", action="store_true", help="store the result of a run with fewer trials too")
     args = parser.parse_args()
     for name in args.names or SWEEPS:
-        sweep, full = SWEEPS.get(name, (partial(protocol_text, data=args.data), WITH_DATA_TRIALS))
+        sweep, full = SWEEPS.get(name) or (partial(WITH_DATA[name][0], data=args.data), WITH_DATA[name][1])
         trials = args.trials or full
         path = record.destination(name, full=trials >= full, force=args.store)
         record.store(path, {"trials": trials, **sweep(trials)})
