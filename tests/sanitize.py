@@ -2,7 +2,8 @@
 
 python tests/sanitize.py [--calls 1000000] [--no-tests]
 
-builds it into a folder of its own with gcc, makes so many fuzzed calls of its functions, and then runs the parity and
+builds it into a folder of its own with gcc, makes so many fuzzed calls of its functions for streams and a tenth as many
+of those for whole iterations, and then runs the parity and
 property tests and those of hostile use. Any finding of a sanitizer ends the process with its report. It needs gcc
 with libasan and libubsan, on Linux.
 """
@@ -61,13 +62,24 @@ def odd(rng: Any, good: Any) -> Any:
         return ways[int(rng.integers(len(ways)))]()
 
 
-def fuzz(calls: int, seed: int = 0) -> dict[str, int]:
+def attempt(told: dict[str, dict[str, int]], call: Any, args: list[Any]) -> None:
+    """Call a function of the kernel and count how that ended."""
+    from reprior._kernels import reference
+
+    ends = told.setdefault(call.__name__, {"done": 0, "refused": 0, "raised": 0})
+    try:
+        ends["done" if call(*args) != reference.REFUSED else "refused"] += 1
+    except (TypeError, OverflowError, ValueError, BufferError):
+        ends["raised"] += 1
+
+
+def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
     """Call the functions of native.c so many times: with good arguments, and four times with one of them odd."""
     import numpy as np
 
     from reprior._kernels import native, reference
 
-    rng, told = np.random.default_rng(seed), {"done": 0, "refused": 0, "raised": 0}
+    rng, told = np.random.default_rng(seed), {}
     for _ in range(calls // 5):
         k, n, states = int(rng.integers(2, 30)), int(rng.integers(1, 9)), int(rng.integers(1, 5))
         width, keyed = reference.width(k), bool(rng.integers(2))
@@ -95,11 +107,14 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, int]:
             value = rng.dirichlet(np.ones(listed + 1), n)[:, :listed]
             args = [state, known, options, slots, index, np.ascontiguousarray(value), 2]
         elif which == 2:
-            filters = int(rng.integers(1, 5))
-            size = reference.width(2 + 2 * filters) + 2 * filters * width
+            filters, caution = int(rng.integers(1, 5)), float(rng.choice([0.0, 0.1]))
+            size = reference.width(2 + (3 if caution else 2) * filters) + 2 * filters * width
             state = np.abs(rng.normal(size=(states, size) if keyed else size))
-            bank = np.abs(rng.normal(size=(filters, 4))) * rng.choice([0.0, 1.0, 30.0])
-            call, args = native.ebls, [state, known, np.array([float(k), 0.001]), bank, slots, rows, 2]
+            bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
+            kept = np.zeros((3, width))
+            kept[:2], kept[2, :k] = known, rng.dirichlet(np.ones(k))
+            settings = np.array([float(k), 0.001, 0.01, caution])
+            call, args = native.ebls, [state, kept, settings, bank, slots, rows, 2]
         elif which == 3:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
         else:
@@ -110,10 +125,54 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, int]:
             spot, given = int(rng.integers(len(args))), list(args)
             if turn:
                 given[spot] = odd(rng, args[spot])
-            try:
-                told["done" if call(*given) != reference.REFUSED else "refused"] += 1
-            except (TypeError, OverflowError, ValueError, BufferError):
-                told["raised"] += 1
+            attempt(told, call, given)
+    return told
+
+
+def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
+    """Call the functions of small.c so many times, in the same way; only their limits on steps stay small."""
+    import numpy as np
+
+    from reprior._kernels import native, reference
+
+    rng, told = np.random.default_rng(seed), {}
+    for _ in range(calls // 5):
+        k, n, groups, parts = (int(x) for x in rng.integers((2, 1, 1, 1), (30, 12, 5, 4)))
+        n, width = max(n, groups), reference.width(k)
+        rows = rng.dirichlet(np.ones(k), n)
+        if rng.random() < 0.2:
+            rows[rng.integers(n), rng.integers(k)] = rng.choice([np.nan, np.inf, -1.0, 0.0, 5.0])
+        rows = rows.astype(np.float32) if rng.random() < 0.3 else rows
+        inverse, prior = np.zeros((2, width))
+        inverse[:k], prior[:k] = rng.uniform(0.01, 100, k), rng.dirichlet(np.ones(k))
+        slots = rng.integers(-1 if rng.random() < 0.1 else 0, groups + (rng.random() < 0.1), n)
+        alpha = np.zeros((parts, width))
+        alpha[:, :k] = rng.uniform(0.01, 5, (parts, k))
+        terms = np.column_stack([alpha.sum(axis=1), np.log(rng.dirichlet(np.ones(parts))), np.zeros(parts)])
+        model = [alpha, terms, *(np.tile(prior, (groups, 1)) for _ in range(4)), np.ones((groups, parts)),
+                 np.zeros((groups, 3))]  # fmt: skip
+        sums, which = np.abs(rng.normal(size=(groups, 2, width))), int(rng.integers(5))
+        args: list[Any]
+        if which == 0:
+            call, args = native.em, [rows, inverse, prior, np.array([1.0, 1, 0, 1e-300, 0, 0]), 3]
+        elif which == 1:
+            call, args = native.climb, [rows, inverse, prior, np.zeros(2), 1e-6, 9]
+        elif which == 2:
+            call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
+        elif which == 3:
+            call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model]
+        else:
+            starts = np.sort(np.concatenate([[0, n], 1 + rng.permutation(n - 1)[: groups - 1]])).astype(np.int64)
+            order = rng.permutation(n)
+            if rng.random() < 0.3:
+                some = (order, starts)[int(rng.integers(2))]
+                some[rng.integers(len(some))] = rng.choice([-1, n, 10**12, -(2**63), 2**63 - 1])
+            call, args = native.group_fit, [rows, inverse, order, starts, *model, 3, 1e-9]
+        for turn in range(5):
+            spot, given = int(rng.integers(len(args))), list(args)
+            if turn and (not isinstance(args[spot], int) or call is native.group_step):
+                given[spot] = odd(rng, args[spot])
+            attempt(told, call, given)
     return told
 
 
@@ -125,7 +184,10 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:
-        print(fuzz(asked.calls, asked.seed))
+        told = fuzz(asked.calls, asked.seed) | fuzz_small(asked.calls // 10, asked.seed)
+        print(*(f"{name}: {ends}" for name, ends in told.items()), sep="\n")
+        if any(ends["done"] * 20 < sum(ends.values()) for ends in told.values()):
+            raise SystemExit("A function refused nearly every call: the arguments made here are none of its own.")
         return
     with tempfile.TemporaryDirectory() as folder:
         environment, start = build(Path(folder)), time.monotonic()

@@ -199,7 +199,9 @@ def test_misfit_widens_every_group() -> None:
 
 
 @pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
-@pytest.mark.parametrize(("k", "dtype"), [(10, np.float64), (77, np.float32), (8, np.float64), (2, np.float32)])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(10, np.float64), (77, np.float32), (8, np.float64), (2, np.float32), (3, np.float64)]
+)
 def test_the_kernel_is_its_specification(k: int, dtype: Any) -> None:
     rng = np.random.default_rng(k)
     sizes = np.append(rng.integers(1, 40, 12), 2500 if k == 77 else 90)  # one too large to be gathered

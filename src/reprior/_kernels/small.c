@@ -186,7 +186,7 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
             second += q * at * (at + inverse);
         }
         if (i + LANES > k)
-            for (Py_ssize_t j = k; j < i + LANES; j++) mean[j - i] = geometric[j - i] = 0.0;
+            for (Py_ssize_t j = k > i ? k : i; j < i + LANES; j++) mean[j - i] = geometric[j - i] = 0.0;
         STORE(prior + i, mean);
         STORE(belief + i, geometric);
         STORE(variance + i, second - first * first);
@@ -199,7 +199,7 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
         lanes lost = LOAD(m->x + i) * log_lambda - LOAD(m->e + i) * lambda;
         lanes kept = SELECT(b > LEAST_BELIEF, b, SPLAT(LEAST_BELIEF)), spread = LOAD(variance + i) / (n * n) * (1.0 - p);
         if (i + LANES > k)
-            for (Py_ssize_t j = k; j < i + LANES; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
+            for (Py_ssize_t j = k > i ? k : i; j < i + LANES; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
         STORE(prior + i, p);
         STORE(belief + i, kept);
         STORE(variance + i, spread);
@@ -408,7 +408,7 @@ static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, 
     }
     buffers->count++;
     buffers->bad = !(view->format && !view->format[1] && strchr(formats, view->format[0]) && view->ndim == ndim &&
-                     (formats[0] != 'l' || view->itemsize == 8));
+                     (formats[0] != 'l' || view->itemsize == 8) && (uintptr_t)view->buf % (size_t)view->itemsize == 0);
     return buffers->bad ? NULL : view;
 }
 
@@ -455,9 +455,10 @@ PyObject *group_fit(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_ssize_t most = 1;
     int bad = cut[0] != 0 || cut[groups] != order->shape[0];
     for (Py_ssize_t i = 0; i < order->shape[0]; i++) bad |= at[i] < 0 || at[i] >= n;
-    for (Py_ssize_t g = 0; g < groups; g++) {
+    for (Py_ssize_t g = 0; g <= groups; g++) bad |= cut[g] < 0 || cut[g] > order->shape[0];
+    for (Py_ssize_t g = 0; !bad && g < groups; g++) {
         const int64_t size = cut[g + 1] - cut[g];
-        bad |= size < 1;
+        bad = size < 1;
         if (size * m.width <= GATHERED && size > most) most = (Py_ssize_t)size;
     }
     double *room = bad ? NULL : malloc((size_t)((most + 5) * m.width) * sizeof(double));
