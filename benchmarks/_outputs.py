@@ -32,12 +32,13 @@ def shipped() -> Iterator[Outputs]:
         yield Outputs(f"{name}, 1:10", d.counts, d.heldout_proba, d.heldout_y, d.pool_proba, d.pool_y)
 
 
-def networks() -> Iterator[Outputs]:
+def networks(ratios: tuple[str, ...] = ("0.1", "0.02")) -> Iterator[Outputs]:
     """Yield the ResNet-32 outputs of experiments/hu2025, as far as they are there."""
     sys.path.insert(0, str(ROOT / "experiments" / "hu2025"))
     import outputs
 
-    for ratio, name in (("0.1", "1:10"), ("0.02", "1:50")):
+    for ratio in ratios:
+        name = f"1:{1 / float(ratio):.0f}"
         if (outputs.FOLDER / f"cifar100-lt-{ratio}.npz").exists():
             o = outputs.load(f"cifar100-lt-{ratio}")
             yield Outputs(f"CIFAR-100, {name}", o.counts.astype(float), o.held_out, o.y_held_out, o.test, o.y_test)

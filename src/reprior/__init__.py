@@ -39,6 +39,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "_check": ("InputError",),
     "_types": ("Interval", "PriorEstimate", "Source", "Status"),
     "assess.compare": ("compare",),
+    "assess.conformal": ("prediction_sets", "scores"),
     "assess.diagnose": ("Diagnosis", "diagnose"),
     "assess.intervals": ("interval", "spread"),
     "batch.ebls": ("ebls",),

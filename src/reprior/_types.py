@@ -205,6 +205,8 @@ class PriorEstimate:
         What the method believes about the shares, if it says; intervals are then read from it.
     on_reject : str
         What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
+    scores : optional
+        What `detach` has kept of the held-out rows for prediction sets.
 
     Examples
     --------
@@ -228,6 +230,7 @@ class PriorEstimate:
     on_reject: str = "ignore"
     alpha: Vector | None = None
     posterior: Any = field(default=None, compare=False)
+    scores: Any = field(default=None, compare=False)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -257,10 +260,29 @@ class PriorEstimate:
         """
         return _door("interval")(self, level)  # type: ignore[no-any-return]
 
+    def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
+        """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
+        promised, under the estimated class mix.
+
+        Parameters
+        ----------
+        proba : (n, K)
+            Outputs as the classifier gives them, as for `correct`. A DataFrame comes back as one.
+        level : float
+            How often a set is to hold the true class.
+        by_class : bool
+            Whether to promise it of each class by itself, whatever the class mix; sets are larger. A class with fewer
+            than level/(1 − level) held-out rows is then in every set.
+        anyway : bool
+            Return sets even if the estimate's checks clearly reject label shift.
+        """
+        return _door("prediction_sets")(self, proba, level, by_class=by_class, anyway=anyway)
+
     def detach(self) -> PriorEstimate:
-        """Return the estimate without its rows: small, and still with intervals."""
+        """Return the estimate without its rows: small, and still with intervals and prediction sets."""
+        kept = self.scores if self.source.heldout is None else _door("scores")(self)
         source = replace(self.source, heldout=None)
-        return replace(self, target=None, source=source, spread=_door("spread")(self))
+        return replace(self, target=None, source=source, spread=_door("spread")(self), scores=kept)
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: one row a class, with source and target shares and interval.

@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reprior._types import Matrix
-    from reprior.io.files import Part
+    from reprior.assess.conformal import Scores
+    from reprior.io.files import Part, Sets
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
@@ -36,8 +37,13 @@ SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it 
               help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
 @click.option("--anyway", is_flag=True,
               help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@click.option("--sets", type=float, metavar="LEVEL",
+              help="Add the column `set`: the classes that hold the true one with this chance, as 0.9.")  # fmt: skip
+@click.option("--sets-by-class", is_flag=True, help="Keep that promise for each class by itself; sets are larger.")
 @as_json
-def command(output: Path, prior: Path | None, anyway: bool, as_json: bool, **files: Any) -> int:
+def command(
+    output: Path, prior: Path | None, anyway: bool, sets: float | None, sets_by_class: bool, as_json: bool, **files: Any
+) -> int:
     """Write TARGET again with its predictions corrected for the estimated class mix; with --by, for that of the group.
 
     Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
@@ -52,36 +58,64 @@ def command(output: Path, prior: Path | None, anyway: bool, as_json: bool, **fil
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     given, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
+    wanted = Wanted(prior, anyway, check_sets(given, sets, sets_by_class), sets_by_class)
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
-        found = find_weights(given, prior, anyway)
+        found = find_weights(given, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            given.table.parts[0].rewrite(out, correction(given, found, given.table.parts[0]))
+            given.table.parts[0].rewrite(out, *correction(given, found, given.table.parts[0]))
         return DONE if found["ok"] else NOT_CONVERGED
     with alone("correct", output, "--output"):
-        return corrected(given, target, output, prior, anyway, as_json, files)
+        return corrected(given, target, output, wanted, as_json, files)
 
 
-def corrected(
-    given: Inputs, target: Path, output: Path, prior: Path | None, anyway: bool, as_json: bool, files: dict[str, Any]
-) -> int:
+class Wanted(NamedTuple):
+    """What to correct by: a class mix from a file or the estimate, even where it should not; the level of sets."""
+
+    prior: Path | None
+    anyway: bool
+    sets: float | None
+    by_class: bool
+
+
+def check_sets(given: Inputs, level: float | None, by_class: bool) -> float | None:
+    """Return the level of the sets, if they are wanted and can be had."""
+    from reprior._check import check_level, fail
+
+    if level is None:
+        if by_class:
+            raise click.UsageError("--sets-by-class says how --sets LEVEL is meant: give both")
+        return None
+    if given.source.heldout is None:
+        fail("correct", "--sets", "be measured on held-out rows with labels", "class counts alone",
+             remedy="Give held-out predictions as --source")  # fmt: skip
+    for part in given.table.parts:
+        if part.kind == "npy":
+            fail("correct", "--sets", "have a column to be written to", f"{part.name}, an array",
+                 remedy="Save it with np.savez(file, proba=…)")  # fmt: skip
+    return check_level(level, "correct")
+
+
+def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
     """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
     from reprior.state import hidden, whole_file
 
+    prior = wanted.prior
     settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns")]
+    settings += [str(wanted.sets), str(wanted.by_class)]
     mark = fingerprint(given, [files["source"], files["counts"], files["classes"], prior], settings)
     journal = read_journal(output, mark)
     if not journal:
-        journal = {**find_weights(given, prior, anyway), "mark": mark, "parts": 0, "rows": 0}
+        journal = {**find_weights(given, wanted), "mark": mark, "parts": 0, "rows": 0}
         write_journal(output, journal)
     parts, kept = given.table.parts, journal["parts"]
     for part in parts[kept:]:
-        fn = correction(given, journal, part)
+        fn, sets = correction(given, journal, part)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
             write_mapped(part, path, fn, output, journal)
         else:
             with whole_file(path) as file:
-                part.rewrite(file, fn)
+                part.rewrite(file, fn, sets)
         journal |= {"parts": journal["parts"] + 1, "rows": 0}
         if journal["parts"] < len(parts):  # behind the last one there is nothing to go on with
             write_journal(output, journal)
@@ -94,32 +128,37 @@ def corrected(
     return DONE if journal["ok"] else NOT_CONVERGED
 
 
-def correction(given: Inputs, found: dict[str, Any], part: Part) -> Callable[[Matrix], Matrix]:
-    """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them."""
+def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
+    """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
+    of the rows corrected last, if they are wanted."""
     import numpy as np
 
+    from reprior._check import fail
+    from reprior.io.files import Sets
+    from reprior.io.keys import CHANGED, group_codes
     from reprior.rows.correction import reweight
 
     weights, calibrator, ones = found["weights"], given.pipeline.calibrator, np.ones(given.table.n_classes)
-    if given.table.choice.by is None:
-        return lambda rows: reweight(rows if calibrator is None else calibrator(rows), weights)
+    by, least, at = given.table.choice.by, found.get("least"), 0
+    last: Any = None
+    slots = {key: g for g, key in enumerate(found.get("groups", []))}
+    codes = None if by is None else group_codes(given.table, part, slots, known=True)
 
-    from reprior._check import fail
-    from reprior.io.keys import CHANGED, group_codes
-
-    slots, at = {key: g for g, key in enumerate(found["groups"])}, 0
-    codes = group_codes(given.table, part, slots, known=True)
-
-    def of_groups(rows: Matrix) -> Matrix:
-        nonlocal at
-        at += len(rows)
+    def fixed(rows: Matrix) -> Matrix:
+        nonlocal at, last
+        seen, at = rows if calibrator is None else calibrator(rows), at + len(rows)
+        if codes is None:
+            out = reweight(seen, weights)
+            last = None if least is None else out >= least
+            return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
             fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
-        weighted = (rows if calibrator is None else calibrator(rows)) * weights[own]
-        return reweight(weighted, ones, at - len(rows)).astype(rows.dtype)
+        out = reweight(seen * weights[own], ones, at - len(rows)).astype(rows.dtype)
+        last = None if least is None else out >= least[own]
+        return out
 
-    return of_groups
+    return fixed, None if least is None else Sets("set", given.classes, lambda: last)
 
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
@@ -131,31 +170,43 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
         fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
 
 
-def find_weights(given: Inputs, prior: Path | None, anyway: bool) -> dict[str, Any]:
-    """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; whether it
-    is what the method promises; and what to say first. Rows that clearly differ by more are refused."""
+def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
+    """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; the same way
+    the cutoffs of sets, if they are wanted; whether it is what the method promises; and what to say first. Rows that
+    clearly differ by more are refused."""
+    import numpy as np
+
     from reprior._check import fail
+    from reprior.assess.conformal import scores, scores_of
     from reprior.assess.diagnose import told_p
     from reprior.io.files import Choice
     from reprior.io.sources import read_prior
     from reprior.rows.correction import REJECTED
 
+    def least(found: Scores) -> Any:
+        return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
+
+    prior = wanted.prior
     if prior is not None:
         known = read_prior(prior, given.source.classes, given.table.n_classes, Choice(caller="correct"))
         check_estimate(prior, given)
-        return {"weights": known / given.source.prior, "ok": True, "verdict": []}
+        told = {"weights": known / given.source.prior, "ok": True, "verdict": []}
+        exact = scores_of(given.source, given.pipeline.calibrator, known, None) if wanted.sets else None
+        return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
     p = found.checks and found.checks.label_shift_p
-    if p is not None and p < REJECTED and not anyway:
+    if p is not None and p < REJECTED and not wanted.anyway:
         fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),
              remedy="Check the data. To correct all the same, say `--anyway`")  # fmt: skip
     if given.table.choice.by is None:
-        return {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
+        told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
+        return told if not wanted.sets else told | {"least": least(scores(found))}
     with progress(given.rows):
         groups = given.groups()
-    return {"weights": groups.prior / given.source.prior, "groups": list(groups.keys),
+    told = {"weights": groups.prior / given.source.prior, "groups": list(groups.keys),
             "ok": found.status.ok and bool(groups.converged.all()), "verdict": given.verdict(found)}  # fmt: skip
+    return told if not wanted.sets else told | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
 
 
 def check_estimate(prior: Path, given: Inputs) -> None:

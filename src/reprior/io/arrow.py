@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, beside, lines_of, missing, pick
+from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing, pick
 from reprior.io.prepare import DECIMAL, check_header
 
 try:
@@ -26,6 +26,7 @@ except ImportError as error:  # pragma: no cover
 
 CLASSES_KEY = b"reprior.classes"  # schema metadata: the class names of a list column, as JSON
 BATCH_BYTES = 1 << 20  # of decoded rows: they stay in cache until they have been checked, kept and summed
+BETWEEN = "|"  # the names of a set in a CSV file
 BUFFER_BYTES = 1 << 25  # read ahead for all columns together, instead of a whole row group at once
 
 
@@ -198,19 +199,29 @@ def table_part(
             yield Chunk(rows, label_values(batch.column(len(chosen)), place) if label else None)
             first += len(rows)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
         out = schema
         for column in () if listed else chosen:
             if not pa.types.is_floating(schema.field(column).type):
                 out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
-        with writer(file, out) as target:
+        if sets is not None:
+            sets.refuse_taken(schema.names, choice.caller, name)
+        wide = out if sets is None else out.append(sets_field(sets, writer is CsvOut, choice.caller))
+        with writer(file, wide) as target:
             first = 0
             for batch in batches(None):
                 place = (choice.caller, name, first)
                 picked = batch.select(chosen)
                 rows = list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
                 first += len(rows)
-                target.write_batch(replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out))
+                fixed = replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out)
+                if sets is not None:
+                    told: list[Any] = sets.names()
+                    told = [BETWEEN.join(x) for x in told] if writer is CsvOut else told
+                    fixed = pa.RecordBatch.from_arrays(
+                        [*fixed.columns, pa.array(told, wide.field(len(out)).type)], schema=wide
+                    )
+                target.write_batch(fixed)
 
     def groups() -> Iterator[list[Any]]:
         return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
@@ -219,6 +230,14 @@ def table_part(
     columns = () if listed else tuple(chosen)
     return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns,
                 groups=groups if choice.by else None)  # fmt: skip
+
+
+def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
+    """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
+    if as_text and any(BETWEEN in label for label in sets.classes):
+        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which parts them in a CSV file", "others",
+             remedy="Write Parquet")  # fmt: skip
+    return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
 
 
 def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from reprior._check import InputError, fail
 from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
-Rewrite = Callable[[IO[bytes], Callable[[Matrix], Matrix]], None]
 KINDS = {
     "parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc"), "npy": (".npy",), "npz": (".npz",),
     "csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json"),
@@ -43,6 +42,30 @@ MAGIC = {
 LABEL_NAMES = ("label", "y")
 RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
 ID_NAMES = ("id", "row_id")
+
+
+class Sets(NamedTuple):
+    """A column to write beside corrected rows: its name, the classes (K,), and `last()`, which of them are in the sets
+    (n, K) of the rows corrected last."""
+
+    name: str
+    classes: tuple[str, ...]
+    last: Callable[[], Any]
+
+    def names(self) -> list[list[str]]:
+        """Return the sets of the rows corrected last as lists of names."""
+        return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.last()]
+
+    def refuse_taken(self, there: Iterable[str], caller: str, part: str) -> None:
+        """Refuse a file that has a column of that name already."""
+        if self.name in there:
+            fail(caller, part, f"have no column {self.name!r}, where sets are written", "one", remedy="Rename it")
+
+
+class Rewrite(Protocol):
+    """What writes a file again, with other rows and perhaps with sets."""
+
+    def __call__(self, file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None: ...
 
 
 class Chunk(NamedTuple):
@@ -74,7 +97,8 @@ class Choice:
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
-    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was.
+    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was,
+    and with a column of sets if there is a third argument.
     `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
     `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
     over since the source does not name them.
@@ -377,15 +401,21 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
     if classes is not None and len(classes) != array.shape[1]:
         fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
         if kind == "npy":
+            if sets is not None:
+                fail(choice.caller, name, "be a file with columns, to have one of sets", "an array",
+                     remedy="Save it with np.savez(file, proba=…)")  # fmt: skip
             file.write(npy_header(array))
             step = max(1, (1 << 20) // (array.shape[1] * array.itemsize))
             for start in range(0, len(array), step):
                 file.write(np.ascontiguousarray(fn(array[start : start + step])).data)
             return
         with opener() as source, np.load(source) as archive:
-            np.savez(file, **{**archive, choice.columns or "proba": fn(array)})
+            if sets is not None:
+                sets.refuse_taken(archive, choice.caller, name)
+            fixed = {**archive, choice.columns or "proba": fn(array)}
+            np.savez(file, **fixed if sets is None else {**fixed, sets.name: sets.last()})
 
     return Part(
         name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, beside, lines_of, missing
+from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing
 
 LINES = 4096  # parsed at once
 
@@ -140,14 +140,20 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                 yield Chunk(rows, labels)
                 first += len(rows)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
         first = 0
+        if sets is not None and not isinstance(value, dict):
+            fail(choice.caller, name, "have an object on each line, to have room for sets", "a list")
         with opener() as source:
             filled = lines_of(source, choice.caller, name)
             while lines := list(islice(filled, LINES)):
                 values = parse_lines(lines, name, first, choice.caller)
                 rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
-                file.write(b"".join(dump(replaced(v, key, classes, r)) for v, r in zip(values, fn(rows), strict=True)))
+                fixed = [replaced(v, key, classes, r) for v, r in zip(values, fn(rows), strict=True)]
+                if sets is not None:
+                    sets.refuse_taken({k for v in fixed for k in v}, choice.caller, name)
+                    fixed = [{**v, sets.name: s} for v, s in zip(fixed, sets.names(), strict=True)]
+                file.write(b"".join(map(dump, fixed)))
                 first += len(rows)
 
     def groups() -> Iterator[list[Any]]:

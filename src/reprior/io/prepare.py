@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.files import Chunk, Part, Table, difference
+from reprior.io.files import Chunk, Part, Sets, Table, difference
 
 VALUES = ("normalize", "logits")
 CHUNK_NUMBERS = 1 << 21  # prepared at once
@@ -86,8 +86,8 @@ def _part(part: Part, values: str, caller: str) -> Part:
                 labels = None if chunk.labels is None else chunk.labels[at : at + step]
                 yield Chunk(prepare(chunk.proba[at : at + step], values), labels)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
-        part.rewrite(file, partial(_as_before, fn))
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
+        part.rewrite(file, partial(_as_before, fn), sets)
 
     def _as_before(fn: Callable[[Matrix], Matrix], rows: Matrix) -> Any:
         return fn(prepare(rows, values)).astype(rows.dtype, copy=False)
@@ -117,7 +117,10 @@ def _ordered(part: Part, order: Labels, classes: tuple[str, ...]) -> Part:
     def read() -> Iterator[Chunk]:
         return (chunk._replace(proba=chunk.proba[:, order]) for chunk in part.read())
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix]) -> None:
-        part.rewrite(file, lambda rows: fn(np.ascontiguousarray(rows[:, order]))[:, back])
+    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
+        if sets is not None:
+            last = sets.last
+            sets = sets._replace(classes=tuple(sets.classes[k] for k in back), last=lambda: last()[:, back])
+        part.rewrite(file, lambda rows: fn(np.ascontiguousarray(rows[:, order]))[:, back], sets)
 
     return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)

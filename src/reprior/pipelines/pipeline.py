@@ -36,11 +36,10 @@ from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
 from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, in_columns, is_top_k
-from reprior.rows.calibrated import TINY, CalibratedBlocks, Calibrator, softmax
+from reprior.rows.calibrated import RIDGE, TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
-RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
 FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
 ON_REJECT = ("refuse", "warn", "ignore")

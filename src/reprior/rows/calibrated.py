@@ -15,6 +15,7 @@ from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
 TINY = float(np.finfo(np.float64).tiny)
+RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
 
 
 @comparable
