@@ -115,7 +115,7 @@ class Client:
         classes : the names of the classes (K,).
         method : the online method; "online-ebls" if not given. `options` are the method's.
         alarm : False, True or a dict of options of `reprior.Alarm`.
-        heldout : held-out outputs (n, K) and their labels (n,), for the alarm and the diagnosis.
+        heldout : held-out outputs (n, K) and their labels (n,), to calibrate by, and for alarm and diagnosis.
         saved : a saved pipeline or stream as bytes, instead of source, classes and heldout.
         """
         if saved is not None:

@@ -814,3 +814,21 @@ def test_the_command_serves_and_stops(tmp_path):
     assert "secret-token" not in log
     assert "Traceback" not in log
     assert check(Path(tmp_path / "s.db"))[0] == []
+
+
+def test_held_out_rows_make_the_same_stream_as_a_pipeline(tmp_path):
+    data = datasets.load("banking77")
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts, classes=data.classes)
+    counts, labels = dict(zip(data.classes, data.counts, strict=True)), [data.classes[y] for y in data.heldout_y]
+    with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
+        client.put("given", counts, heldout=(data.heldout_proba, labels))
+        client.put("saved", saved=pipe.to_bytes())
+        given, saved = (client.send(name, data.pool_proba[:200]).prior for name in ("given", "saved"))
+    np.testing.assert_allclose(given, saved, atol=1e-9)
+    assert np.abs(given - pipe.source.prior).max() > 1e-4
+
+
+@pytest.mark.parametrize("source", [[1, 2], {"1": 1, "2": 2}])
+def test_classes_that_are_numbers_are_refused_with_what_to_do(http, source):
+    said = error(http.put("/streams/numbers", json={"source": source, "classes": [1, 2]}), 400)
+    assert said.endswith('must be a list of texts; got 1. Put numbers in quotes, as in ["1", "2"].')

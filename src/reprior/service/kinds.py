@@ -9,8 +9,7 @@ from typing import Any
 from reprior._check import check_choice, check_prior, fail
 from reprior._types import Source
 from reprior.online.stream import Stream
-from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import summarize
+from reprior.pipelines.pipeline import Pipeline, pipeline
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json
 from reprior.state import kind_of
@@ -18,6 +17,7 @@ from reprior.state import kind_of
 KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
 LONGEST_NAME = 200
+EXACT = 1e12  # rows that shares, which have no number of rows, are taken for
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,13 @@ def check_name(name: Any) -> str:
 def check_classes(value: Any, n_classes: int) -> list[str]:
     """Return the names of the classes, all different."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        fail("PUT", "classes", "be a list of texts", type(value).__name__)
+        got = (
+            next((f"{name!r}"[:80] for name in value if not isinstance(name, str)), "")
+            if isinstance(value, list)
+            else ""
+        )
+        fail("PUT", "classes", "be a list of texts", got or type(value).__name__,
+             remedy='Put numbers in quotes, as in ["1", "2"]' if got else "")  # fmt: skip
     if len(value) != n_classes:
         fail("PUT", "classes", f"name all {n_classes} classes", len(value))
     for name in value:
@@ -60,7 +66,7 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
     given, classes = body.get("source"), body.get("classes")
     if isinstance(given, dict):
         names = list(given)
-        if classes is not None and sorted(map(str, classes) if isinstance(classes, list) else "") != sorted(names):
+        if classes is not None and sorted(check_classes(classes, len(names))) != sorted(names):
             fail("PUT", "classes", "name the same classes as `source`", "others")
         classes = names if classes is None else classes
         given = [given[name] for name in classes]
@@ -72,8 +78,10 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
             fail("PUT", "source", "be a list of counts or shares, or an object from class to count",
                  type(given).__name__)  # fmt: skip
         check_size(len(given), limits)
+    if given is not None:
+        prior = check_prior(given, "PUT", "source")
     if heldout is None:
-        source = Source(check_prior(given, "PUT", "source"))
+        pipe = pipeline(prior=prior)
     else:
         if not isinstance(heldout, dict):
             fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
@@ -82,16 +90,15 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         if not isinstance(proba, list) or not isinstance(y, list):
             fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
         check_size(len(proba[0]) if proba and isinstance(proba[0], list) else 0, limits)
-        if isinstance(classes, list) and y and all(isinstance(label, str) for label in y):
-            columns = {name: k for k, name in enumerate(classes)}
-            y = [columns.get(label, -1) for label in y]
-        source = summarize(proba, y, prior="mean" if given is None else given)
-    named = None if classes is None else check_classes(classes, len(source.prior))
+        called = None if classes is None else check_classes(classes, len(proba[0]) if proba else 0)
+        counts = None if given is None else given if min(given) >= 1 else prior * EXACT
+        pipe = pipeline(proba, y, counts=counts, classes=called)
+    named = None if classes is None else check_classes(classes, len(pipe.source.prior))
     options = body.get("options", {})
     if not isinstance(options, dict):
         fail("PUT", "options", "be an object", type(options).__name__)
-    stream = Stream(body.get("method", "online-ebls"), source, **options)
-    return Definition(stream, source, named, alarm_options(body.get("alarm"), source))
+    stream = pipe.stream(body.get("method", "online-ebls"), **options)
+    return Definition(stream, pipe.source, named, alarm_options(body.get("alarm"), pipe.source))
 
 
 def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
