@@ -140,7 +140,7 @@ def races(folder: Path, count: int) -> dict[str, object]:
         (folder / f"{name}.json").write_text(json.dumps(list(prior)))
         jobs.append(["correct", folder / "in.npy", "-s", folder / "counts.json", "--prior", folder / f"{name}.json"])
         run([*jobs[-1], "-o", folder / f"{name}.npy"])
-    refused = mixed = failed = 0
+    refused = mixed = failed = both_done = 0
     for race in range(count):
         out = folder / "out.npy"
         both = [subprocess.Popen([*PROGRAM, *map(str, [*job, "-o", out])], stdout=subprocess.DEVNULL,
@@ -148,14 +148,15 @@ def races(folder: Path, count: int) -> dict[str, object]:
         said = [process.communicate()[1] for process in both]
         codes = [process.returncode for process in both]
         refused += sum(b"one run at a time" in text for text in said)
+        both_done += codes == [0, 0]  # neither was refused, so the lock was free when the second came
         failed += codes not in ([0, 0], [0, 1], [1, 0])
         whole = [name for code, name in zip(codes, "ab", strict=True) if code == 0]
         mixed += not any(same(out, folder / f"{name}.npy") for name in whole)
         out.unlink()
         _record.progress(race + 1, count, "races")
     left = [p.name for p in folder.iterdir() if p.name.startswith(".")]
-    return {"races": count, "second refused": refused, "mixed or wrong": mixed, "failed otherwise": failed,
-            "files left behind": len(left)}  # fmt: skip
+    return {"races": count, "second refused": refused, "one after the other": both_done, "mixed or wrong": mixed,
+            "failed otherwise": failed, "files left behind": len(left)}  # fmt: skip
 
 
 def main() -> None:
