@@ -213,3 +213,7 @@ def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
     given = ["-s", files["heldout"]] if option == "--counts" else []
     said = refused("estimate", files["npy"], *given, option, tmp_path / "est.json")
     assert "must tell what the classifier was trained on; got an estimate, whose prior is a target's" in said
+
+
+def test_a_demo_draws_no_page(refused, tmp_path):
+    assert "-o names a picture, and so ends in one of .png" in refused("demo", "-o", tmp_path / "demo.html")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NO_PICTURE = "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
 TYPICAL = "Netherlands"  # the picture explains its mix: among the 13 of a region, its error is near the middle
 LANGUAGES = {"nl": "Dutch", "de": "German", "fr": "French", "af": "Afrikaans", "en": "English"}
+PICTURES = (".png", ".svg", ".pdf")
 
 
 @click.command("demo")
@@ -39,6 +40,8 @@ def command(data: str, rows: int | None, ratio: float | None, seed: int | None, 
     \b
     Example:  reprior demo
     """
+    if output.suffix.lower() not in PICTURES:
+        raise click.UsageError(f"-o names a picture, and so ends in one of {', '.join(PICTURES)}.")
     if data == "lid176":
         given = [name for name, value in (("--rows", rows), ("--ratio", ratio), ("--seed", seed)) if value is not None]
         if given:
