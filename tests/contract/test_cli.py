@@ -32,7 +32,8 @@ def test_every_command_is_documented_and_shows_an_example():
     for name in COMMANDS:
         command = importlib.import_module(ELSEWHERE.get(name, f"reprior.cli.{name}")).command
         assert f"Example:  reprior {name}" in command.help, name
-        assert "--json" in [flag for parameter in command.params for flag in parameter.opts], name
+        for each in getattr(command, "commands", {name: command}).values():
+            assert "--json" in [flag for parameter in each.params for flag in parameter.opts], (name, each.name)
 
 
 @pytest.mark.parametrize("line", DOCUMENTED)

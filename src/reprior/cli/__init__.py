@@ -19,6 +19,7 @@ COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, h
     "compare": "Run every method on one file.",
     "diagnose": "Is it label shift, and can it be measured?",
     "simulate": "Draw a shifted data set from labelled rows.",
+    "spark": "Run on a Spark cluster, or on the cores of this machine.",
     "serve": "Keep streams behind HTTP, with a live page.",
     "doctor": "Show versions, compiled kernels and extras.",
     "completion": "Print the lines that switch on shell completion.",

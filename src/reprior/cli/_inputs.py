@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
     from reprior.batch.groups import Groups
     from reprior.io.files import Table
-    from reprior.io.scratch import FileBlocks
     from reprior.pipelines.pipeline import Pipeline
 
 METHODS = ("ebls", "fmapls", "mapls", "mlls", "bbse", "rlls")  # here once more: help must not load the library
@@ -124,7 +123,7 @@ class Inputs:
     """Target rows and the pipeline for them, whose classes are in one order."""
 
     table: Table
-    rows: FileBlocks
+    rows: Any  # FileBlocks, or SparkBlocks
     pipeline: Pipeline
     matched: str  # "name" or "position"
     warning: str = ""

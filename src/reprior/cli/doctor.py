@@ -20,6 +20,7 @@ EXTRAS = {  # extra: (module, what it is for)
     "sklearn": ("sklearn", "scikit-learn estimators"),
     "river": ("river", "River pipelines"),
     "quapy": ("quapy", "QuaPy quantifiers"),
+    "spark": ("pyspark", "`reprior spark`"),
     "torch": ("torch", "PyTorch tensors"),
 }
 DISTRIBUTIONS = {"sklearn": "scikit-learn"}
@@ -49,6 +50,10 @@ def command(as_json: bool) -> None:
         },
         "extras": {extra: _version(module) for extra, (module, _) in EXTRAS.items()},
     }
+    if value["extras"]["spark"]:
+        from reprior.adapters.spark.session import java_version, workers_python
+
+        value["spark"] = {"java": java_version(), "workers' python": workers_python()}
     emit(value, "\n".join(_lines(value)), as_json)
 
 
@@ -76,6 +81,26 @@ def _lines(value: dict[str, Any]) -> list[str]:
         package = "torch" if extra == "torch" else f"'.[{extra}]'"  # torch has as many wheels as devices
         state = f"{module} {found}" if found else f"missing: pip install {package} for {purpose}"
         lines.append(f"  {extra:<8} {state}")
+        if extra == "spark" and found:
+            lines += [f"           {line}" for line in _spark(value["spark"])]
     if not all(value["extras"].values()):
         lines.append("Run these pip commands in the folder of reprior's source: no package index has it yet.")
+    return lines
+
+
+def _spark(found: dict[str, Any]) -> list[str]:
+    """Return what Spark needs besides pyspark, and how to get what is missing."""
+    from reprior.adapters.spark.session import HOW_JAVA, JAVA
+
+    java, theirs, ours = found["java"], found["workers' python"], platform.python_version()
+    fine = java is not None and java >= JAVA
+    lines = [f"Java {java}" if fine else f"Java {java or 'is missing'}. {HOW_JAVA}."]
+    if theirs is None:
+        return [*lines, "workers: the Python of PYSPARK_PYTHON does not start. Set it to one that has reprior."]
+    if theirs["python"] != ours.rsplit(".", 1)[0]:
+        lines.append(f"workers: Python {theirs['python']}, but this is {ours}. Set PYSPARK_PYTHON to the same version.")
+    elif theirs["reprior"] is None:
+        lines.append("workers: their Python has no reprior. Install it there, or set PYSPARK_PYTHON.")
+    else:
+        lines.append(f"workers: Python {theirs['python']} with reprior {theirs['reprior']}")
     return lines

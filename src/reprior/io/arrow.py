@@ -30,13 +30,16 @@ BETWEEN = "|"  # the names of a set in a CSV file
 BUFFER_BYTES = 1 << 25  # read ahead for all columns together, instead of a whole row group at once
 
 
-def parquet_part(name: str, opener: Opener, choice: Choice) -> Part:
-    """Return the reader of a Parquet file, batch by batch."""
+def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None = None) -> Part:
+    """Return the reader of a Parquet file, or of some of its row groups, batch by batch."""
     import pyarrow.parquet as pq
 
     with opener() as file:
         opened = pq.ParquetFile(file)
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+        schema, rows, first = opened.schema_arrow, opened.metadata.num_rows, 0
+        if groups is not None:
+            sizes = row_groups(opened.metadata)
+            first, rows = sum(sizes[: groups.start]), sum(sizes[groups.start : groups.stop])
         codec, width = "none", len(schema)
         if opened.num_row_groups and rows:
             group = opened.metadata.row_group(0)
@@ -49,12 +52,18 @@ def parquet_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file:
             ahead = min(1 << 20, max(1 << 14, BUFFER_BYTES // len(schema)))
             source = pq.ParquetFile(file, buffer_size=ahead, pre_buffer=False)
-            yield from source.iter_batches(batch_size=size, columns=columns, use_threads=False)
+            some = None if groups is None else list(groups)
+            yield from source.iter_batches(batch_size=size, columns=columns, row_groups=some, use_threads=False)
 
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)
 
-    return table_part(name, schema, batches, choice, writer, rows=rows)
+    return table_part(name, schema, batches, choice, writer, rows=rows, start=first)
+
+
+def row_groups(about: Any) -> list[int]:
+    """Return how many rows each row group of a Parquet file has."""
+    return [about.row_group(i).num_rows for i in range(about.num_row_groups)]
 
 
 def batch_rows(n_classes: int) -> int:
@@ -172,9 +181,12 @@ def first_values(batch: Any) -> dict[str, Any]:
 
 def table_part(
     name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None,
-    aside: set[str] | None = None,
+    aside: set[str] | None = None, start: int = 0,
 ) -> Part:  # fmt: skip
-    """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes."""
+    """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes.
+
+    `start` is the number of its first row in its file.
+    """
     chosen, label = choose(name, schema, choice, aside)
     wanted = [*chosen, *([label] if label else [])]
     kind = schema.field(chosen[0]).type
@@ -192,7 +204,7 @@ def table_part(
              remedy="For a binary classifier store both probabilities")  # fmt: skip
 
     def read() -> Iterator[Chunk]:
-        first = 0
+        first = start
         for batch in batches(wanted):
             place = (choice.caller, name, first)
             rows = list_rows(batch.column(0), n_classes, place) if listed else stacked(batch, n_classes, place)

@@ -18,7 +18,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.io.files import Part, Table, left_aside, taken
+from reprior.io.files import Choice, Part, Table, left_aside, taken
 from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows
 
 S = TypeVar("S")
@@ -163,11 +163,16 @@ class FileBlocks:
         return True
 
     def _check(self, part: Part, first: int, total: int, at: int, block: Matrix) -> None:
-        if fault := row_fault(block):
-            row, rule, value, _, remedy = fault
-            place = f"row {total + at + row} of all, row {first + at + row} of this file (the first is row 0)"
-            remedy = left_aside(rule, part.n_classes, part.unused) or remedy + taken(rule, part, self.table.choice)
-            fail(self.table.choice.caller, part.name, rule, value, place=place, remedy=remedy)
+        check_block(part, self.table.choice, first + at, total + at, block)
+
+
+def check_block(part: Part, choice: Choice, first: int, total: int, block: Matrix) -> None:
+    """Refuse rows of a part that are no probabilities; the first is row `first` of its file, row `total` of all."""
+    if fault := row_fault(block):
+        row, rule, value, _, remedy = fault
+        place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
+        remedy = left_aside(rule, part.n_classes, part.unused) or remedy + taken(rule, part, choice)
+        fail(choice.caller, part.name, rule, value, place=place, remedy=remedy)
 
 
 def placed(segment: Segment) -> Iterator[tuple[int, Matrix]]:

@@ -35,7 +35,7 @@ from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
 from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, in_columns, is_top_k
+from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, in_columns, is_top_k
 from reprior.rows.calibrated import RIDGE, TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
@@ -104,6 +104,7 @@ class Pipeline:
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
         if isinstance(proba, Blocks) and not isinstance(proba, (CalibratedBlocks, ArrayBlocks)):
+            proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
             raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
             return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
         if is_top_k(proba):

@@ -57,6 +57,18 @@ class Numbered(Blocks, Protocol):
         ...
 
 
+@runtime_checkable
+class Named(Blocks, Protocol):
+    """Blocks whose columns have names, and which can put them in another order."""
+
+    @property
+    def classes(self) -> tuple[str, ...] | None: ...
+
+    def in_order(self, order: Sequence[int]) -> Blocks:
+        """Return the rows with their columns in the order of these column indices."""
+        ...
+
+
 def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
     """Return the sum of `fn(number of its first row, block)`; blocks that do not know come in the order of the rows."""
     if isinstance(target, Numbered):
@@ -231,7 +243,7 @@ def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
 def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
     rows, names = (
-        (proba, None)
+        (proba, proba.classes if isinstance(proba, Named) else None)
         if isinstance(proba, (Mapping, Blocks))
         else names_of(
             proba, getattr(source, "classes", None) or (names_of(source)[1] if not isinstance(source, Source) else None)
@@ -245,7 +257,8 @@ def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | 
     """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
     if names is None or classes is None or [str(name) for name in names] == list(classes):
         return rows
-    return rows[:, order_of(names, classes, caller, "proba")]
+    order = order_of(names, classes, caller, "proba")
+    return rows.in_order(order) if isinstance(rows, Named) else rows[:, order]
 
 
 def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:

@@ -94,6 +94,11 @@ class CalibratedBlocks:
         return self.raw.n_classes
 
     @property
+    def n(self) -> int | None:
+        """The number of rows, if it is known before they are read."""
+        return getattr(self.raw, "n", None)
+
+    @property
     def note_gap(self) -> Any:
         """What rows below want to be told of a solver's duality gap, if they do."""
         return getattr(self.raw, "note_gap", None)

@@ -65,6 +65,17 @@ def correct(proba: Any, weights: Any) -> Matrix:
 
 def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
     """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate."""
+    refuse_rejected(estimate, anyway=anyway)
+    rows, names = names_of(proba, estimate.classes)
+    rows = in_columns(rows, names, estimate.classes, "correct")
+    if estimate.calibrator is not None:
+        rows = estimate.calibrator(rows)
+    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, names, estimate.classes)
+    return fixed
+
+
+def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
+    """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
     p = None if estimate.checks is None else estimate.checks.label_shift_p
     if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
         shown = f"p = {max(p, 1e-300):.1g}"
@@ -73,13 +84,7 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                  remedy="Check the data. To correct all the same, estimate with on_reject='warn' (`--anyway` on the"
                  " command line)")  # fmt: skip
         warnings.warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction"
-                      " may do harm.", stacklevel=4)  # fmt: skip
-    rows, names = names_of(proba, estimate.classes)
-    rows = in_columns(rows, names, estimate.classes, "correct")
-    if estimate.calibrator is not None:
-        rows = estimate.calibrator(rows)
-    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, names, estimate.classes)
-    return fixed
+                      " may do harm.", stacklevel=5)  # fmt: skip
 
 
 def as_given(rows: Matrix, proba: Any, names: Sequence[Any] | None, classes: Sequence[str] | None) -> Any:

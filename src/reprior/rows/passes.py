@@ -45,7 +45,8 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
 
 def count_rows(target: Blocks) -> int:
     """Return the number of rows, by a pass if need be."""
-    return len(target.array) if isinstance(target, ArrayBlocks) else e_step(target, np.ones(target.n_classes)).n
+    known = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
+    return int(known) if known is not None else e_step(target, np.ones(target.n_classes)).n
 
 
 def every(stride: int, first: int, block: Matrix) -> Matrix:

@@ -1,0 +1,230 @@
+"""Rows on a cluster as a target: the driver plans, workers sum, and only sums come back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, reduce
+from hashlib import blake2b
+from itertools import pairwise
+from operator import add
+from typing import Any, TypeVar
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Matrix
+from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, survey, total
+from reprior.io.files import SUFFIXES, Choice, difference
+
+S = TypeVar("S")
+TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers
+COLLECTED = 1 << 28  # bytes of sums that may come to the driver at once; more are added up on the way
+
+
+class SparkBlocks:
+    """Rows of files or of a DataFrame on a Spark cluster, as a target for every method.
+
+    Files are read by the workers; the driver sees sums. Each worker checks and calibrates its rows in the first pass
+    and keeps them on its local disk for the next ones. A file that is replaced or deleted meanwhile is refused.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A classic session; Spark Connect has no access to the tasks that this needs.
+    data : str, Path or DataFrame
+        A file or folder of Parquet (or any other format of the command line) that all workers can read, or its
+        address in a file system that pyarrow knows, as `s3://…`; or a DataFrame, which is written once to `scratch`.
+    columns : str, optional
+        What holds the probabilities: a list column, or class columns as "a,b,c" or "first:last".
+    classes : sequence of str, optional
+        Class columns to take, by their names. By default all columns of floating-point numbers are, or the one list
+        column.
+    logits : bool
+        Whether rows are logits.
+    scratch : str, optional
+        A folder that driver and workers share, for a DataFrame. Where Spark runs on this machine alone, a temporary
+        one is made.
+    keep : int, optional
+        How many bytes of rows an executor may keep on its local disk; by default half of what is free.
+    caller : str
+        What error messages begin with.
+
+    Examples
+    --------
+    >>> blocks = SparkBlocks(spark, "scores/")      # doctest: +SKIP
+    >>> reprior.load("model.reprior").estimate(blocks)      # doctest: +SKIP
+    """
+
+    def __init__(
+        self, spark: Any, data: Any, *, columns: str | None = None, classes: Sequence[str] | None = None,
+        logits: bool = False, scratch: str | None = None, keep: int | None = None, caller: str = "SparkBlocks",
+    ) -> None:  # fmt: skip
+        if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
+            fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
+                 remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
+        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()))
+        self.spark, self._context = spark, spark.sparkContext
+        paths = isinstance(data, (str, os.PathLike))
+        files = listed(str(data), caller) if paths else self._written(data, scratch, choice)
+        self.found = self._survey(files, choice)
+        self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
+        self.n_classes: int = self.found[0].n_classes
+        self.classes: tuple[str, ...] | None = self.found[0].classes
+        self.n = sum(sum(about.rows) for about in self.found)
+        self._changed: SparkBlocks | None = None
+        self._asked: Any = None
+
+    def _survey(self, files: list[File], choice: Choice) -> list[Found]:
+        slices = min(len(files), TASKS * self._context.defaultParallelism)
+
+        def look(file: File) -> Found | InputError:
+            try:
+                return survey(file, choice)
+            except (InputError, OSError) as error:
+                return error if isinstance(error, InputError) else InputError(f"{file.name}: {error.strerror}.")
+
+        answers = raised(self._context.parallelize(files, slices).map(look).collect())
+        found = [about for about in answers if about.rows]
+        if not found:
+            fail(choice.caller, files[0].name, "have at least one row", "none")
+        for about in found[1:]:
+            if (about.n_classes, about.classes) != (found[0].n_classes, found[0].classes):
+                fail(choice.caller, about.file.name, f"have the classes of {found[0].file.name}",
+                     difference(about.classes, about.n_classes, found[0].classes))  # fmt: skip
+        return found
+
+    def _written(self, frame: Any, scratch: str | None, choice: Choice) -> list[File]:
+        """Write the probabilities of a DataFrame once, a file for each partition; what it computes is then fixed."""
+        from reprior.adapters.spark.frames import numbers_of
+
+        if scratch is None and not self._context.master.startswith("local"):
+            fail(choice.caller, "scratch", "name a folder that driver and workers share", "none",
+                 remedy="A DataFrame is written there once, as Parquet. A path needs none")  # fmt: skip
+        folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
+        weakref.finalize(self, delete, folder)
+        numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
+        files = listed(folder, choice.caller)
+        return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
+
+    @cached_property
+    def _tasks(self) -> Any:
+        """The pieces, so many for each task. Spark holds these few numbers, and sends later passes where they are."""
+        pieces = pieces_of(self.found)
+        n = min(len(pieces), TASKS * self._context.defaultParallelism)
+        ends = np.cumsum([piece.rows for piece in pieces])
+        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n + 1) / n - 0.5, side="left") + 1
+        bounds = [0, *np.maximum.accumulate(cuts).tolist()]
+        runs = [pieces[a:b] for a, b in pairwise(bounds) if b > a]
+        return self._context.parallelize(runs, len(runs)).persist()
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.map_numbered(lambda _, block: fn(block))
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        """Return the sum of `fn(number of its first row, block)`."""
+        reader, errors, tasks = self.reader, np.geterr(), self._tasks
+        sums = tasks.map(lambda pieces: total(pieces, reader, fn, errors))
+        n = tasks.getNumPartitions()
+        if n * 8 * self.n_classes**2 > COLLECTED:  # a K×K sum of every task would be too much for the driver
+            return raised([sums.treeReduce(plus, depth=2 if n <= 256 else 3)])[0]  # type: ignore[no-any-return]
+        return reduce(add, raised(sums.collect()))  # type: ignore[no-any-return]
+
+    def having(self, change: Callable[[Matrix], Matrix]) -> SparkBlocks:
+        """Return the rows as `change` makes them, which workers do once."""
+        if self._changed is None or self._asked is not change:
+            self._asked, how = change, change
+            if getattr(change, "of_logits", False):
+                if self.reader.values != "logits":
+                    fail(self.reader.choice.caller, "logits", "be True, because the pipeline takes logits", "False")
+                how = replace(change, of_logits=False)  # type: ignore[type-var]  # rows are softmaxed as they are read
+            self._changed = self._like(change=how)
+        return self._changed
+
+    def in_order(self, order: Sequence[int]) -> SparkBlocks:
+        """Return the rows with their columns in the order of these column indices."""
+        blocks = self._like(order=tuple(order))
+        blocks.classes = None if self.classes is None else tuple(self.classes[j] for j in order)
+        return blocks
+
+    def _like(self, **how: Any) -> SparkBlocks:
+        blocks = SparkBlocks.__new__(SparkBlocks)
+        blocks.__dict__.update(self.__dict__, _tasks=self._tasks, _changed=None, _whole=self)  # one scratch folder
+        blocks.reader = self._marked(replace(self.reader, **how))
+        return blocks
+
+    def _marked(self, reader: Reader) -> Reader:
+        """Return a reader with a mark of these files and of all that decides which rows it yields."""
+        from pyspark import cloudpickle
+
+        about = cloudpickle.dumps((replace(reader, mark="", keep=None), [found.file for found in self.found]))
+        return replace(reader, mark=blake2b(about, digest_size=12).hexdigest())
+
+    def __repr__(self) -> str:
+        return f"SparkBlocks({self.n:,} rows, {self.n_classes} classes, {len(self.found):,} files)"
+
+
+def raised(answers: list[Any]) -> list[Any]:
+    """Return what workers answered; raise the first sentence about a bad row instead, if there is one."""
+    for answer in answers:
+        if isinstance(answer, InputError):
+            raise answer
+    return answers
+
+
+def plus(a: Any, b: Any) -> Any:
+    """Return the sum of two answers; a sentence about a bad row stays one."""
+    return a if isinstance(a, InputError) else b if isinstance(b, InputError) else a + b
+
+
+def listed(path: str, caller: str) -> list[File]:
+    """Return the files at a path or address, in the order of their names."""
+    from pyarrow import fs
+
+    system, inside = file_system(path, caller)
+    root = system.get_file_info(inside)
+    if root.type == fs.FileType.NotFound:
+        raise FileNotFoundError(2, "No such file or directory", path)
+    base, mark, query = path.rstrip("/").partition("?")
+    local = system.type_name == "local"
+    before = "" if local else base.removesuffix(inside.rstrip("/"))  # of an address, what pyarrow has taken off
+
+    def seen(about: Any) -> File:
+        address = before + about.path + ("" if local else mark + query)
+        return File(address, address, about.size, about.mtime_ns)
+
+    if root.is_file:
+        return [seen(root)]
+    inner = system.get_file_info(fs.FileSelector(inside, recursive=True))
+    found = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
+    if not found:
+        fail(caller, path, f"hold files that end in {', '.join(SUFFIXES)}", "none")
+    return [seen(about) for about in found]
+
+
+def visible(path: str, root: str) -> bool:
+    """Return whether a file is data, and not one of those that Spark and others put beside it."""
+    steps = path[len(root) :].strip("/").split("/")
+    return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
+
+
+def hive_columns(paths: Sequence[str]) -> list[str]:
+    """Return the columns that are written as folders, `day=2026-11-16/`, in the paths of files."""
+    steps = paths[0].split("/")[:-1]
+    return [step.partition("=")[0] for step in steps if "=" in step and not step.startswith("=")]
+
+
+def delete(folder: str) -> None:
+    """Delete a scratch folder, wherever it is."""
+    system, inside = file_system(folder)
+    if system.type_name == "local":
+        shutil.rmtree(inside, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            system.delete_dir(inside)

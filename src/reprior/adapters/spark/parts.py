@@ -1,0 +1,306 @@
+"""What a worker does: read its pieces of the files, check and calibrate them once, and keep them for the next pass.
+
+Kept rows lie in Spark's own local folder of the executor, which Spark deletes at the end: all Python workers of the
+executor share them, and one that dies takes nothing with it. Whoever does not find a piece reads it again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Matrix
+from reprior.io.files import Choice, Opener, Part, Table, npy_header, open_part, readable
+from reprior.io.prepare import ordered, prepared
+from reprior.io.scratch import check_block
+from reprior.rows.blocks import ArrayBlocks, add_up
+
+S = TypeVar("S")
+PIECE_NUMBERS = 1 << 24  # decoded at once by one worker: 64 MB of float32
+KEPT = "reprior-kept"
+
+
+class File(NamedTuple):
+    """A part of the data as it was when it was first seen: its address, what to call it, its size and its time."""
+
+    path: str
+    name: str
+    size: int
+    stamp: int
+
+
+class Found(NamedTuple):
+    """What a worker has found in a file: its rows in each row group (one if it has none), and its classes."""
+
+    file: File
+    rows: tuple[int, ...]
+    n_classes: int = 0
+    classes: tuple[str, ...] | None = None
+    grouped: bool = False
+
+
+class Piece(NamedTuple):
+    """Rows that are read at once: row groups `groups` of a file, or all of it.
+
+    The first of its `rows` is row `start` of its file, and row `first` of all.
+    """
+
+    file: File
+    groups: tuple[int, int] | None
+    rows: int
+    start: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How rows are read: which columns, in which order, as what, changed how; `mark` tells one reader from another.
+
+    `keep` is how many bytes the kept rows of an executor may have; None: half of what is free.
+    """
+
+    choice: Choice
+    order: tuple[int, ...] | None = None
+    values: str | None = None
+    change: Callable[[Matrix], Matrix] | None = None
+    keep: int | None = None
+    mark: str = field(default="")
+
+    def open(self, piece: Piece) -> Part:
+        """Return the part that yields the rows of a piece."""
+        file = piece.file
+        if piece.groups is None:
+            part = open_part(file.name, opener(file.path), self.choice)
+        else:
+            from reprior.io.arrow import parquet_part
+
+            part = parquet_part(file.name, opener(file.path), self.choice, range(*piece.groups))
+        table = Table((part,), self.choice)
+        if self.order is not None:
+            k = part.n_classes
+            names = part.classes or tuple(map(str, range(k)))
+            table = Table((replace(part, classes=names),), self.choice)
+            table = ordered(table, tuple(names[j] for j in self.order), k)
+        return prepared(table, self.values).parts[0]
+
+    def rows(self, piece: Piece) -> Iterator[Matrix]:
+        """Yield the rows of a piece in blocks, checked and changed."""
+        part, at = self.open(piece), 0
+        with readable(piece.file.name, self.choice.caller):
+            for chunk in part.read():
+                for block in ArrayBlocks(chunk.proba[:]).stored():
+                    check_block(part, self.choice, piece.start + at, piece.first + at, block)
+                    at += len(block)
+                    yield block if self.change is None else self.change(np.asarray(block, np.float64))
+        if at != piece.rows:
+            changed(piece.file, self.choice.caller, f"{at} rows in place of {piece.rows}")
+
+
+def opener(path: str) -> Opener:
+    """Return what opens a file here or, by its address, in another file system that pyarrow knows."""
+    system, inside = file_system(path)
+    if system.type_name == "local":
+        return lambda: open(inside, "rb")
+    return lambda: system.open_input_file(inside)
+
+
+def file_system(path: str, caller: str = "SparkBlocks") -> tuple[Any, str]:
+    """Return pyarrow's file system and the path inside it."""
+    from pyarrow import fs, lib
+
+    if ":/" in path:
+        try:
+            return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
+        except lib.ArrowException as error:
+            fail(caller, path, "be an address that pyarrow can read", repr(str(error)[:100]),
+                 remedy="Give `spark.read.parquet(path)`, a DataFrame, instead")  # fmt: skip
+    return fs.LocalFileSystem(), os.path.abspath(path)
+
+
+def state_of(path: str) -> tuple[int, int] | None:
+    """Return a file's size and time, None if it is gone."""
+    system, inside = file_system(path)
+    about = system.get_file_info(inside)
+    return (about.size, about.mtime_ns) if about.is_file else None
+
+
+def changed(file: File, caller: str, how: str) -> None:
+    """Refuse a part that is not the one it was at the start: passes over different rows have no common answer."""
+    fail(caller, file.name, "stay as it was when it was first read", how,
+         remedy="Start again, with files that nobody replaces meanwhile")  # fmt: skip
+
+
+def check_fresh(file: File, caller: str) -> None:
+    """Refuse a part that was replaced or deleted."""
+    now = state_of(file.path)
+    if now != (file.size, file.stamp):
+        changed(file, caller, "no file" if now is None else "another size or time of change")
+
+
+def survey(file: File, choice: Choice) -> Found:
+    """Return what is in a file: of Parquet from its footer alone, of other formats by reading it."""
+    with readable(file.name, choice.caller):
+        if not file.size:
+            return Found(file, ())
+        with opener(file.path)() as data:
+            parquet = data.read(4) == b"PAR1"
+            if parquet:
+                import pyarrow.parquet as pq
+
+                from reprior.io.arrow import row_groups
+
+                data.seek(0)
+                sizes = row_groups(pq.ParquetFile(data).metadata)
+                if not sum(sizes):  # Spark writes such parts
+                    return Found(file, ())
+        part = open_part(file.name, opener(file.path), choice)
+        if not parquet:
+            sizes = [sum(len(chunk.proba) for chunk in part.read()) if part.rows is None else part.rows]
+        return Found(file, tuple(sizes), part.n_classes, part.classes, parquet)
+
+
+def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:
+    """Return the pieces of all files in their order: whole files, or runs of row groups that are not too large."""
+    pieces: list[Piece] = []
+    first = 0
+    for about in found:
+        start, low = 0, 0
+        sizes = about.rows
+        for high in range(1, len(sizes) + 1):
+            rows = sum(sizes[low:high])
+            if high == len(sizes) or (cut and (rows + sizes[high]) * about.n_classes > PIECE_NUMBERS):
+                if rows:
+                    groups = (low, high) if about.grouped else None
+                    pieces.append(Piece(about.file, groups, rows, start, first))
+                start, first, low = start + rows, first + rows, high
+    return pieces
+
+
+def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S], errors: Any) -> S | InputError:
+    """Return the sum of `fn(number of its first row, block)` over pieces, or the sentence about the first bad one.
+
+    A bad row is an answer and no failure of the worker: Spark would try three times more.
+    """
+
+    def numbered() -> Iterator[tuple[int, Matrix]]:
+        for piece in pieces:
+            at = piece.first
+            for block in blocks_of(piece, reader):
+                yield at, block
+                at += len(block)
+
+    try:
+        with np.errstate(**errors):
+            return add_up(fn(at, block) for at, block in numbered())
+    except InputError as error:
+        return error
+    except FileNotFoundError as error:  # between the look at it and the reading
+        return InputError(str(error))
+
+
+def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
+    """Yield the blocks of a piece: kept ones if its file is still the same, else read, and kept if there is room."""
+    check_fresh(piece.file, reader.choice.caller)
+    place = kept_at(piece, reader)
+    rows = kept(place, piece)
+    if rows is not None:
+        yield from ArrayBlocks(rows).stored()
+        return
+    keeping = Keeping(place, piece, reader)
+    try:
+        for block in reader.rows(piece):
+            keeping.add(block)
+            yield block
+        check_fresh(piece.file, reader.choice.caller)  # else it was replaced while it was read
+        keeping.finish()
+    finally:
+        keeping.close()
+
+
+def kept_at(piece: Piece, reader: Reader) -> Path:
+    """Return where the rows of a piece are kept, if they are, on this machine: in Spark's local folders."""
+    about = blake2b(repr((piece.file, piece.groups)).encode(), digest_size=16).hexdigest()
+    folders = (os.environ.get("SPARK_LOCAL_DIRS") or tempfile.gettempdir()).split(",")
+    return Path(folders[int(about[:8], 16) % len(folders)]) / KEPT / f"{reader.mark}-{about}.npy"
+
+
+def kept(place: Path, piece: Piece) -> Matrix | None:
+    """Return the rows of a piece that are kept, mapped; None if there are none, or not all."""
+    try:
+        rows: Matrix = np.asarray(np.load(place, mmap_mode="r"))
+        os.utime(place)  # what was used last is dropped last
+    except (OSError, ValueError):
+        return None
+    return rows if len(rows) == piece.rows else None
+
+
+class Keeping:
+    """Write the blocks of a piece beside reading them, whole or not at all; where there is no room, do nothing."""
+
+    def __init__(self, place: Path, piece: Piece, reader: Reader) -> None:
+        self.place, self.piece, self.reader = place, piece, reader
+        self.file: IO[bytes] | None = None
+        self.dtype: Any = None
+        self.partial = place.with_suffix(f".{os.getpid()}")
+
+    def add(self, block: Matrix) -> None:
+        if self.dtype is None:
+            self.dtype = block.dtype
+            whole = np.broadcast_to(np.zeros((), block.dtype), (self.piece.rows, block.shape[1]))
+            with suppress(OSError):
+                self.place.parent.mkdir(parents=True, exist_ok=True)
+                if make_room(self.place.parent, whole.nbytes, self.reader):
+                    self.file = self.partial.open("wb")
+                    self.file.write(npy_header(whole))
+        elif block.dtype != self.dtype:
+            self.close()
+        if self.file is not None:
+            try:
+                self.file.write(np.ascontiguousarray(block).data)
+            except OSError:  # the disk is full: every pass reads this piece anew
+                self.close()
+
+    def finish(self) -> None:
+        if self.file is not None:
+            with suppress(OSError):
+                self.file.close()
+                self.partial.replace(self.place)
+            self.file = None
+
+    def close(self) -> None:
+        if self.file is not None:
+            with suppress(OSError):
+                self.file.close()
+            self.partial.unlink(missing_ok=True)
+            self.file = None
+
+
+def make_room(folder: Path, needed: int, reader: Reader) -> bool:
+    """Return whether there is room for so many bytes, after dropping what was kept for other data and used longest ago.
+
+    Nothing kept for the same data is dropped: passes come round in the same order, and would find nothing again.
+    """
+    files = []
+    for path in folder.iterdir():
+        with suppress(OSError):  # another worker has dropped it
+            about = path.stat()
+            files.append((about.st_mtime_ns, about.st_size, path))
+    used = sum(size for _, size, _ in files)
+    system = os.statvfs(folder)
+    limit = (used + system.f_bavail * system.f_frsize) // 2 if reader.keep is None else reader.keep
+    for _, size, path in sorted(files):
+        if used + needed <= limit:
+            break
+        if not path.name.startswith(reader.mark):
+            path.unlink(missing_ok=True)
+            used -= size
+    return used + needed <= limit

@@ -1,0 +1,204 @@
+"""`reprior spark`: estimate, correct and stream where the rows are, on a Spark cluster or on this machine.
+
+spark-submit runs this file itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reprior.cli._inputs import Inputs, method_options, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
+
+if TYPE_CHECKING:
+    from reprior.pipelines.pipeline import Pipeline
+
+
+@click.group("spark")
+def command() -> None:
+    """Run on a Spark cluster: by spark-submit there, and without it on all cores of this machine.
+
+    \b
+    Example:  reprior spark estimate scores/ --source model.reprior
+    """
+
+
+def shared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what all three commands take."""
+    for option in (
+        click.option("--master", help="Where Spark runs, if not by spark-submit.  [default: local[*,4]]"),
+        click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
+        click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
+                     help="What `reprior fit` wrote; or as for `reprior estimate`. The driver reads it."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@command.command("estimate")
+@click.argument("target")
+@shared
+@method_options
+@click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
+@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
+@click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
+@as_json
+def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: str | None, **given: Any) -> int:
+    """Estimate the class mix of TARGET, a folder of Parquet that all workers can read, or its address (s3://…).
+
+    \b
+    Example:  reprior spark estimate scores/ --source model.reprior
+    """
+    from reprior.cli.estimate import described
+    from reprior.report.show import estimate_text
+
+    with running(master) as spark:
+        known = opened(spark, "estimate", **given)
+        found = known.estimate()
+        value = described(found, known, None if no_interval else level)
+        head = f"{found.n:,.0f} rows, {len(found.prior)} classes, {known.told}"
+        text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
+    emit(value, text + known.note, as_json)
+    return DONE if found.status.ok else NOT_CONVERGED
+
+
+@command.command("correct")
+@click.argument("target")
+@shared
+@method_options
+@click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
+@click.option("--anyway", is_flag=True,
+              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@as_json
+def correct(output: str, anyway: bool, as_json: bool, master: str | None, **given: Any) -> int:
+    """Write TARGET, a folder of Parquet, again with its predictions corrected for the estimated class mix.
+
+    Columns, their types, and the rows of each partition stay as they are.
+
+    \b
+    Example:  reprior spark correct scores/ --source model.reprior -o corrected/
+    """
+    from reprior._check import fail
+    from reprior.adapters.spark.blocks import hive_columns
+    from reprior.adapters.spark.frames import correct as corrected
+    from reprior.adapters.spark.parts import file_system
+
+    target = given["target"]
+    system, inside = file_system(output, "correct")
+    if system.get_file_info(inside).type:
+        fail("correct", "--output", "name a folder that is not there yet", output)
+    with running(master) as spark:
+        known = opened(spark, "correct", logits=False, **given)
+        found = replace(known.estimate(), on_reject="refuse")
+        frame = corrected(found, spark.read.parquet(target), columns=given["columns"], anyway=anyway)
+        by = hive_columns([about.file.path for about in known.rows.found])
+        frame.write.partitionBy(*by).parquet(output)
+        verdict = known.verdict(found)
+    value = {"output": output, "rows": found.n, "ok": found.status.ok, "verdict": verdict, "matched": known.matched}
+    lines = [f"{output}: {found.n:,.0f} rows corrected by {known.told}", *verdict]
+    emit(value | known.taken, "\n".join(lines) + known.note, as_json)
+    return DONE if found.status.ok else NOT_CONVERGED
+
+
+def opened(
+    spark: Any, caller: str, *, target: str, source: Path, columns: str | None, logits: bool, method: str | None,
+    options: tuple[str, ...],
+) -> Inputs:  # fmt: skip
+    """Return the rows on the cluster and the pipeline for them, as other commands have them."""
+    from reprior.adapters.spark.blocks import SparkBlocks
+    from reprior.io.files import Choice, Part, Table
+
+    pipe, logits, warning = fitted(caller, source, columns, logits)
+    pipe = with_method(pipe, method, options)
+    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller)
+    matched = "name" if pipe.classes and rows.classes else "position"
+    if matched == "position":
+        refuse_unsorted(pipe, caller, Path(target))
+    if pipe.classes is None and rows.classes is not None:
+        pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
+    parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.found)
+    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning)
+
+
+def fitted(caller: str, source: Path, columns: str | None, logits: bool) -> tuple[Pipeline, bool, str]:
+    """Return the pipeline, whether rows are logits, and a warning or ""."""
+    found = read_pipeline(caller, source=source, counts=None, columns=columns, source_columns=None, label=None,
+                          calibrate="auto", values="logits" if logits else None)  # fmt: skip
+    return found.pipeline, found.values == "logits", found.warning
+
+
+def nothing(*_: Any) -> None:
+    """Write no part here: workers do."""
+
+
+@contextmanager
+def running(master: str | None) -> Iterator[Any]:
+    """Give a session; turn a bad row that a worker met into its sentence, and keep Spark's own talk in a file.
+
+    Spark's Java process writes where standard error goes when it is started.
+    """
+    from reprior.adapters.spark.session import session
+
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield session(master)
+        return
+    log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
+    spark = None
+    try:
+        with elsewhere(log.fileno()):
+            spark = session(master)
+        yield spark
+    except Exception as error:
+        told(error, log.name)
+        raise
+    finally:
+        if spark is not None:
+            spark.stop()
+    os.unlink(log.name)
+
+
+@contextmanager
+def elsewhere(place: int) -> Iterator[None]:
+    """Have standard error of processes that are started now go to another file."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(place, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def told(error: Exception, log: str) -> None:
+    """Raise the sentence about a bad row that a worker's error holds; of other errors of Spark the first line."""
+    from reprior._check import InputError
+
+    if isinstance(error, (InputError, OSError, ImportError, click.ClickException)):
+        os.unlink(log)
+        return
+    marker = "InputError: "
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    bad = next((line for line in lines if marker in line), None)
+    if bad is not None:
+        os.unlink(log)
+        raise InputError(bad.split(marker, 1)[1]) from error
+    if type(error).__module__.split(".")[0] in ("py4j", "pyspark"):
+        reason = lines[0].strip()[:300] if lines else type(error).__name__
+        raise click.ClickException(f"Spark stopped: {reason} Its log is {log}.") from error
+
+
+if __name__ == "__main__":  # by spark-submit
+    from reprior.cli._shell import run
+
+    sys.exit(run(command))

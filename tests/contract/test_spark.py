@@ -1,0 +1,290 @@
+"""On Spark every method gives the answers of NumPy, however the rows lie, and every fault is one sentence."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import make_problem
+from spark_help import NAMES, lists, needs_spark, spark, write_parts  # noqa: F401
+
+import reprior as rp
+
+pytestmark = needs_spark
+
+
+@pytest.fixture(scope="module")
+def made():
+    problem = make_problem(n=900)
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(held, np.array(NAMES)[y], classes=NAMES)
+    return problem, pipe
+
+
+@pytest.fixture
+def blocks(spark, made, tmp_path):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks
+
+    return SparkBlocks(spark, write_parts(tmp_path / "rows", made[0].proba, 4))
+
+
+@pytest.mark.parametrize("method", ["ebls", "mlls", "bbse", "rlls"])
+def test_every_method_gives_numpys_answer(blocks, made, method):
+    problem, _ = made
+    found, expected = rp.estimate(problem.source, blocks, method), rp.estimate(problem.source, problem.proba, method)
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+    np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["fmapls", "mapls"])
+def test_methods_with_a_number_of_iterations_do_too(blocks, made, method):
+    problem, _ = made
+    options = {"n_iter": 4}
+    found = rp.estimate(problem.source, blocks, method, **options)
+    np.testing.assert_allclose(
+        found.prior, rp.estimate(problem.source, problem.proba, method, **options).prior, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize(("parts", "group"), [(1, 1000), (1, 50), (7, 10)])
+def test_a_pipeline_does_not_care_how_the_rows_are_cut(spark, made, tmp_path, monkeypatch, parts, group):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks
+    from reprior.adapters.spark import parts as module
+
+    monkeypatch.setattr(module, "PIECE_NUMBERS", 5 * 40)  # cut files into pieces of 40 rows
+    problem, pipe = made
+    rows = SparkBlocks(spark, write_parts(tmp_path / "rows", problem.proba, parts, group=group))
+    found, expected = pipe.estimate(rows), pipe.estimate(problem.proba)
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+    np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
+    assert found.checks == pytest.approx(expected.checks, abs=1e-9) or replace(found.checks) == expected.checks
+    assert str(rp.diagnose(pipe.source, pipe.rows(rows))) == str(rp.diagnose(pipe.source, pipe.rows(problem.proba)))
+
+
+def test_columns_are_matched_by_name(spark, made, tmp_path):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks
+
+    problem, pipe = made
+    order = [3, 0, 4, 1, 2]
+    folder = write_parts(tmp_path / "rows", problem.proba[:, order], 2, columns=[NAMES[j] for j in order])
+    found = pipe.estimate(SparkBlocks(spark, folder), check=False)
+    np.testing.assert_allclose(found.prior, pipe.estimate(problem.proba, check=False).prior, atol=1e-9)
+    other = write_parts(tmp_path / "other", problem.proba, 2, columns=["ant", "bee", "cat", "dog", "fox"])
+    with pytest.raises(rp.InputError, match="without eel and with fox besides"):
+        pipe.estimate(SparkBlocks(spark, other))
+
+
+def test_a_dataframe_and_a_saved_pipeline_do(spark, made, tmp_path):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks, correct
+
+    problem, pipe = made
+    pipe.save(tmp_path / "model.reprior")
+    frame = spark.createDataFrame(
+        [(i, row.tolist()) for i, row in enumerate(problem.proba)], "id long, proba array<double>"
+    )
+    frame = frame.repartition(3, "id")
+    found = rp.load(tmp_path / "model.reprior").estimate(SparkBlocks(spark, frame))
+    expected = pipe.estimate(problem.proba)
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+    fixed = correct(found, frame)
+    assert (fixed.schema, fixed.rdd.getNumPartitions()) == (frame.schema, 3)
+    before, after = (x.rdd.glom().map(lambda rows: [row.id for row in rows]).collect() for x in (frame, fixed))
+    assert before == after
+    rows = np.array([row.proba for row in fixed.sort("id").collect()])
+    np.testing.assert_allclose(rows, expected.correct(problem.proba), atol=1e-9)
+
+
+def test_class_columns_of_a_dataframe_keep_their_order(spark, made):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks, correct
+
+    problem, pipe = made
+    order = [3, 0, 4, 1, 2]
+    names = [NAMES[j] for j in order]
+    frame = spark.createDataFrame([(*map(float, row[order]), i) for i, row in enumerate(problem.proba)], [*names, "id"])
+    found = pipe.estimate(SparkBlocks(spark, frame, columns=",".join(names)))
+    fixed = correct(found, frame)
+    assert fixed.columns == frame.columns
+    rows = np.array([[row[name] for name in NAMES] for row in fixed.sort("id").collect()])
+    np.testing.assert_allclose(rows, pipe.estimate(problem.proba).correct(problem.proba), atol=1e-9)
+
+
+def kept_files(blocks):
+    folders = blocks._context.parallelize([0], 1).map(lambda _: os.environ["SPARK_LOCAL_DIRS"]).collect()[0]
+    return glob.glob(f"{folders}/reprior-kept/*.npy")
+
+
+def ones(blocks):
+    from reprior.rows.passes import e_step
+
+    return e_step(blocks, np.ones(blocks.n_classes)).counts
+
+
+def test_rows_are_kept_and_those_of_a_replaced_file_are_refused(blocks, made, tmp_path):
+    problem, _ = made
+    np.testing.assert_allclose(ones(blocks), problem.proba.sum(axis=0), rtol=1e-12)
+    kept = [file for file in kept_files(blocks) if blocks.reader.mark in file]
+    assert len(kept) == 4
+    os.truncate(kept[0], 200)  # a damaged copy is not used
+    np.testing.assert_allclose(ones(blocks), problem.proba.sum(axis=0), rtol=1e-12)
+    part = tmp_path / "rows" / "part-002.parquet"
+    write_parts(tmp_path / "new", problem.proba[::-1], 4)
+    os.replace(tmp_path / "new" / "part-001.parquet", part)
+    with pytest.raises(rp.InputError, match=r"part-002.parquet` must stay as it was when it was first read"):
+        ones(blocks)
+    part.unlink()
+    with pytest.raises(rp.InputError, match=r"part-002.parquet` must stay .* got no file"):
+        ones(blocks)
+
+
+def test_what_is_kept_is_bounded_and_older_data_makes_room(spark, made, tmp_path):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks
+
+    problem, _ = made
+    size = 225 * 5 * 8 + 128  # of a part
+    first = SparkBlocks(spark, write_parts(tmp_path / "a", problem.proba, 4))
+    ones(first)
+    second = SparkBlocks(spark, write_parts(tmp_path / "b", problem.proba, 4), keep=2 * size)
+    for _ in range(2):
+        np.testing.assert_allclose(ones(second), problem.proba.sum(axis=0), rtol=1e-12)
+    files = kept_files(second)
+    assert not [file for file in files if first.reader.mark in file]
+    assert len(files) in (2, 3)  # two workers may both find the last place free
+    assert {os.path.getsize(file) for file in files} == {size}
+    np.testing.assert_allclose(ones(first), problem.proba.sum(axis=0), rtol=1e-12)
+
+
+FAULTS = {
+    "nan": (
+        lambda rows: rows.__setitem__((7, 1), np.nan), r"part-002.parquet` must contain only finite numbers; got nan,"
+            r" first at row 457 of all, row 7 of this file"),
+    "sum": (lambda rows: rows.__setitem__(3, 0.5), r"part-002.parquet` must have rows that sum to 1 .* row 3 of this"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_row_is_one_sentence_with_part_and_row(spark, made, tmp_path, fault):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks
+
+    spoil, sentence = FAULTS[fault]
+    rows = made[0].proba.copy()
+    spoil(rows[450:675])
+    with pytest.raises(rp.InputError, match=sentence):
+        made[1].estimate(SparkBlocks(spark, write_parts(tmp_path / "rows", rows, 4)))
+
+
+def test_another_number_of_classes_is_one_sentence_with_the_part(spark, made, tmp_path):  # noqa: F811
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from reprior.adapters.spark import SparkBlocks
+
+    folder = write_parts(tmp_path / "rows", made[0].proba, 3)
+    pq.write_table(lists(np.full((4, 4), 0.25)), folder / "part-001.parquet")
+    with pytest.raises(rp.InputError, match=r"part-001.parquet` must have the classes of .*part-000.parquet; got 4"):
+        SparkBlocks(spark, folder)
+    ragged = [*made[0].proba[:6].tolist(), [0.5, 0.5]]
+    pq.write_table(pa.table({"proba": ragged}), folder / "part-001.parquet")
+    with pytest.raises(
+        rp.InputError, match=r"part-001.parquet` must have 5 numbers in every list.* row 6 of this file"
+    ):
+        ones(SparkBlocks(spark, folder))
+
+
+def test_empty_parts_and_what_spark_writes_beside_are_nothing(spark, made, tmp_path):  # noqa: F811
+    import pyarrow.parquet as pq
+
+    from reprior.adapters.spark import SparkBlocks
+
+    folder = write_parts(tmp_path / "rows", made[0].proba, 3)
+    pq.write_table(lists(made[0].proba[:0]), folder / "part-000x.parquet")
+    (folder / "_SUCCESS").touch()
+    (folder / "_temporary").mkdir()
+    (folder / "_temporary" / "half.parquet").write_bytes(b"PAR1")
+    assert SparkBlocks(spark, folder).n == 900
+    assert SparkBlocks(spark, f"file://{folder}").n == 900
+    for part in folder.glob("*.parquet"):
+        pq.write_table(lists(made[0].proba[:0]), part)
+    with pytest.raises(rp.InputError, match="must have at least one row"):
+        SparkBlocks(spark, folder)
+
+
+def test_a_worker_killed_in_a_pass_changes_nothing(blocks, made):
+    problem, _ = made
+    seen: list[int] = []
+
+    def slow(block):
+        time.sleep(0.5)
+        return block.sum(axis=0)
+
+    def kill():
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not seen:
+            seen.extend(workers()[:1])
+            time.sleep(0.05)
+        time.sleep(0.4)
+        os.kill(seen[0], signal.SIGKILL)
+
+    ones(blocks)
+    killer = threading.Thread(target=kill)
+    killer.start()
+    total = blocks.map_sum(slow)
+    killer.join()
+    assert seen
+    assert seen[0] not in workers()
+    np.testing.assert_allclose(total, problem.proba.sum(axis=0), rtol=1e-12)
+
+
+def workers():
+    """Return the Python workers of Spark that this process has started, the daemon itself left out."""
+    parents, found = {}, []
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                pid, rest = file.read().split(" (", 1)
+            with open(f"/proc/{pid}/cmdline") as file:
+                parents[int(pid)] = (int(rest.rsplit(") ", 1)[1].split()[1]), "pyspark.daemon" in file.read())
+        except OSError:
+            continue
+    for pid, (parent, daemon) in parents.items():
+        chain = {parent}
+        while parent in parents:
+            parent = parents[parent][0]
+            chain.add(parent)
+        if daemon and os.getpid() in chain and parents.get(parents[pid][0], (0, False))[1]:
+            found.append(pid)
+    return found
+
+
+def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, ask, refused):  # noqa: F811
+    problem, pipe = made
+    pipe.save(tmp_path / "model.reprior")
+    folder = write_parts(tmp_path / "rows", problem.proba, 3)
+    there = ("--source", tmp_path / "model.reprior")
+    os.environ["PYSPARK_GATEWAY_PORT"] = "0"  # as spark-submit would: the session of the test goes on
+    try:
+        mine, theirs = (ask(*words, "estimate", folder, *there) for words in (("spark",), ()))
+        np.testing.assert_allclose(mine["prior"], theirs["prior"], atol=1e-9)
+        assert mine.keys() == theirs.keys()
+        assert ask("spark", "correct", folder, *there, "-o", tmp_path / "out")["rows"] == 900
+        fixed = spark.read.parquet(str(tmp_path / "out"))
+        rows = np.array(sorted(row.proba for row in fixed.collect()))
+        expected = np.array(sorted(pipe.estimate(problem.proba).correct(problem.proba).tolist()))
+        np.testing.assert_allclose(rows, expected, atol=1e-9)
+        assert "must name a folder that is not there yet" in refused("spark", "correct", folder, *there, "-o", folder)
+        assert "No such file" in refused("spark", "estimate", tmp_path / "nowhere", *there)
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"]
+
+
+def test_doctor_knows_java_and_pyspark(ask):
+    found = ask("doctor")
+    assert found["spark"]["java"] >= 17
+    assert found["extras"]["spark"]
+    assert json.dumps(found["spark"]["workers' python"])
