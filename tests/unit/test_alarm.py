@@ -257,7 +257,7 @@ def test_each_key_has_its_own_alarm(tmp_path):
     rows = {"well": outputs(600, PRIOR, rng)[0], 7: outputs(600, HALVED, rng)[0]}
     keys = ["well", 7] * 600
     mixed = np.stack([rows["well"], rows[7]], axis=1).reshape(-1, K)
-    alarms, table = AlarmTable(src), StreamTable("online-ebls", src)
+    alarms, table = AlarmTable(src), StreamTable("online-ebls", src, share=False)
     for first in range(0, 1200, 111):
         found = alarms.watch(table, keys[first : first + 111], mixed[first : first + 111])
         alarms.save(tmp_path / "alarms", b"key")

@@ -224,7 +224,7 @@ def test_what_a_table_shows_of_a_stream_cannot_lose_what_is_learned() -> None:
 @pytest.mark.parametrize("method", ["online-fmapls", "online-ebls", "fth"])
 def test_top_k_rows_are_corrected_under_the_prior_of_their_key(method: str) -> None:
     source = rp.summarize(ROWS, ROWS.argmax(axis=1))
-    table = rp.StreamTable(method, source)
+    table = rp.StreamTable(method, source, share=False)
     table.learn(["a", "b"] * 50, ROWS)
     index = np.argsort(-ROWS, axis=1)[:, :2]
     value = np.take_along_axis(ROWS, index, axis=1)
@@ -242,3 +242,128 @@ def test_a_table_goes_to_a_file_and_back(tmp_path) -> None:
     assert rp.StreamTable.load(tmp_path / "table", b"secret").to_bytes() == table.to_bytes()
     with pytest.raises(rp.InputError, match="written with a key"):
         rp.StreamTable.load(tmp_path / "table")
+
+
+K = 6
+SOURCE = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
+SHIFTED = np.array([0.05, 0.05, 0.1, 0.1, 0.2, 0.5])
+
+
+def outputs(rng, prior, n):
+    """Return rows (n, K) of a classifier that knows Gaussian classes exactly, under SOURCE."""
+    means = np.random.default_rng(5).normal(size=(K, 4)) * 1.3
+    x = means[rng.choice(K, n, p=prior)] + rng.normal(size=(n, 4))
+    p = np.exp(x @ means.T - 0.5 * (means**2).sum(axis=1)) * SOURCE
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def many_keys(rng, keys=12, rows=60):
+    """Return shuffled keys and rows of keys that all have about the shifted mix."""
+    names = rng.permutation(np.repeat(np.arange(keys), rows))
+    drawn = {key: outputs(rng, rng.dirichlet(30 * SHIFTED), rows) for key in range(keys)}
+    seen = np.zeros(keys, int)
+    out = np.empty((len(names), K))
+    for i, key in enumerate(names):
+        out[i], seen[key] = drawn[key][seen[key]], seen[key] + 1
+    return [f"shop {key}" for key in names], out
+
+
+def test_a_new_key_starts_from_what_the_others_have_in_common() -> None:
+    rng = np.random.default_rng(1)
+    keys, rows = many_keys(rng)
+    apart, table = (rp.StreamTable("online-ebls", SOURCE, share=share) for share in (False, None))
+    assert (apart.share, table.share) == (False, True)
+    np.testing.assert_allclose(table.common, SOURCE, atol=0.01)
+    for one in (apart, table):
+        one.learn(keys, rows)
+    assert rp.metrics.kl(SHIFTED, table.common) < 0.1 * rp.metrics.kl(SHIFTED, apart.common)
+    assert "in common" in repr(table)
+    assert "in common" not in repr(apart)
+    new = outputs(rng, SHIFTED, 30)
+    for one in (apart, table):
+        one.learn(["new"] * 30, new)
+    assert rp.metrics.kl(SHIFTED, table.prior("new")) < 0.5 * rp.metrics.kl(SHIFTED, apart.prior("new"))
+    lower, upper = table.interval("new")
+    assert ((lower <= SHIFTED) & (upper >= SHIFTED)).mean() > 0.8
+
+
+@pytest.mark.parametrize("options", [{}, {"robust": 0.01}, {"cautious": False}, {"drift": False}])
+def test_what_keys_have_in_common_does_not_depend_on_the_cut_into_blocks(options) -> None:
+    rng = np.random.default_rng(2)
+    keys, rows = many_keys(rng, keys=25, rows=120 if not options else 15)  # beyond the rows of a key that count
+    whole, cut = (rp.StreamTable("online-ebls", SOURCE, **options) for _ in range(2))
+    whole.learn(keys, rows)
+    at = 0
+    while at < len(rows):
+        step = int(rng.integers(1, 200))
+        cut.learn(keys[at : at + step], rows[at : at + step])
+        if at % 3 == 0:
+            cut = rp.StreamTable.from_bytes(cut.to_bytes())
+        at += step
+    assert cut.to_bytes() == whole.to_bytes()
+    for table in (whole, cut):
+        table.learn(["new"], rows[:1])
+    np.testing.assert_array_equal(whole.prior("new"), cut.prior("new"))
+
+
+def test_one_key_with_nearly_all_rows_does_not_speak_for_all() -> None:
+    rng = np.random.default_rng(3)
+    few, rows = many_keys(rng, keys=20, rows=40)
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(["large"] * 20_000, outputs(rng, np.array([0.9, 0.02, 0.02, 0.02, 0.02, 0.02]), 20_000))
+    table.learn(few, rows)
+    assert table.common[0] < 0.25
+
+
+def test_keys_that_have_not_shifted_leave_new_ones_alone() -> None:
+    rng = np.random.default_rng(4)
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(rng.integers(0, 20, 3000), outputs(rng, SOURCE, 3000))
+    np.testing.assert_allclose(table.common, SOURCE, atol=0.01)
+    table.learn(["new"] * 30, outputs(rng, SOURCE, 30))
+    np.testing.assert_allclose(table.prior("new"), SOURCE, atol=0.03)
+
+
+def test_a_label_that_comes_before_any_row_is_kept() -> None:
+    rng = np.random.default_rng(5)
+    rows = outputs(rng, SHIFTED, 40)
+    table, without = (rp.StreamTable("online-ebls", SOURCE) for _ in range(2))
+    table.observe("a", rows[0], 5)
+    for one in (table, without):
+        one.learn(["a"] * 40, rows)
+    assert table.prior("a")[5] > without.prior("a")[5]
+
+
+def test_only_methods_that_can_share_are_asked_to() -> None:
+    assert not rp.StreamTable("online-fmapls", SOURCE).share
+    with pytest.raises(rp.InputError, match="left out or False for online-fmapls"):
+        rp.StreamTable("online-fmapls", SOURCE, share=True)
+    with pytest.raises(rp.InputError, match="True or False"):
+        rp.StreamTable("online-ebls", SOURCE, share="yes")
+
+
+def test_forged_common_numbers_are_refused() -> None:
+    from reprior.state import decode, encode
+
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(*many_keys(np.random.default_rng(6)))
+    good = decode(table.to_bytes(), "stream-table", "test")
+    for name, value in (
+        ("together", -good["together"]), ("together_start", good["together_start"] * 2), ("together_n", [1, 2]),
+        ("together_n", [-1, 0]), ("together", good["together"][:-1]), ("together_start", None),
+    ):  # fmt: skip
+        with pytest.raises(rp.InputError, match=r"StreamTable.from_bytes"):
+            rp.StreamTable.from_bytes(encode("stream-table", {**good, name: value}))
+
+
+def test_bytes_from_before_are_a_table_that_does_not_share() -> None:
+    from reprior.state import decode, encode
+
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(["a", "b"], outputs(np.random.default_rng(0), SOURCE, 2))
+    before = decode(table.to_bytes(), "stream-table", "test")
+    for name in [name for name in before if name.startswith("together")]:
+        del before[name]
+    again = rp.StreamTable.from_bytes(encode("stream-table", before))
+    assert not again.share
+    assert again["a"].n == 1

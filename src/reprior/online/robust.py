@@ -65,6 +65,10 @@ class Robust:
         inner = self.method.init()
         return np.concatenate([inner, self.method.prior(inner)])
 
+    def start(self, together: Vector, trust: float) -> Vector:
+        inner = self.method.start(together[: self.size], trust)  # type: ignore[attr-defined]
+        return np.concatenate([inner, self.method.prior(inner)])
+
     def learn(self, state: Vector, rows: Matrix) -> None:
         for row in rows:
             self.method.learn(state[: self.size], row[None])

@@ -11,11 +11,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_int, check_label, check_level, check_proba, check_row, fail
+from reprior._check import check_flag, check_int, check_label, check_level, check_proba, check_row, fail
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._types import Interval, Labels, Matrix, Source, Vector
-from reprior.online.method import StreamState, learned, refuse
+from reprior.online.method import StreamMethod, StreamState, learned, refuse
+from reprior.online.robust import Robust
 from reprior.online.stream import (
     Stream,
     aligned,
@@ -64,6 +65,79 @@ class Snapshot(Stream):
         self._refuse("learn_calibrated")
 
 
+def shares(method: StreamMethod) -> bool:
+    """Return whether streams of a method can start from what others have in common."""
+    return hasattr(method.method if isinstance(method, Robust) else method, "start")
+
+
+class Together:
+    """What the keys of a table have in common: one stream of the first rows of each, from which new keys start.
+
+    Where they start is settled anew after every `PERIOD` rows that the table has learned, earlier on more often. So it
+    depends on the order of rows, and not on how they are cut into blocks.
+    """
+
+    PERIOD, FIRST = 1024, 32
+    MOST = 100  # rows of a key that count: none has more of a say, however many it has
+    DOUBT = 1.0  # keys that the start of a stream which knows no others counts as
+
+    def __init__(self, method: StreamMethod) -> None:
+        self.method, self.rows, self.keys = method, 0, 0
+        first = method.init()
+        self.values = aligned(first.shape)
+        self.values[:] = self.start = first
+        self.kernel = method.bind(self.values)
+
+    def left(self) -> int:
+        """Return after how many more rows it is settled anew where keys start."""
+        if self.rows < self.PERIOD:
+            return max(self.FIRST, 1 << self.rows.bit_length()) - self.rows
+        return self.PERIOD - self.rows % self.PERIOD
+
+    def counting(self, before: Vector, slots: Labels) -> Any:
+        """Return which rows of keys in these slots (n,) count, who had so many rows before them (n,)."""
+        order = np.argsort(slots, kind="stable")
+        ordered = slots[order]
+        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        rank = np.empty(len(slots))
+        rank[order] = np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
+        return before + rank < self.MOST
+
+    def learn(self, rows: Matrix, n: int, new: int) -> None:
+        """Learn those rows (m, K) that count, of n that the table has learned, with so many new keys among them."""
+        if len(rows):
+            if self.kernel is not refuse:
+                learned(self.kernel(None, np.ascontiguousarray(rows), 2))
+            else:
+                self.method.learn(self.values, rows)
+        due = n == self.left()
+        self.rows, self.keys = self.rows + n, self.keys + new
+        if due:
+            self.settle()
+
+    def settle(self) -> None:
+        trust = self.keys / (self.keys + self.DOUBT)
+        self.start = self.method.start(self.values, trust)  # type: ignore[attr-defined]
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what bytes must say of it."""
+        return {"together": self.values.copy(), "together_start": self.start, "together_n": [self.rows, self.keys]}
+
+    def restore(self, about: dict[str, Any], caller: str) -> None:
+        """Go on from what `to_fields` said, once it is known to be such."""
+        values, start = (
+            take(about, name, np.ndarray, caller, self.values.shape) for name in ("together", "together_start")
+        )
+        n = take(about, "together_n", list, caller)
+        states = np.stack([values, start]).astype(np.float64)
+        with np.errstate(all="ignore"):
+            whole = len(n) == 2 and all(type(x) is int and 0 <= x <= 2**53 for x in n) and n[1] <= n[0]
+            sound = whole and 0 <= values[0] <= n[0] and values[0] % 1 == 0 == start[0] and self.method.valid(states)
+        if not sound:
+            refuse_bytes(caller, "data", "numbers that keys cannot have in common")
+        self.values[:], self.start, (self.rows, self.keys) = values, start.astype(np.float64), n
+
+
 class StreamTable:
     """Many streams of one method and source, found by key, in one array.
 
@@ -78,6 +152,9 @@ class StreamTable:
         Made by `summarize`, or class counts, or a prior.
     calibrator : Calibrator, optional
         With it every method takes raw outputs and calibrates them itself, once.
+    share : bool, optional
+        Whether a new key starts from what the other keys have in common, and not like a stream that knows no others.
+        By default it does where the method can (`online-ebls`).
     max_streams : int
         How many streams there may be at once.
     on_evict : callable, optional
@@ -95,16 +172,20 @@ class StreamTable:
     """
 
     def __init__(
-        self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, max_streams: int = 100_000,
-        on_evict: Evict | None = None, **options: Any,
+        self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, share: bool | None = None,
+        max_streams: int = 100_000, on_evict: Evict | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.method = online_method(method, source, options, "StreamTable")
+        if share is not None and check_flag(share, "StreamTable", "share") and not shares(self.method):
+            fail("StreamTable", "share", f"be left out or False for {self.method.name}", "True",
+                 remedy="Only streams of online-ebls can start from what others have in common")  # fmt: skip
+        self._together = Together(self.method) if shares(self.method) and share is not False else None
         self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
         self._lock = RLock()
-        self._fresh = self.method.init()
-        self._table, self._used = np.empty((0, len(self._fresh))), np.zeros(0, np.int64)  # states, and when last used
+        self._alone = self.method.init()
+        self._table, self._used = np.empty((0, len(self._alone))), np.zeros(0, np.int64)  # states, and when last used
         self._slots: dict[Hashable, int] = {}
         self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
@@ -113,10 +194,26 @@ class StreamTable:
 
     def _grow(self, rows: int) -> None:
         old = self._table
-        self._table, self._used = aligned((rows, len(self._fresh))), np.resize(self._used, rows)
+        self._table, self._used = aligned((rows, len(self._alone))), np.resize(self._used, rows)
         self._table[: len(old)] = old
         self._free.extend(range(rows - 1, len(old) - 1, -1))
         self._kernel, self._top = self.method.bind(self._table), self.method.bind_top(self._table)
+
+    @property
+    def _fresh(self) -> Vector:
+        """The state of a new key."""
+        return self._alone if self._together is None else self._together.start
+
+    @property
+    def share(self) -> bool:
+        """Whether a new key starts from what the other keys have in common."""
+        return self._together is not None
+
+    @property
+    def common(self) -> Vector:
+        """The class mix (K,) that a new key starts from."""
+        with self._lock:
+            return self.method.prior(self._fresh)
 
     @property
     def source(self) -> Source:
@@ -243,8 +340,8 @@ class StreamTable:
 
     def _learn(self, keys: Any, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
         names, slots = self._find(keys, caller)
-        if len(slots) and slots.min() >= 0 and calibrator is None:  # the kernel checks the rows itself
-            top = is_top_k(proba)
+        if len(slots) and slots.min() >= 0 and calibrator is None and self._together is None:
+            top = is_top_k(proba)  # the kernel checks the rows itself
             code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
                 self._use(slots)
@@ -253,20 +350,35 @@ class StreamTable:
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
         if len(slots) != n:
             fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
-        slots = self._claim(names, slots, caller)
+        new, slots = slots < 0, self._claim(names, slots, caller)
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return
         first = 0
         for block in blocks:
-            rows = block if calibrator is None else calibrator.of_block(block)
-            part = slots[first : first + len(block)]
-            first += len(block)
+            rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
+            here = slice(first, first + len(rows))
+            self._learn_block(slots[here], new[here], rows)
+            first += len(rows)
+
+    def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
+        """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
+        together, at = self._together, 0
+        while at < len(rows):
+            step = len(rows) - at if together is None else min(len(rows) - at, together.left())
+            part, own = rows[at : at + step], slots[at : at + step]
+            if together is not None:
+                before = self._table[own, 0]
+                first = before == 0.0
+                # where keys start may have moved on since the whole block found its slots
+                self._table[np.unique(own[first & new[at : at + step]])] = together.start
+                together.learn(part[together.counting(before, own)], step, len(np.unique(own[first])))
             if self._kernel is not refuse:
-                learned(self._kernel(part, np.ascontiguousarray(rows), 2))
+                learned(self._kernel(own, part, 2))
             else:
-                for row, slot in zip(rows, part, strict=True):
+                for row, slot in zip(part, own, strict=True):
                     self.method.learn(self._table[slot], row[None])
+            at += step
 
     def calibrated(self, proba: Any) -> Matrix:
         """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
@@ -323,7 +435,8 @@ class StreamTable:
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             values = self._table[[self._slots[name] for name in order]]
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
-        return encode("stream-table", {**about, "values": values}, key)
+        common = {} if self._together is None else self._together.to_fields()
+        return encode("stream-table", {**about, **common, "values": values}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
@@ -336,7 +449,9 @@ class StreamTable:
         if not plainly or not len(keys) == len(values) <= most:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
-                    **chosen(method))  # fmt: skip
+                    share="together" in about, **chosen(method))  # fmt: skip
+        if table._together is not None:
+            table._together.restore(about, caller)
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots] = values
@@ -355,4 +470,5 @@ class StreamTable:
         return partial(type(self).from_bytes, on_evict=self.on_evict), (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        return f"StreamTable({self.method!r}, {len(self)} streams)"
+        new = ", a new key starts from what they have in common" if self.share else ""
+        return f"StreamTable({self.method!r}, {len(self)} streams{new})"
