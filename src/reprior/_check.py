@@ -249,15 +249,15 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     return told
 
 
-def same_rows(proba: Any, y: Any, caller: str) -> None:
+def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
     """Refuse a Series of labels whose index has the rows of a DataFrame in another order."""
     a: Any = getattr(proba, "index", None)
     b: Any = getattr(y, "index", None)
     if not (hasattr(a, "equals") and hasattr(b, "equals")) or len(a) != len(b) or a.equals(b):
         return
     if set(a) == set(b):
-        fail(caller, "y", "have its rows in the order of `proba`", "the same index in another order",
-             remedy="Say `y.loc[proba.index]`")  # fmt: skip
+        fail(caller, name, "have its rows in the order of `proba`", "the same index in another order",
+             remedy=f"Say `{name}.loc[proba.index]`")  # fmt: skip
 
 
 class Labelled(NamedTuple):
@@ -368,6 +368,47 @@ def check_labels(
     refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
                  remedy="Whole numbers are column indices of the probabilities; pass `classes` for names")  # fmt: skip
     return values.astype(np.intp, copy=False)
+
+
+def check_some_labels(
+    y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels"
+) -> Labels:
+    """Return the labels of some rows (n,) as column indices, −1 where there is none: −1, None, NaN or no text.
+
+    Where a class itself is called −1, that is a label like any other.
+    """
+    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray):
+        y = np.ma.filled(y.astype(object), None)
+    try:
+        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
+    except ValueError:
+        fail(caller, name, "be a list of labels", "ragged values")
+    if values.dtype.kind in "US":  # a list with NaN in it would be one with the text "nan"
+        values = np.asarray(y, object)
+    if values.shape != (n,):
+        fail(caller, name, f"have shape ({n},), one a row and −1 where unknown", f"shape {values.shape}")
+    nothing = () if classes is not None and any(is_number(c) and float(c) == -1 for c in classes) else (-1, "-1")
+    if values.dtype.kind in "UOST":
+        unknown = np.array([v is None or v in ("", *nothing) or v != v for v in map(plainly, values.tolist())], bool)
+    else:
+        unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
+        unknown |= (values == -1) & bool(nothing)
+    out = np.full(n, -1, np.intp)
+    if not unknown.all():
+        there = values[~unknown]
+        if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
+            there = np.array(there.tolist())
+        numbered = classes is None or not all(map(is_number, classes))  # a number is then the index of a column
+        stand_in: Any = classes[0] if classes is not None and there.dtype.kind in "UOST" else 0
+        filled = np.full(n, stand_in if numbered or classes is None else float(classes[0]), there.dtype)
+        filled[~unknown] = there  # in their places, so that a bad one is told by its own row
+        out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes))
+    return out
+
+
+def plainly(value: Any) -> Any:
+    """Return a label as Python has it: None for what pandas calls missing."""
+    return None if type(value).__name__ in ("NAType", "NaTType") else value
 
 
 def named(y: Labels, classes: Sequence[str] | None) -> Any:

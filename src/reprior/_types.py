@@ -164,10 +164,12 @@ class Spread(Protocol):
 
 
 class Checks(NamedTuple):
-    """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows)."""
+    """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows), and how
+    labels of target rows contradict the outputs, in a sentence, if they do."""
 
     shift_p: float
     label_shift_p: float | None
+    contradiction: str = ""
 
 
 @comparable
@@ -207,6 +209,8 @@ class PriorEstimate:
         What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
     scores : optional
         What `detach` has kept of the held-out rows for prediction sets.
+    n_labels : int
+        How many of the target rows came with a label.
 
     Examples
     --------
@@ -231,6 +235,7 @@ class PriorEstimate:
     alpha: Vector | None = None
     posterior: Any = field(default=None, compare=False)
     scores: Any = field(default=None, compare=False)
+    n_labels: int = 0
 
     @property
     def classes(self) -> tuple[str, ...] | None:

@@ -103,16 +103,6 @@ def test_the_training_mix_is_kept_where_it_is_known_better_than_what_outputs_car
     np.testing.assert_allclose(rp.ebls(carried, rows, base=EPS).prior, EPS, atol=0.03)
 
 
-def test_labels_seen_among_further_rows_count_in_full():
-    rows = np.tile(EPS, (300, 1))
-    seen = np.array([0, 0, 0, 400])
-    assert rp.ebls(EPS, rows, seen=seen).prior[3] > 0.5
-    with pytest.raises(rp.InputError, match="seen"):
-        rp.ebls(EPS, rows, seen=[1, 2])
-    with pytest.raises(rp.InputError, match="seen"):
-        rp.ebls(EPS, rows, seen=[1, 2, 3, -1])
-
-
 def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatch):
     rows, y = outputs(EPS[::-1], 20000, carried=EPS)
     whole = rp.ebls(EPS, rows)

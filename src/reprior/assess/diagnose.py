@@ -13,10 +13,12 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
+from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import e_step, some_rows
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
+FEW_LABELS = 5  # below which chance may contradict anything
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -113,7 +115,8 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     if known.heldout is not None:
         heldout_worth, accuracy = reweighted(*known.heldout, made)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
-    found = made.checks if made.checks is not None and made.target is proba else checks(made, target)
+    raw = target.raw if isinstance(target, LabelledBlocks) else target
+    found = made.checks if made.checks is not None and made.target is proba else checks(made, raw)
     return Diagnosis(
         estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
@@ -131,7 +134,33 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
-    return Checks(shift_p_value(target, sample, source), p)
+    return Checks(shift_p_value(target, sample, source), p, contradiction(estimate))
+
+
+def contradiction(estimate: PriorEstimate) -> str:
+    """Return a sentence if labels of target rows cannot be theirs, by what the outputs say of those rows; else ""."""
+    target = estimate.target
+    if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
+        return ""
+    there = np.flatnonzero(target.labels >= 0)
+    there = there[:: max(1, len(there) // (ENOUGH_ROWS * 1000))]
+    wanted, y = np.isin(np.arange(len(target.labels)), there), target.labels[there]
+    rows = taken_rows(target.raw, wanted) * (np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
+    rows /= rows.sum(axis=1, keepdims=True)
+    found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
+    noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
+    if found.mean() < squares.mean() / 2 and squares.sum() - found.sum() > 4 * noise:
+        return (f"The labels contradict the outputs. Those give the class of the label {found.mean():.0%} on average, "
+                f"where {squares.mean():.0%} is to be expected. Do the labels belong to these rows?")  # fmt: skip
+    counts = np.bincount(y, minlength=rows.shape[1])
+    means = {int(j): rows[y == j].mean(axis=0) for j in np.flatnonzero(counts >= FEW_LABELS)}
+    called = estimate.classes or tuple(map(str, range(rows.shape[1])))
+    for j, mean in means.items():
+        k = int(mean.argmax())
+        if k > j and k in means and mean[k] > 3 * mean[j] and means[k][j] > 3 * means[k][k]:
+            return (f"Rows labelled {called[j]} look like {called[k]}, and the other way round. Are these two names "
+                    "swapped?")  # fmt: skip
+    return ""
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:

@@ -95,4 +95,5 @@ def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: S
     weights = prior / source.prior
     with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
         last = e_step(target, weights, likelihood=True)
-    return PriorEstimate(prior, weights, status, n_iter, last.n, last.log_likelihood, source, target)
+    return PriorEstimate(prior, weights, status, n_iter, last.n, last.log_likelihood, source, target,
+                         n_labels=getattr(target, "n_labels", 0))  # fmt: skip

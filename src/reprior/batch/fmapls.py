@@ -11,6 +11,7 @@ from reprior._check import check_choice, check_number
 from reprior._types import PriorEstimate, Status, Vector
 from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.rows.blocks import given
+from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows
 
 FLOOR = 1e-12  # of a share, where the printed FMAPLS would make it negative
@@ -18,8 +19,8 @@ TOLERANCE = 1e-6  # L1 change of the estimate at which Newton's form ends
 
 
 def fmapls(
-    source: Any, proba: Any, *, variant: str = "stable", c: float | str = "auto", update: str = "lsf",
-    n_iter: int = 100, mu: float = 0.01, n_grad: int = 10,
+    source: Any, proba: Any, *, labels: Any = None, variant: str = "stable", c: float | str = "auto",
+    update: str = "lsf", n_iter: int = 100, mu: float = 0.01, n_grad: int = 10,
 ) -> PriorEstimate:  # fmt: skip
     """Estimate the target prior by EM with a Dirichlet prior whose parameters follow the estimate [hu2025].
 
@@ -31,6 +32,7 @@ def fmapls(
     ----------
     source : class prior (K,) of the training data, class counts, or a `Source`
     proba : the classifier's outputs (N, K) on target rows, or `Blocks`
+    labels : those of some target rows (n,), names or column indices, −1 where unknown; they are taken as exact
     variant : "stable" or "paper"
     c : the constant of eq. 15; "auto" is 2N in the printed form; in the stable one a number sets Σα instead
     update : how α follows π. "lsf" is the linear surrogate (eq. 15), "ga" is `n_grad` steps of gradient ascent of size
@@ -53,6 +55,7 @@ def fmapls(
     if not isinstance(c, str) or c != "auto":
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
     known, target = given(source, proba, "fmapls")
+    target = labelled(target, labels, known, "fmapls")
     k = len(known.prior)
     n = count_rows(target) if c == "auto" else 0
     uniform = np.full(k, 1.0 / k)

@@ -11,9 +11,12 @@ from reprior._types import PriorEstimate, Status, Vector
 from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.batch.mlls import M_STEP
 from reprior.rows.blocks import given
+from reprior.rows.labelled import labelled
 
 
-def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 100) -> PriorEstimate:
+def mapls(
+    source: Any, proba: Any, *, labels: Any = None, lam: float | str = "auto", n_iter: int = 100
+) -> PriorEstimate:
     """Return the estimate by EM that shrinks to the uniform prior by a fixed share [ye2024].
 
     Parameters
@@ -22,6 +25,8 @@ def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 1
         Made by `summarize`, or class counts. A Series or dict is matched by name.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         The outputs on the target.
+    labels : (n,), optional
+        Labels of some target rows, names or column indices, −1 where unknown. They are taken as exact.
     lam : float or "auto"
         The weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is
         from the uniform and from the source prior.
@@ -37,6 +42,7 @@ def mapls(source: Any, proba: Any, *, lam: float | str = "auto", n_iter: int = 1
     if not isinstance(lam, str) or lam != "auto":
         lam = check_number(lam, "mapls", "lam", low=0, high=1)
     known, target = given(source, proba, "mapls")
+    target = labelled(target, labels, known, "mapls")
     uniform = np.full(len(known.prior), 1.0 / len(known.prior))
     if isinstance(lam, str):
         fitted, _, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))

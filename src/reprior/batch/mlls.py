@@ -9,11 +9,12 @@ from reprior._types import PriorEstimate, Status
 from reprior.batch.driver import Linear, Step, drive, finish
 from reprior.batch.solve import maximize
 from reprior.rows.blocks import given
+from reprior.rows.labelled import labelled
 
 M_STEP = Linear(least=1e-200)  # π ← n/N
 
 
-def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:
+def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:
     """Return the estimate by maximum likelihood [saerens2002], which others call EMQ or SLD.
 
     Parameters
@@ -22,6 +23,8 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
         Made by `summarize`, or class counts. A Series or dict is matched by name.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         The outputs on the target.
+    labels : (n,), optional
+        Labels of some target rows, names or column indices, −1 where unknown. They are taken as exact.
     n_iter : int, optional
         So many steps of plain EM. Without it the answer is the optimum.
     tol : float
@@ -36,11 +39,13 @@ def mlls(source: Any, proba: Any, *, n_iter: int | None = None, tol: float = 1e-
     if n_iter is not None:
         check_number(n_iter, "mlls", "n_iter", low=1, whole=True)
     known, target = given(source, proba, "mlls")
+    target = labelled(target, labels, known, "mlls")
     if n_iter is None:
         point, passes = maximize(target, known.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
         return PriorEstimate(
-            point.prior.copy(), point.prior / known.prior, status, passes, point.n, point.value * point.n, known, target
-        )
+            point.prior.copy(), point.prior / known.prior, status, passes, point.n, point.value * point.n, known,
+            target, n_labels=getattr(target, "n_labels", 0),
+        )  # fmt: skip
     step, n, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)

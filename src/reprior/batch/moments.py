@@ -11,9 +11,10 @@ from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.rows.blocks import Blocks, given
+from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 
 
-def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, Blocks, Matrix, Vector]:
+def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> tuple[Source, Blocks, Matrix, Vector]:
     """Return the checked source and target, the joint confusion C[i, j] = P(ŷ=i, y=j), and the target's mean output."""
     check_flag(hard, caller, "hard")
     if not isinstance(source, Source) or any(
@@ -29,7 +30,8 @@ def moments(source: Any, proba: Any, hard: bool, caller: str) -> tuple[Source, B
         total = np.bincount(block.argmax(axis=1), minlength=k) if hard else block.sum(axis=0, dtype=np.float64)
         return np.append(total, len(block)).astype(np.float64)
 
-    sums = target.map_sum(of_block)
+    sums = (target.raw if isinstance(target, LabelledBlocks) else target).map_sum(of_block)
+    target = labelled(target, labels, source, caller)
     return source, target, source.hard_confusion if hard else source.confusion, sums[:-1] / sums[-1]
 
 
@@ -39,10 +41,15 @@ def from_weights(source: Source, target: Blocks, confusion: Matrix, weights: Vec
     unseen = frequency == 0
     share = np.where(unseen, source.prior, weights * frequency)
     share[~unseen] *= (1 - share[unseen].sum()) / max(share[~unseen].sum(), 1e-300)
-    return finish(target, source, share / share.sum(), 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
+    share = share / share.sum()
+    if isinstance(target, LabelledBlocks):  # the mean output is that of all rows, for any of them may have been chosen
+        share = put_in(share, target, source.prior)
+    return finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
 
 
-def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrained") -> PriorEstimate:
+def bbse(
+    source: Any, proba: Any, *, labels: Any = None, hard: bool = False, solver: str = "constrained"
+) -> PriorEstimate:
     """Return the estimate by black-box shift estimation [lipton2018]: solve C w = mean target output.
 
     Parameters
@@ -51,6 +58,8 @@ def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrai
         Made by `summarize` from held-out rows: it holds their confusion matrix.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         The outputs on the target.
+    labels : (n,), optional
+        Labels of some target rows, names or column indices, −1 where unknown. Moments give the mix of the others.
     hard : bool
         Whether to count arg-max predictions instead of summing probabilities.
     solver : str
@@ -64,7 +73,7 @@ def bbse(source: Any, proba: Any, *, hard: bool = False, solver: str = "constrai
     array([0.667, 0.333])
     """
     check_choice(solver, "bbse", "solver", ("constrained", "clip"))
-    known, target, confusion, mean = moments(source, proba, hard, "bbse")
+    known, target, confusion, mean = moments(source, proba, hard, "bbse", labels)
     if solver == "clip":
         weights = np.maximum(np.linalg.lstsq(confusion, mean, rcond=None)[0], 0.0)
         if not weights.any():
@@ -93,7 +102,9 @@ def is_minimum(h: Matrix, b: Vector, x: Vector) -> bool:
     return bool((np.where(x > 0, np.abs(slope), -slope) <= 1e-8 * max(1e-300, np.abs(b).max())).all())
 
 
-def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, delta: float = 0.05) -> PriorEstimate:
+def rlls(
+    source: Any, proba: Any, *, labels: Any = None, hard: bool = False, alpha: float = 0.01, delta: float = 0.05
+) -> PriorEstimate:
     """Return the estimate by regularised learning under label shifts [azizzadenesheli2019].
 
     Minimises ‖Cθ − (μ_t − μ_s)‖₂ + α·ρ·‖θ‖₂ over θ ≥ −1, w = 1 + θ, with ρ from the sizes and the confidence `delta`;
@@ -105,6 +116,8 @@ def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, de
         Made by `summarize` from held-out rows: it holds their confusion matrix.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         The outputs on the target.
+    labels : (n,), optional
+        Labels of some target rows, names or column indices, −1 where unknown. Moments give the mix of the others.
     hard : bool
         Whether to count arg-max predictions instead of summing probabilities.
     alpha : float
@@ -121,7 +134,7 @@ def rlls(source: Any, proba: Any, *, hard: bool = False, alpha: float = 0.01, de
     """
     check_number(alpha, "rlls", "alpha", low=0)
     check_number(delta, "rlls", "delta", low=0, high=1, open_low=True)
-    known, target, confusion, mean = moments(source, proba, hard, "rlls")
+    known, target, confusion, mean = moments(source, proba, hard, "rlls", labels)
     assert known.counts is not None
     n, k = float(known.counts.sum()), len(known.prior)
     log_term = np.log(2 * k / delta)

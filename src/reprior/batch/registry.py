@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
 from reprior.rows.blocks import given
+from reprior.rows.labelled import labelled
 
 # from a source and target outputs, with options by keyword, to an estimate
 Method = Callable[..., PriorEstimate]
@@ -29,7 +31,10 @@ def method_name(method: str | Method) -> str:
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
 
-def estimate(source: Any, proba: Any, method: str | Method = "ebls", **options: Any) -> PriorEstimate:
+def estimate(
+    source: Any, proba: Any, method: str | Method = "ebls", *, labels: Any = None, label_weights: Any = None,
+    **options: Any,
+) -> PriorEstimate:  # fmt: skip
     """Return the estimate of the target prior by a method.
 
     Parameters
@@ -40,6 +45,10 @@ def estimate(source: Any, proba: Any, method: str | Method = "ebls", **options: 
         The outputs on the target.
     method : str or callable
         A name of `METHODS` or `ALIASES`, or a function of (source, target, **options).
+    labels : (n,), optional
+        Labels of some target rows, names or column indices, −1 where unknown.
+    label_weights : (n,), optional
+        How much each labelled row counts beside one that was chosen at random, as `query` says; others do not matter.
     **options
         Options of the method.
 
@@ -49,10 +58,12 @@ def estimate(source: Any, proba: Any, method: str | Method = "ebls", **options: 
     True
     """
     if callable(method):
-        found = method(*given(source, proba, "estimate"), **options)
+        training, target = given(source, proba, "estimate")
+        target = labelled(target, labels, training, "estimate", label_weights)
+        found = method(training, target, **options)
         if not isinstance(found, PriorEstimate):
             fail("estimate", "method", "return a PriorEstimate", type(found).__name__)
-        return found
+        return replace(found, n_labels=getattr(target, "n_labels", 0))
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:
@@ -60,8 +71,17 @@ def estimate(source: Any, proba: Any, method: str | Method = "ebls", **options: 
         fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method),
              remedy=f"Perhaps you mean {close[0]!r}" if close else "")  # fmt: skip
     parameters = signature(function).parameters
-    known = list(parameters)[2:]
+    known = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
     for option in options if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else ():
         if option not in known:
             fail(name, "options", "be among " + ", ".join(known), option)
-    return function(source, proba, **options)
+    if labels is None and label_weights is None:
+        return function(source, proba, **options)
+    if "labels" not in parameters:  # a method of one's own sees labelled rows as certain ones
+        source, proba = given(source, proba, name)
+        proba = labelled(proba, labels, source, name, label_weights)
+        return replace(function(source, proba, **options), n_labels=getattr(proba, "n_labels", 0))
+    # who chooses rows by their outputs misleads no method that is told the outputs of all: weights make good what the
+    # classifier's errors leave, where a method knows of those
+    weighed = {"label_weights": label_weights} if "label_weights" in parameters else {}
+    return function(source, proba, labels=labels, **weighed, **options)

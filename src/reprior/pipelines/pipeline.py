@@ -26,6 +26,7 @@ from reprior._check import (
     in_order,
     named,
     names_of,
+    same_rows,
 )
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
@@ -116,8 +117,9 @@ class Pipeline:
         return as_blocks(self.calibrate(array), self.source.prior, caller)
 
     def estimate(
-        self, proba: Any, labels: Any = None, *, on_reject: str = "refuse", check: bool = True
-    ) -> PriorEstimate:
+        self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "refuse",
+        check: bool = True,
+    ) -> PriorEstimate:  # fmt: skip
         """Return the estimate of the target prior from raw outputs.
 
         Parameters
@@ -125,7 +127,10 @@ class Pipeline:
         proba : (n, K) array, DataFrame, Blocks, or top-k pair (indices (n, k), values (n, k))
             The classifier's outputs as they come. A DataFrame's columns are matched to the classes by name.
         labels : (n,), optional
-            Labels of some target rows, −1 where unknown, for methods that take them.
+            Labels of some target rows, names or column indices, −1 where unknown.
+        label_weights : (n,), optional
+            How much each labelled row counts beside one that was chosen at random, as `query` says. Those of rows
+            without a label do not matter.
         on_reject : str
             What the estimate's `correct` does if the rows clearly differ by more than their class mix (p < 0.001):
             "refuse" with an error, "warn", or "ignore".
@@ -139,8 +144,8 @@ class Pipeline:
         """
         check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
         target = self.rows(proba)
-        more = {} if labels is None else {"labels": labels}
-        found = estimate(self.source, target, self.method, **{**self.options, **more})
+        same_rows(proba, labels, "estimate", "labels")
+        found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
         tested = checks(found, target) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 

@@ -15,6 +15,7 @@ from reprior.batch.registry import METHODS
 from reprior.report.show import CHEAP, cut, movers, names, share, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
+from reprior.rows.labelled import LabelledBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,8 @@ def kept(target: Blocks, n: float) -> Blocks:
     """Return the rows in memory if there is room, so that they are read and calibrated once for all that follows."""
     if n * target.n_classes > CHEAP:
         return target
+    if isinstance(target, LabelledBlocks):
+        return replace(target, raw=kept(target.raw, n))
     return ArrayBlocks(np.concatenate(target.map_sum(lambda block: [block.astype(np.float64)])))
 
 

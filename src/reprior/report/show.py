@@ -11,6 +11,7 @@ from reprior._types import Checks, Interval, PriorEstimate
 from reprior.assess.diagnose import told_p
 from reprior.batch.groups import Groups
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
+from reprior.rows.labelled import LabelledBlocks
 
 SHOWN = 10  # classes in a repr
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
@@ -53,7 +54,7 @@ def verdicts(checks: Checks | None) -> list[str]:
     """Return the sentences that must come first: whether the method applies, and whether anything has shifted."""
     if checks is None:
         return []
-    said = []
+    said = [checks.contradiction] * bool(checks.contradiction)
     if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
         how = "clearly differ" if checks.label_shift_p < 1e-3 else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
@@ -69,13 +70,14 @@ def verdicts(checks: Checks | None) -> list[str]:
 
 def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: int = SHOWN, head: str = "") -> str:
     """Return an estimate as a short table of the largest movers; `top` 0 lists all classes."""
-    target = estimate.target
+    target = estimate.target.raw if isinstance(estimate.target, LabelledBlocks) else estimate.target
     stored = target.array.size if isinstance(target, ArrayBlocks) else CHEAP + 1
     stored = len(target.values) * target.n_classes if isinstance(target, TopKBlocks) else stored
     cheap = estimate.spread is not None or stored <= CHEAP
     interval = estimate.interval(level) if level is not None and (cheap or head) else None
     lines = [
         head or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} row{'s' * (estimate.n != 1)}"
+        + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
     ]
     lines += [*verdicts(estimate.checks), "", *table(estimate, interval, top)]
     after = [estimate.status.value, interval.note if interval is not None else ""]

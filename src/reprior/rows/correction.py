@@ -76,6 +76,12 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
 
 def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
     """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
+    if estimate.checks is not None and estimate.checks.contradiction and not anyway and estimate.on_reject != "ignore":
+        if estimate.on_reject == "refuse":
+            fail("correct", "labels", "agree with the outputs", "a contradiction",
+                 remedy=f"{estimate.checks.contradiction} To correct all the same, estimate with on_reject='warn'"
+                 " (`--anyway` on the command line)")  # fmt: skip
+        warnings.warn(estimate.checks.contradiction, stacklevel=5)
     p = None if estimate.checks is None else estimate.checks.label_shift_p
     if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
         shown = f"p = {max(p, 1e-300):.1g}"

@@ -1,0 +1,131 @@
+"""Target rows of which some have labels: a label is an exact row, whatever the classifier said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._check import as_array, check_some_labels, fail, refuse_where
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.rows.blocks import Blocks, map_numbered
+from reprior.rows.passes import count_rows, e_step
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledBlocks:
+    """Rows with `labels` (n,), −1 where unknown: a labelled row is all in the column of its class.
+
+    `weights` (n,), if given, tell how much a labelled row counts beside one that was chosen at random. Outputs as they
+    were are `raw`.
+    """
+
+    raw: Blocks
+    labels: Labels
+    weights: Vector | None = None
+
+    @property
+    def n_classes(self) -> int:
+        return self.raw.n_classes
+
+    @property
+    def n_labels(self) -> int:
+        return int((self.labels >= 0).sum())
+
+    @property
+    def note_gap(self) -> Any:
+        """What rows below want to be told of a solver's duality gap, if they do."""
+        return getattr(self.raw, "note_gap", None)
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.map_numbered(lambda _, block: fn(block))
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        def of_block(first: int, block: Matrix) -> S:
+            y = self.labels[first : first + len(block)]
+            known = np.flatnonzero(y >= 0)
+            if len(known):
+                block = np.array(block)
+                block[known] = 0.0
+                block[known, y[known]] = 1.0
+            return fn(first, block)
+
+        return map_numbered(self.raw, of_block)
+
+
+@dataclass(frozen=True, slots=True)
+class SomeBlocks:
+    """Those rows of a target that are `kept` (n,), as blocks of their own."""
+
+    raw: Blocks
+    kept: NDArray[np.bool_]
+    before: Labels = field(repr=False)
+
+    @property
+    def n_classes(self) -> int:
+        return self.raw.n_classes
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.map_numbered(lambda _, block: fn(block))
+
+    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        def of_block(first: int, block: Matrix) -> S:
+            here = self.kept[first : first + len(block)]
+            return fn(int(self.before[first]), block if here.all() else np.ascontiguousarray(block[here]))
+
+        return map_numbered(self.raw, of_block)
+
+
+def some_blocks(raw: Blocks, kept: NDArray[np.bool_]) -> SomeBlocks:
+    """Return the rows that are `kept` (n,)."""
+    return SomeBlocks(raw, kept, np.concatenate([[0], np.cumsum(kept)]))
+
+
+def taken_rows(raw: Blocks, wanted: NDArray[np.bool_]) -> Matrix:
+    """Return the rows that are `wanted` (n,), in their order, as float64."""
+
+    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Matrix], ...]:
+        return ((first, np.array(block[wanted[first : first + len(block)]], np.float64)),)
+
+    return np.concatenate([rows for _, rows in sorted(map_numbered(raw, of_block), key=lambda part: part[0])])
+
+
+def labelled(target: Blocks, labels: Any, known: Source, caller: str, weights: Any = None) -> Blocks:
+    """Return the target with the labels (n,) of some of its rows, checked; as it is if there are none."""
+    if labels is None:
+        if weights is not None:
+            fail(caller, "label_weights", "stand beside `labels`", "weights alone")
+        return target
+    target = target.raw if isinstance(target, LabelledBlocks) else target
+    n = count_rows(target)
+    y = check_some_labels(labels, caller, n, target.n_classes, known.classes)
+    if not (y >= 0).any():
+        return target
+    if weights is None:
+        return LabelledBlocks(target, y)
+    numbers = as_array(weights, caller, "label_weights").astype(np.float64)
+    if numbers.shape != (n,):
+        fail(caller, "label_weights", f"have shape ({n},), one a row", f"shape {numbers.shape}",
+             remedy="Put the weights of `query` at its rows; others do not matter")  # fmt: skip
+    bad = (y >= 0) & ~((numbers > 0) & np.isfinite(numbers))
+    refuse_where(bad, caller, "label_weights", "be positive and finite where there is a label", numbers)
+    return LabelledBlocks(target, y, None if np.ptp(numbers[y >= 0]) == 0 else numbers)
+
+
+def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vector:
+    """Return the shares (K,) of all rows, given what `shares` (K,) an estimate grants them and the labels of some.
+
+    What the estimate expects of the labelled rows is taken out, and their labels are put in.
+    """
+    y = target.labels[target.labels >= 0]
+    n, seen = len(target.labels), np.bincount(y, minlength=len(shares))
+    expected = e_step(some_blocks(target.raw, target.labels >= 0), np.maximum(shares, 1e-200) / source_prior).counts
+    rest = np.maximum(n * shares - expected, 0.0)
+    left = rest.sum()
+    rest = rest * ((n - len(y)) / left) if left > 0 else shares * (n - len(y))
+    return np.asarray((rest + seen) / n)

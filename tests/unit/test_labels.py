@@ -1,0 +1,224 @@
+"""Labels of some target rows: exact rows for every method, evidence that misfit does not lessen for the default."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
+
+METHODS = sorted(rp.METHODS)
+NAMES = ["ant", "bee", "cat", "dog", "eel"]
+
+
+def some(y, m, seed=0):
+    """Return labels of m random rows, −1 elsewhere."""
+    labels = np.full(len(y), -1)
+    rows = np.random.default_rng(seed).permutation(len(y))[:m]
+    labels[rows] = y[rows]
+    return labels
+
+
+@pytest.fixture(scope="module")
+def misled():
+    """A pipeline of a classifier that misses a class half of the time, which held-out rows do not show."""
+    problem = make_problem(n=2000, separation=1.5, seed=4)
+    rng = np.random.default_rng(1)
+    proba = problem.proba.copy()
+    lost = (problem.y == 2) & (rng.random(2000) < 0.5)
+    proba[lost] = proba[problem.y == 0][rng.integers((problem.y == 0).sum(), size=lost.sum())]
+    pipe = rp.pipeline(*problem.source.heldout)
+    return pipe, proba, problem.y
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_labels_change_nothing(problem, method):
+    before = rp.estimate(problem.source, problem.proba, method)
+    for labels in (None, np.full(400, -1), [None] * 400, np.full(400, np.nan), [""] * 400):
+        after = rp.estimate(problem.source, problem.proba, method, labels=labels)
+        np.testing.assert_array_equal(after.prior, before.prior)
+        assert after.n_labels == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_of_all_rows_give_their_mix(problem, method):
+    est = rp.estimate(problem.source, problem.proba, method, labels=problem.y)
+    mix = np.bincount(problem.y, minlength=5) / 400
+    np.testing.assert_allclose(est.prior, mix, atol=0.05 if method in ("mapls", "fmapls") else 1e-6)
+    assert (est.n, est.n_labels) == (400, 400)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("m", [1, 30])
+def test_a_few_labels_bring_the_estimate_nearer_to_their_classes(problem, method, m):
+    labels = np.full(400, -1)
+    labels[:m] = 2  # all of one class
+    before, after = (rp.estimate(problem.source, problem.proba, method, labels=x) for x in (None, labels))
+    assert after.prior[2] > before.prior[2]
+    assert after.prior.min() >= 0
+    assert after.prior.sum() == pytest.approx(1)
+    assert after.n_labels == m
+    assert m > 1 or np.abs(after.prior - before.prior).sum() < 0.05
+    lower, upper = after.interval()
+    assert (lower <= upper).all()
+
+
+def test_labels_outweigh_a_classifier_that_misleads(misled):
+    pipe, proba, y = misled
+    true = np.bincount(y, minlength=5) / len(y)
+    errors = [np.mean([rp.metrics.kl(true, pipe.estimate(proba, labels=some(y, m, seed), check=False).prior)
+                       for seed in range(5)]) for m in (0, 200, 1000)]  # fmt: skip
+    assert errors[0] > 0.05  # outputs alone are far off, and held-out rows do not tell
+    assert errors[1] < 0.3 * errors[0]
+    assert errors[2] < 0.2 * errors[1]
+    assert pipe.estimate(proba, labels=some(y, 200)).posterior.unsure > 3 * pipe.estimate(proba).posterior.unsure
+
+
+def test_the_interval_narrows_and_covers(misled):
+    pipe, proba, y = misled
+    true, widths = np.bincount(y, minlength=5) / len(y), {}
+    for m in (0, 200, 1000, 2000):
+        found = [pipe.estimate(proba, labels=some(y, m, seed), check=False).interval() for seed in range(8)]
+        widths[m] = np.mean([b - a for a, b in found])
+        if m:
+            assert np.mean([(a - 1e-9 <= true) & (true <= b + 1e-9) for a, b in found]) > 0.8
+    assert widths[2000] < widths[1000] < widths[200]
+    assert widths[2000] < 1e-6  # what is known of these rows is known
+
+
+def test_names_are_matched_and_the_unknown_may_be_empty(problem):
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(pd.DataFrame(held, columns=NAMES), np.array(NAMES)[y])
+    frame, labels = pd.DataFrame(problem.proba, columns=NAMES), some(problem.y, 50)
+    expected = pipe.estimate(problem.proba, labels=labels).prior
+    text = pd.Series(np.where(labels < 0, None, np.array(NAMES)[labels]))
+    shuffled = frame[["dog", "ant", "eel", "bee", "cat"]]
+    for given in (text, text.fillna(""), text.astype("string"), text.tolist(), text.astype("category")):
+        np.testing.assert_array_equal(pipe.estimate(shuffled, labels=given).prior, expected)
+    with pytest.raises(rp.InputError, match="`labels` must hold names of classes; got owl, first at row 7"):
+        pipe.estimate(frame, labels=["owl" if i == 7 else name for i, name in enumerate(text)])
+    with pytest.raises(rp.InputError, match="lie between 0 and 4; got 5, first at row 3"):
+        pipe.estimate(frame, labels=[5 if i == 3 else -1 for i in range(400)])
+    with pytest.raises(rp.InputError, match=r"shape \(400,\), one a row and −1 where unknown; got shape \(399,\)"):
+        pipe.estimate(frame, labels=labels[1:])
+    with pytest.raises(rp.InputError, match=r"labels\.loc"):
+        pipe.estimate(frame, labels=text[::-1])
+
+
+def test_a_class_may_be_called_minus_one():
+    rows, y = [[0.9, 0.1]] * 30 + [[0.2, 0.8]] * 10, [-1] * 30 + [1] * 10
+    pipe = rp.pipeline(counts={"-1": 20, "1": 20})
+    assert pipe.estimate(rows, labels=y).n_labels == 40
+    assert pipe.estimate(rows, labels=[np.nan] * 39 + [1]).n_labels == 1
+    assert rp.ebls([1, 1], rows, labels=[-1] * 39 + [1]).n_labels == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_of_any_kind_take_labels(problem, method):
+    labels = some(problem.y, 60)
+    expected = rp.estimate(problem.source, problem.proba, method, labels=labels)
+
+    class Odd:
+        """Blocks of three sizes."""
+
+        n_classes = 5
+
+        def map_sum(self, fn):
+            return fn(problem.proba[:7]) + fn(problem.proba[7:7]) + fn(problem.proba[7:300]) + fn(problem.proba[300:])
+
+    for target in (Odd(), ArrayBlocks(problem.proba), pd.DataFrame(problem.proba)):
+        found = rp.estimate(problem.source, target, method, labels=labels)
+        np.testing.assert_allclose(found.prior, expected.prior, atol=1e-7)
+        np.testing.assert_allclose(found.interval()[0], expected.interval()[0], atol=1e-5)
+    order = np.argsort(-problem.proba, axis=1)[:, :4]
+    top = order, np.take_along_axis(problem.proba, order, axis=1)
+    np.testing.assert_allclose(rp.estimate(problem.source, top, method, labels=labels).prior, expected.prior, atol=2e-3)
+
+
+def test_a_method_of_ones_own_sees_labelled_rows_as_certain(problem):
+    def mean(source, target):
+        prior = target.map_sum(lambda block: block.sum(axis=0)) / 400
+        return rp.PriorEstimate(prior, prior / source.prior, rp.Status.SOLVED, 1, 400, 0.0, source, target)
+
+    labels = some(problem.y, 60)
+    found = rp.estimate(problem.source, problem.proba, mean, labels=labels)
+    rows = problem.proba.copy()
+    rows[labels >= 0] = np.eye(5)[labels[labels >= 0]]
+    np.testing.assert_allclose(found.prior, rows.mean(axis=0))
+    assert found.n_labels == 60
+
+
+def test_of_long_targets_a_sample_of_the_others_decides(monkeypatch, problem):
+    big = make_problem(n=20_000, seed=2)
+    labels = some(big.y, 500)
+    whole = rp.ebls(big.source, big.proba, labels=labels)
+    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
+    np.testing.assert_allclose(rp.ebls(big.source, big.proba, labels=labels).prior, whole.prior, atol=0.01)
+
+
+def test_weights_of_chosen_rows_take_out_the_bias_of_the_choice():
+    """Rows of one predicted class are labelled ten times as often: who is not told takes their mix for that of all."""
+    problem = make_problem(n=2000, separation=0.8, seed=4)  # few held-out rows: labels count ten times an output
+    pipe, proba, y = rp.pipeline(*problem.source.heldout), problem.proba, problem.y
+    true = np.bincount(y, minlength=5) / len(y)
+    common = int(true.argmax())
+    chance = np.where(proba.argmax(axis=1) == common, 0.4, 0.04)
+    told, untold = [], []
+    for seed in range(8):
+        labels = np.where(np.random.default_rng(seed).random(len(y)) < chance, y, -1)
+        weights = (labels >= 0).mean() / chance
+        told.append(pipe.estimate(proba, labels=labels, label_weights=weights, check=False).prior)
+        untold.append(pipe.estimate(proba, labels=labels, check=False).prior)
+    error = [np.mean(found, axis=0)[common] - true[common] for found in (told, untold)]
+    assert error[1] > 0.05
+    assert abs(error[0]) < 0.3 * error[1]
+    even = pipe.estimate(proba, labels=labels, label_weights=np.full(len(y), 7.0), check=False)
+    np.testing.assert_array_equal(even.prior, pipe.estimate(proba, labels=labels, check=False).prior)
+
+
+def test_weights_are_checked(problem):
+    labels = some(problem.y, 5)
+    with pytest.raises(rp.InputError, match="label_weights` must stand beside `labels`"):
+        rp.ebls(problem.source, problem.proba, label_weights=np.ones(400))
+    with pytest.raises(rp.InputError, match="label_weights` must have shape"):
+        rp.ebls(problem.source, problem.proba, labels=labels, label_weights=np.ones(5))
+    with pytest.raises(rp.InputError, match="positive and finite where there is a label"):
+        rp.ebls(problem.source, problem.proba, labels=labels, label_weights=np.zeros(400))
+
+
+def test_labels_of_other_rows_are_noticed():
+    problem = make_problem(n=1000, separation=4.0, seed=1, alpha=5.0)
+    pipe = rp.pipeline(*problem.source.heldout)
+    good = pipe.estimate(problem.proba, labels=some(problem.y, 60))
+    assert good.checks.contradiction == ""
+    rolled = some((problem.y + 1) % 5, 60)
+    bad = pipe.estimate(problem.proba, labels=rolled)
+    assert "Do the labels belong to these rows?" in bad.checks.contradiction
+    assert "contradict the outputs" in repr(bad)
+    with pytest.raises(rp.InputError, match="`labels` must agree with the outputs"):
+        bad.correct(problem.proba)
+    with pytest.warns(UserWarning, match="contradict the outputs"):
+        pipe.estimate(problem.proba, labels=rolled, on_reject="warn").correct(problem.proba)
+    common = np.argsort(-np.bincount(problem.y, minlength=5))[:2]
+    swapped = problem.y.copy()
+    swapped[problem.y == common[0]], swapped[problem.y == common[1]] = common[1], common[0]
+    half = np.where(np.isin(problem.y, common) & (np.arange(1000) % 9 > 0), problem.y, swapped)
+    assert pipe.estimate(problem.proba, labels=some(half, 300)).checks.contradiction == ""  # one in nine is no swap
+    few = np.isin(problem.y, common) & (np.arange(1000) % 10 > 0)
+    found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.contradiction
+    assert f"Rows labelled {common.min()} look like {common.max()}, and the other way round." in found
+
+
+def test_blocks_with_labels_and_without(problem):
+    labels = some(problem.y, 60)
+    target = LabelledBlocks(ArrayBlocks(problem.proba), labels)
+    rest = some_blocks(target.raw, labels < 0)
+    np.testing.assert_array_equal(np.concatenate(rest.map_sum(lambda b: [b])), problem.proba[labels < 0])
+    np.testing.assert_array_equal(taken_rows(target.raw, labels >= 0), problem.proba[labels >= 0])
+    rows = np.concatenate(target.map_sum(lambda block: [block]))
+    np.testing.assert_array_equal(rows[labels >= 0], np.eye(5)[labels[labels >= 0]])
+    np.testing.assert_array_equal(rows[labels < 0], problem.proba[labels < 0])
