@@ -1,15 +1,17 @@
 """Groups that learn from each other, on real outputs: error, coverage and cost against going alone and being one.
 
-    python benchmarks/groups.py [--seeds 20] [--large]
+    python benchmarks/groups.py [--seeds 20] [--large | --ordinary]
 
 Four structures of 100 groups: around one common mix (far from it, or near), in four clusters, alike but for one, and
-alike. With --large the cost on simulated outputs instead: 100,000 x 100 rows x 10 classes, and 10,000 x 100 x 77.
+alike. With --large the cost on simulated outputs instead: 100,000 x 100 rows x 10 classes, and 10,000 x 100 x 77. With
+--ordinary whether groups of ordinary classifiers are harmed: 40 groups, the kept half of the sets in `_ordinary.py`.
 """
 
 import argparse
 import resource
 import time
 
+from _ordinary import KEPT_ASIDE, load
 from _outputs import Outputs, shipped
 from _record import markdown, progress, store  # isort: split
 
@@ -58,14 +60,14 @@ def cell(o: Outputs, pipe: rp.Pipeline, calibrated: np.ndarray, structure: str, 
     y = np.concatenate([rng.choice(k, size=n, p=mix) for mix in true])
     rows = calibrated[[rng.choice(members[j]) for j in y]]
     keys = np.repeat(np.arange(N_GROUPS), n)
-    found = groups(pipe.source, keys, rows)
+    found = groups(pipe.source, keys, rows, **pipe.options)
     lower, upper = found.interval()
     covered = (lower <= true) & (true <= upper)
-    alone = np.stack([rp.ebls(pipe.source, rows[keys == g]).prior for g in range(N_GROUPS)])
-    one = np.broadcast_to(rp.ebls(pipe.source, rows).prior, true.shape)
+    alone = np.stack([rp.ebls(pipe.source, rows[keys == g], **pipe.options).prior for g in range(N_GROUPS)])
+    one = np.broadcast_to(rp.ebls(pipe.source, rows, **pipe.options).prior, true.shape)
     return {
         "shared": divergence(true, found.prior), "alone": divergence(true, alone), "one for all": divergence(true, one),
-        "alone, fast": divergence(true, groups(pipe.source, keys, rows, share=False).prior),
+        "alone, fast": divergence(true, groups(pipe.source, keys, rows, share=False, **pipe.options).prior),
         "coverage": float(covered.mean()), "coverage of shares above 1 %": float(covered[true > 0.01].mean()),
     }  # fmt: skip
 
@@ -91,9 +93,80 @@ def quality(seeds: int) -> None:
     text = (
         f"# 100 groups that learn from each other: mean KL(true, estimate), {seeds} seeds\n\n"
         "“Alone” is `ebls` on each group's rows, “one for all” `ebls` on all rows, “alone, fast” `share=False`. "
-        "ALLOWANCE and the price of a cluster were chosen on banking77.\n\n" + markdown(head, table)
+        "All with the options of the default pipeline.\n\n" + markdown(head, table)
     )
     store("groups", {"seeds": seeds, "cells": figures}, text)
+
+
+def losses(rows: np.ndarray, y: np.ndarray) -> float:
+    return float(-np.log(np.maximum(rows[np.arange(len(y)), y], 1e-12)).mean())
+
+
+def ordinary_mixes(structure: str, source: np.ndarray, n_groups: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the true class mix of each group (G, K)."""
+    k = len(source)
+    drawn = {
+        "no shift": lambda: np.tile(source, (n_groups, 1)),
+        "each mildly shifted": lambda: source * rng.uniform(0.6, 1.6, (n_groups, k)),
+        "around one strong shift": lambda: rng.dirichlet(20 * rng.dirichlet(np.full(k, 2.0)), n_groups),
+        "each strongly shifted": lambda: rng.dirichlet(np.full(k, 2.0), n_groups),
+    }[structure]()
+    drawn = np.maximum(drawn, 1e-9)
+    return drawn / drawn.sum(axis=1, keepdims=True)
+
+
+def ordinary(seeds: int, n_groups: int = 40) -> None:
+    figures, table = [], []
+    classifiers = list(load(KEPT_ASIDE))
+    structures = ("no shift", "each mildly shifted", "around one strong shift", "each strongly shifted")
+    cells = [(size, n, s) for size in (200, 1000) for n in (50, 250) for s in structures]
+    for done, (size, n, structure) in enumerate(cells, 1):
+        runs = []
+        for c in classifiers:
+            for seed in range(seeds):
+                rng = np.random.default_rng([seed, size, *map(ord, c.name)])
+                own = rng.permutation(np.flatnonzero(c.group == 0))
+                held, rest = own[:size], own[size:]
+                members = [rest[c.y[rest] == j] for j in range(len(c.counts))]
+                if len(rest) < 300 or min(map(len, members)) == 0:
+                    continue
+                true = ordinary_mixes(
+                    structure, np.bincount(c.y[own], minlength=len(c.counts)) / len(own), n_groups, rng
+                )
+                y = np.concatenate([rng.choice(len(mix), size=n, p=mix) for mix in true])
+                keys = np.repeat(np.arange(n_groups), n)
+                pipe = rp.pipeline(c.proba[held], c.y[held])
+                rows = np.asarray(pipe.calibrate(c.proba[[rng.choice(members[j]) for j in y]]))
+                found = groups(pipe.source, keys, rows, **pipe.options)
+                lower, upper = found.interval()
+                priors = {
+                    "shared": found.prior,
+                    "by itself, fast": groups(pipe.source, keys, rows, share=False, **pipe.options).prior,
+                    "one for all": np.tile(rp.ebls(pipe.source, rows, **pipe.options).prior, (n_groups, 1)),
+                }
+                if seed == 0:
+                    each = [rp.ebls(pipe.source, rows[keys == g], **pipe.options).prior for g in range(n_groups)]
+                    priors["by itself"] = np.stack(each)
+                left = losses(rows, y)
+                run = {"covered": float(((lower <= true) & (true <= upper)).mean())}
+                for name, prior in priors.items():
+                    fixed = rows * (prior / pipe.source.prior)[keys]
+                    run[name] = losses(fixed / fixed.sum(axis=1, keepdims=True), y) - left
+                runs.append(run)
+        names = ("shared", "by itself", "by itself, fast", "one for all")
+        mean = {name: float(np.mean([run[name] for run in runs if name in run])) for name in (*names, "covered")}
+        mean["harmed"] = float(np.mean([run["shared"] > 0.01 for run in runs]))
+        figures.append({"heldout": size, "rows": n, "groups": structure, "draws": len(runs), **mean})
+        table.append([structure, str(size), str(n), str(len(runs)), *(f"{mean[name]:+.4f}" for name in names),
+                      f"{mean['harmed']:.0%}", f"{mean['covered']:.1%}"])  # fmt: skip
+        progress(done, len(cells), structure)
+    head = ["groups", "held-out rows", "rows a group", "draws", *names, "harmed", "coverage of 95 %"]
+    text = (
+        f"# Groups of ordinary classifiers: does it do harm?\n\n{n_groups} groups, {len(classifiers)} classifiers on "
+        f"the sets {', '.join(KEPT_ASIDE)}, {seeds} draws each (by itself: one). Change of log-loss (nats) against the "
+        "same calibrated outputs left alone; harmed: shared groups worse by more than 0.01.\n\n" + markdown(head, table)
+    )
+    store("groups_ordinary", {"cells": figures}, text)
 
 
 def cost() -> None:
@@ -130,9 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--ordinary", action="store_true")
     options = parser.parse_args()
     if options.large:
         cost()
+    elif options.ordinary:
+        ordinary(options.seeds)
     else:
         quality(options.seeds)
 

@@ -160,14 +160,14 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         elif which == 2:
             call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
         elif which == 3:
-            call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model]
+            call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model, 0.01]
         else:
             starts = np.sort(np.concatenate([[0, n], 1 + rng.permutation(n - 1)[: groups - 1]])).astype(np.int64)
             order = rng.permutation(n)
             if rng.random() < 0.3:
                 some = (order, starts)[int(rng.integers(2))]
                 some[rng.integers(len(some))] = rng.choice([-1, n, 10**12, -(2**63), 2**63 - 1])
-            call, args = native.group_fit, [rows, inverse, order, starts, *model, 3, 1e-9]
+            call, args = native.group_fit, [rows, inverse, order, starts, *model, 3, 1e-9, 0.01]
         for turn in range(5):
             spot, given = int(rng.integers(len(args))), list(args)
             if turn and (not isinstance(args[spot], int) or call is native.group_step):

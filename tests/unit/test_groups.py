@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -189,13 +190,60 @@ def test_a_table_of_all_groups() -> None:
     np.testing.assert_allclose(table["cat"] + table["dog"], 1.0)
 
 
-def test_misfit_widens_every_group() -> None:
-    _, proba, keys = draw(20, 30, 5.0)
-    plain, wide = groups(np.ones(K), keys, proba), groups(np.ones(K), keys, proba, misfit=0.5)
-    largest = plain.prior.argmax(axis=1)[:, None]
-    widths = [np.take_along_axis(f.interval().upper - f.interval().lower, largest, 1) for f in (plain, wide)]
-    assert (widths[1] > widths[0]).mean() > 0.9
-    assert "same direction in every group" in wide.interval().note
+def learned(proba: np.ndarray, y: np.ndarray) -> rp.Source:
+    return rp.summarize(proba, y, prior=np.full(K, 1 / K))
+
+
+def labelled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return outputs (n, K) of a uniform source, and labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(K, size=n)
+    logits = 1.2 * (rng.standard_normal((n, K)) + 1.2 * np.eye(K)[y])
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return proba / proba.sum(axis=1, keepdims=True), y
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_few_held_out_rows_widen_every_interval(share: bool) -> None:
+    _, proba, keys = draw(20, 100, 5.0)
+    found = [groups(learned(*labelled(n, 0)), keys, proba, share=share) for n in (60, 6000)]
+    widths = [f.interval().upper - f.interval().lower for f in found]
+    assert (widths[0] > widths[1]).mean() > 0.8
+    assert "what the held-out rows leave open about the classifier" in found[0].interval().note
+    assert "Optimistic" in groups(np.ones(K), keys, proba, share=share).interval().note
+
+
+def test_an_error_of_the_classifier_is_not_taken_for_a_shift_of_every_group() -> None:
+    """Outputs that are off by a bias which so few held-out rows cannot rule out: nothing has shifted, nothing moves."""
+    proba, _ = labelled(8000, 1)
+    bias = np.exp(np.random.default_rng(2).normal(0, 0.12, K))
+    proba = proba * bias / (proba * bias).sum(axis=1, keepdims=True)
+    keys = np.repeat(np.arange(20), 400)
+    source = learned(*labelled(150, 3))
+    whole = rp.ebls(source, proba).prior
+    assert np.abs(whole - 1 / K).max() < 0.01  # all rows together believe that nothing has shifted
+    assert np.abs(groups(source, keys, proba).prior - 1 / K).max() < 0.03
+
+
+def test_a_group_by_itself_stays_where_nothing_has_shifted() -> None:
+    proba, _ = labelled(4000, 4)
+    found = groups(learned(*labelled(200, 5)), np.repeat(np.arange(40), 100), proba, share=False)
+    assert np.abs(found.prior - 1 / K).mean() < 0.01
+
+
+def test_a_groups_likelihood_is_that_of_its_rows_under_its_prior() -> None:
+    _, proba, keys = draw(12, 30, 5.0)
+    for share in (True, False):
+        found = groups(np.ones(K), keys, proba, share=share)
+        expected = np.log(proba[keys == 4] @ found[4].weights).sum()
+        assert found[4].log_likelihood == pytest.approx(expected)
+
+
+def test_a_population_is_told_in_sentences() -> None:
+    population = rp.groups([1, 1], [0, 1], [[0.6, 0.4], [0.4, 0.6]]).population
+    assert population is not None
+    two = replace(population, centres=np.eye(2), weights=np.array([0.6, 0.399, 0.001]))
+    assert "They form 2 kinds, with 60% and 40% of the groups." in str(two)
 
 
 @pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
@@ -221,11 +269,11 @@ def test_the_kernel_is_its_specification(k: int, dtype: Any) -> None:
         belief = np.zeros((n_groups, width))
         belief[:, :k] = 1 / k
         state = [belief, *np.zeros((3, n_groups, width)), np.zeros((n_groups, 5)), np.zeros((n_groups, 3))]
-        left = kernel.group_fit(rows, inverse, order, starts, alpha, terms, *state, 40, 1e-9)
+        left = kernel.group_fit(rows, inverse, order, starts, alpha, terms, *state, 40, 1e-9, 0.02)
         out = [np.array(left), *(a.copy() for a in state)]
         sums, logs = np.zeros((n_groups, 2, width)), np.zeros(n_groups)
         assert kernel.group_counts(rows[order], inverse, slots, state[0], sums, logs) == 0
-        assert kernel.group_step(k, sizes.astype(float), sums, alpha, terms, *state) == 0
+        assert kernel.group_step(k, sizes.astype(float), sums, alpha, terms, *state, 0.02) == 0
         return [*out, sums, logs, *state]
 
     for ours, specified in zip(run(loops), run(small), strict=True):
@@ -236,9 +284,9 @@ def test_the_kernel_is_its_specification(k: int, dtype: Any) -> None:
 def test_the_kernel_refuses_what_does_not_fit() -> None:
     args: list[Any] = [np.ones((2, 2)) / 2, np.ones(8), np.array([0, 7]), np.array([0, 2]), np.ones((1, 8))]
     state = [np.ones((1, 8)), *np.zeros((3, 1, 8)), np.zeros((1, 1)), np.zeros((1, 3))]
-    assert loops.group_fit(*args, np.ones((1, 3)), *state, 1, 0.0) == -2  # row 7 of 2
+    assert loops.group_fit(*args, np.ones((1, 3)), *state, 1, 0.0, 0.0) == -2  # row 7 of 2
     args[2] = np.array([0, 1])
-    assert loops.group_fit(*args, np.ones((1, 2)), *state, 1, 0.0) == -2  # terms of two
+    assert loops.group_fit(*args, np.ones((1, 2)), *state, 1, 0.0, 0.0) == -2  # terms of two
     assert (
         loops.group_counts(args[0], np.ones(8), np.array([0, 1]), *np.ones((1, 1, 8)), np.ones((1, 2, 8)), np.ones(1))
         == -2

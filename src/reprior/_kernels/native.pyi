@@ -12,9 +12,10 @@ def em(rows: Any, inverse: Any, prior: Any, options: Any, n_iter: int, /) -> int
 def group_counts(block: Any, inverse: Any, slots: Any, weights: Any, sums: Any, logs: Any, /) -> int: ...
 def group_fit(
     rows: Any, inverse: Any, order: Any, starts: Any, alpha: Any, terms: Any,
-    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, n_iter: int, tol: float, /,
+    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, n_iter: int, tol: float,
+    unsure: float, /,
 ) -> int: ...  # fmt: skip
 def group_step(
     k: int, n: Any, sums: Any, alpha: Any, terms: Any,
-    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, /,
+    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, unsure: float, /,
 ) -> int: ...  # fmt: skip

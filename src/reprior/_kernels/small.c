@@ -14,6 +14,7 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define WIDTH(k) (((k) + 7) / 8 * 8)
+#define USED(k) (((k) + 3) / 4 * 4) /* of the width: whole lanes that have a class */
 
 enum { LANES = 4 }; /* eight would be spilled to the stack where the machine has four */
 typedef double lanes __attribute__((vector_size(32), aligned(8), may_alias));
@@ -86,6 +87,7 @@ typedef struct {
     Py_ssize_t k, width, components;
     const double *inverse, *alpha, *terms; /* 1/ε; (C, width), 1 behind; (C, 3): strength s, log weight, Σ log Γ(α) − log Γ(s) */
     double *member, *x, *e;                /* of one group */
+    double unsure;                         /* what a row's misfit is beside its noise: n rows count as n/(1 + unsure·n) */
 } Model;
 
 /* Write p/ε of a row to `out`, zeros behind. */
@@ -98,15 +100,15 @@ INLINE void take_row(const Model *m, int64_t row, double *out) {
 }
 
 /* Add l/s of `many` rows side by side to sums and (l/s)² behind it, s = l·w. */
-INLINE void add_rows(const double *l, const double *w, double *sums, Py_ssize_t width, const int many) {
+INLINE void add_rows(const double *l, const double *w, double *sums, Py_ssize_t width, Py_ssize_t used, const int many) {
     lanes s[4] = {{0}};
     double inverse[4];
-    for (Py_ssize_t i = 0; i < width; i += LANES) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) {
         const lanes x = LOAD(w + i);
         for (int j = 0; j < many; j++) s[j] += LOAD(l + j * width + i) * x;
     }
     for (int j = 0; j < many; j++) inverse[j] = 1.0 / total(s[j]);
-    for (Py_ssize_t i = 0; i < width; i += LANES) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) {
         lanes x = LOAD(sums + i), y = LOAD(sums + width + i);
         for (int j = 0; j < many; j++) {
             const lanes g = LOAD(l + j * width + i) * inverse[j];
@@ -133,9 +135,10 @@ INLINE double add_row(const double *l, const double *w, double *sums, Py_ssize_t
 /* One M-step of one group of n rows from its sums: see small.py. */
 INLINE void group_m_step(Model *m, double n, const double *sums, double *belief, double *prior, double *variance,
                          double *counts, double *evidence) {
-    const Py_ssize_t width = m->width, k = m->k;
+    const Py_ssize_t width = m->width, k = m->k, used = USED(k);
+    const double temper = 1.0 / (1.0 + m->unsure * n);
     lanes rows = {0}, exposed = {0};
-    for (Py_ssize_t i = 0; i < width; i += LANES) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) {
         const lanes b = LOAD(belief + i), w = b * n, count = b * LOAD(sums + i), square = b * b * LOAD(sums + width + i);
         lanes worth = square / SELECT(count > 1e-300, count, SPLAT(1e-300));
         worth = SELECT(worth > 1e-12, worth, SPLAT(1e-12));
@@ -143,8 +146,8 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
         const lanes_i above = count >= w;
         const lanes safe = SELECT(w > 1e-300, w, SPLAT(1e-300));
         STORE(counts + i, count);
-        const lanes x = SELECT(above, count - (1.0 - worth) * w, worth * count);
-        const lanes e = SELECT(above, worth, 1.0 - (1.0 - worth) * count / safe);
+        const lanes x = temper * SELECT(above, count - (1.0 - worth) * w, worth * count);
+        const lanes e = temper * SELECT(above, worth, 1.0 - (1.0 - worth) * count / safe);
         STORE(m->x + i, x);
         STORE(m->e + i, e);
         rows += x, exposed += e * b;
@@ -154,7 +157,7 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
     for (Py_ssize_t c = 0; c < m->components; c++) {
         const double *alpha = m->alpha + c * width, *terms = m->terms + 3 * c, rate = terms[0] / n;
         double sum = 0.0;
-        for (Py_ssize_t i = 0; i < width; i += LANES) {
+        for (Py_ssize_t i = 0; i < used; i += LANES) {
             const lanes shape = LOAD(m->x + i) + LOAD(alpha + i);
             const lanes part = v_lgamma(shape) - shape * v_log(LOAD(m->e + i) + rate);
             if (i + LANES <= k) sum += total(part);
@@ -172,34 +175,34 @@ INLINE void group_m_step(Model *m, double n, const double *sums, double *belief,
     memset(belief, 0, (size_t)width * sizeof(double));
     memset(variance, 0, (size_t)width * sizeof(double));
     lanes mean_sum = {0}, belief_sum = {0}, rest = {0};
-    for (Py_ssize_t i = 0; i < width; i += LANES) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) {
         const lanes x = LOAD(m->x + i), e = LOAD(m->e + i), count = LOAD(counts + i);
         lanes mean = {0}, geometric = {0}, first = {0}, second = {0};
         for (Py_ssize_t c = 0; c < m->components; c++) {
             const double q = m->member[c], rate = m->terms[3 * c] / n;
             if (q < NEGLIGIBLE) continue;
-            const lanes alpha = LOAD(m->alpha + c * width + i), seen = count + alpha, inverse = 1.0 / (e + rate);
-            mean += q / (1.0 + rate) * seen;
-            geometric += q / (1.0 + rate) * v_exp(v_digamma(seen));
+            const lanes alpha = LOAD(m->alpha + c * width + i), seen = temper * count + alpha, inverse = 1.0 / (e + rate);
+            mean += q / (temper + rate) * seen;
+            geometric += q / (temper + rate) * v_exp(v_digamma(seen));
             const lanes at = (x + alpha) * inverse;
             first += q * at;
             second += q * at * (at + inverse);
         }
         if (i + LANES > k)
-            for (Py_ssize_t j = k > i ? k : i; j < i + LANES; j++) mean[j - i] = geometric[j - i] = 0.0;
+            for (Py_ssize_t j = k; j < i + LANES; j++) mean[j - i] = geometric[j - i] = 0.0;
         STORE(prior + i, mean);
         STORE(belief + i, geometric);
         STORE(variance + i, second - first * first);
         mean_sum += mean, belief_sum += geometric;
     }
     const double share = 1.0 / total(mean_sum), part = 1.0 / total(belief_sum);
-    for (Py_ssize_t i = 0; i < width; i += LANES) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) {
         const lanes p = LOAD(prior + i) * share, b = LOAD(belief + i) * part, lambda = p * n;
         const lanes log_lambda = v_log(SELECT(lambda > 1e-300, lambda, SPLAT(1e-300)));
         lanes lost = LOAD(m->x + i) * log_lambda - LOAD(m->e + i) * lambda;
         lanes kept = SELECT(b > LEAST_BELIEF, b, SPLAT(LEAST_BELIEF)), spread = LOAD(variance + i) / (n * n) * (1.0 - p);
         if (i + LANES > k)
-            for (Py_ssize_t j = k > i ? k : i; j < i + LANES; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
+            for (Py_ssize_t j = k; j < i + LANES; j++) lost[j - i] = kept[j - i] = spread[j - i] = 0.0;
         STORE(prior + i, p);
         STORE(belief + i, kept);
         STORE(variance + i, spread);
@@ -214,7 +217,7 @@ typedef struct {
 
 WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, const int64_t *starts, Py_ssize_t groups,
                                     Py_ssize_t n_iter, double tol, double *room, double *sums, double *before) {
-    const Py_ssize_t width = m->width;
+    const Py_ssize_t width = m->width, used = USED(m->k);
     Py_ssize_t open = 0;
     for (Py_ssize_t g = 0; g < groups; g++) {
         const int64_t first = starts[g], n = starts[g + 1] - first;
@@ -231,15 +234,15 @@ WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, co
             memset(sums, 0, (size_t)(2 * width) * sizeof(double));
             int64_t i = 0;
             if (gathered)
-                for (; i + 4 <= n; i += 4) add_rows(room + i * width, belief, sums, width, 4);
+                for (; i + 4 <= n; i += 4) add_rows(room + i * width, belief, sums, width, used, 4);
             for (; i < n; i++) {
                 if (!gathered) take_row(m, order[first + i], room);
-                add_rows(room + (gathered ? i * width : 0), belief, sums, width, 1);
+                add_rows(room + (gathered ? i * width : 0), belief, sums, width, used, 1);
             }
             memcpy(before, prior, (size_t)width * sizeof(double));
             group_m_step(m, (double)n, sums, belief, prior, r.variance + g * width, r.counts + g * width, r.tail + 3 * g);
             lanes moved = {0};
-            for (Py_ssize_t i = 0; i < width; i += LANES) {
+            for (Py_ssize_t i = 0; i < used; i += LANES) {
                 const lanes d = LOAD(prior + i) - LOAD(before + i);
                 moved += SELECT(d > 0.0, d, -d);
             }
@@ -250,12 +253,12 @@ WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, co
             if (!gathered) take_row(m, order[first + i], room);
             const double *l = room + (gathered ? i * width : 0);
             lanes s = {0};
-            for (Py_ssize_t j = 0; j < width; j += LANES) s += LOAD(l + j) * LOAD(prior + j);
+            for (Py_ssize_t j = 0; j < used; j += LANES) s += LOAD(l + j) * LOAD(prior + j);
             product *= total(s);
             if (!(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
         }
         r.tail[3 * g + 1] = sum + log(product);
-        r.tail[3 * g] += r.tail[3 * g + 1];
+        r.tail[3 * g] += r.tail[3 * g + 1] / (1.0 + m->unsure * (double)n);
         r.tail[3 * g + 2] = change;
         open += !(change < tol);
     }
@@ -283,13 +286,14 @@ WIDEST static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, co
 /* ---- EM ---- */
 
 /* Add l/s of all rows side by side to sums, s = l·w. Return Σ log s if asked. */
-INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t width, const double *w, double *sums, int logs) {
+INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const double *w, double *sums, int logs) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k);
     double sum = 0.0, product = 1.0;
     memset(sums, 0, (size_t)width * sizeof(double));
     for (Py_ssize_t row = 0; row < n; row += 4) { /* rows of zeros lie behind the last */
         const double *a = room + row * width, *b = a + width, *c = b + width, *d = c + width;
         lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-        for (Py_ssize_t i = 0; i < width; i += LANES) {
+        for (Py_ssize_t i = 0; i < used; i += LANES) {
             const lanes x = LOAD(w + i);
             s0 += LOAD(a + i) * x, s1 += LOAD(b + i) * x, s2 += LOAD(c + i) * x, s3 += LOAD(d + i) * x;
         }
@@ -301,7 +305,7 @@ INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t width, const 
             if (!(product > 1e-50 && product < 1e50)) sum += log(product), product = 1.0;
         }
         const double i0 = inverse[0], i1 = inverse[1], i2 = inverse[2], i3 = inverse[3];
-        for (Py_ssize_t i = 0; i < width; i += LANES)
+        for (Py_ssize_t i = 0; i < used; i += LANES)
             STORE(sums + i, LOAD(sums + i) + ((LOAD(a + i) * i0 + LOAD(b + i) * i1) + (LOAD(c + i) * i2 + LOAD(d + i) * i3)));
     }
     return logs ? sum + log(product) : 0.0;
@@ -317,7 +321,7 @@ WIDEST static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear 
     for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
     for (Py_ssize_t iteration = 0; iteration < n_iter; iteration++) {
         double whole = 0.0, most = 0.0;
-        add_all(room, n, width, prior, sums, 0);
+        add_all(room, n, k, prior, sums, 0);
         for (Py_ssize_t i = 0; i < k; i++) {
             const double x = o.a * prior[i] + o.b * (prior[i] * sums[i]) + o.c;
             whole += prior[i] = x > o.floor ? x : o.floor;
@@ -335,7 +339,7 @@ WIDEST static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear 
 INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const double *prior, double *gradient,
                        double *value) {
     double most = 0.0;
-    *value = add_all(room, n, m->width, prior, gradient, 1) / (double)n;
+    *value = add_all(room, n, m->k, prior, gradient, 1) / (double)n;
     for (Py_ssize_t i = 0; i < m->k; i++) {
         gradient[i] /= (double)n;
         if (gradient[i] > most) most = gradient[i];
@@ -445,11 +449,12 @@ PyObject *group_fit(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Model m = {0};
     Result r = {0};
     Py_ssize_t n = 0;
-    if (count != 14) return PyErr_Format(PyExc_TypeError, "group_fit takes 14 arguments");
+    if (count != 15) return PyErr_Format(PyExc_TypeError, "group_fit takes 15 arguments");
     take_rows(&buffers, &m, &n, args[0], args[1]);
     Py_buffer *order = take(&buffers, args[2], "lq", 1, 0), *starts = take(&buffers, args[3], "lq", 1, 0);
     const Py_ssize_t groups = take_model(&buffers, &m, &r, args + 4), n_iter = PyLong_AsSsize_t(args[12]);
     const double tol = PyFloat_AsDouble(args[13]);
+    m.unsure = PyFloat_AsDouble(args[14]);
     if (buffers.bad || starts->shape[0] != groups + 1) return answer(&buffers, REFUSED);
     const int64_t *at = order->buf, *cut = starts->buf;
     Py_ssize_t most = 1;
@@ -481,8 +486,8 @@ PyObject *group_step(PyObject *module, PyObject *const *args, Py_ssize_t count) 
     Buffers buffers = {.count = 0};
     Model m = {0};
     Result r = {0};
-    if (count != 11) return PyErr_Format(PyExc_TypeError, "group_step takes 11 arguments");
-    m.k = PyLong_AsSsize_t(args[0]), m.width = WIDTH(m.k);
+    if (count != 12) return PyErr_Format(PyExc_TypeError, "group_step takes 12 arguments");
+    m.k = PyLong_AsSsize_t(args[0]), m.width = WIDTH(m.k), m.unsure = PyFloat_AsDouble(args[11]);
     Py_buffer *n = take(&buffers, args[1], "d", 1, 0), *sums = take(&buffers, args[2], "d", 3, 0);
     const Py_ssize_t groups = take_model(&buffers, &m, &r, args + 3);
     double *room = NULL;

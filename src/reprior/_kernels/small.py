@@ -90,23 +90,24 @@ def group_counts(block: Array, inverse: Array, slots: Array, weights: Array, sum
 
 def group_step(
     k: int, n: Array, sums: Array, alpha: Array, terms: Array,
-    belief: Array, prior: Array, variance: Array, counts: Array, member: Array, tail: Array,
+    belief: Array, prior: Array, variance: Array, counts: Array, member: Array, tail: Array, unsure: float,
 ) -> int:  # fmt: skip
     """Take one M-step of all groups of `n` (G,) rows from the sums of an E-step at `belief`; change the rest in place.
 
     `alpha` (C, width) are the components, `terms` (C, 3) their strength s = Σα, log weight and Σ log Γ(α) − log Γ(s).
-    `belief`,
-    `prior`, `variance` and `counts` are (G, width), `member` (G, C) each component's posterior weight, and
-    `tail` (G, 3) the log evidence without that of the rows themselves, and two numbers that are left alone.
+    `belief`, `prior`, `variance` and `counts` are (G, width), `member` (G, C) each component's posterior weight, and
+    `tail` (G, 3) the log evidence without that of the rows themselves, and two numbers that are left alone. For the
+    classifier's error, which is not less in more rows, n rows count as n/(1 + `unsure`·n).
     """
     from scipy.special import digamma, gammaln
 
     rows, b = n[:, None], belief[:, :k]
+    temper = 1 / (1 + unsure * rows)
     w, count = b * rows, b * sums[:, 0, :k]
     worth = np.clip(b * b * sums[:, 1, :k] / np.maximum(count, 1e-300), 1e-12, 1.0)
     above = count >= w
-    x = np.where(above, count - (1 - worth) * w, worth * count)
-    e = np.where(above, worth, 1 - (1 - worth) * count / np.maximum(w, 1e-300))
+    x = temper * np.where(above, count - (1 - worth) * w, worth * count)
+    e = temper * np.where(above, worth, 1 - (1 - worth) * count / np.maximum(w, 1e-300))
     seen, exposed = x.sum(axis=1), (e * b).sum(axis=1)
     for c, (strength, log_weight, log_gamma) in enumerate(terms):
         shape, whole, rate = x + alpha[c, :k], seen + strength, strength / n
@@ -121,8 +122,8 @@ def group_step(
     mean, geometric, first, second = np.zeros((4, *x.shape))
     for c, (strength, _, _) in enumerate(terms):
         a, rate, q = alpha[c, :k], strength / rows, member[:, c, None]
-        mean += q / (1 + rate) * (count + a)
-        geometric += q / (1 + rate) * np.exp(digamma(count + a))
+        mean += q / (temper + rate) * (temper * count + a)
+        geometric += q / (temper + rate) * np.exp(digamma(temper * count + a))
         at = (x + a) / (e + rate)
         first += q * at
         second += q * at * (at + 1 / (e + rate))
@@ -138,6 +139,7 @@ def group_step(
 def group_fit(
     rows: Array, inverse: Array, order: Array, starts: Array, alpha: Array, terms: Array,
     belief: Array, prior: Array, variance: Array, counts: Array, member: Array, tail: Array, n_iter: int, tol: float,
+    unsure: float,
 ) -> int:  # fmt: skip
     """Iterate E-step and `group_step` for each group from `belief` until its prior moves by less than `tol`.
 
@@ -155,7 +157,8 @@ def group_fit(
         sums, logs = np.zeros((len(going), 2, belief.shape[1])), np.zeros(len(going))
         group_counts(rows[order[some]], inverse, local, belief[going], sums, logs)
         parts = [a[going] for a in (belief, prior, variance, counts, member, tail)]
-        group_step(k, n[going], sums, alpha, terms, *parts)
+        belief_g, prior_g, *rest = parts
+        group_step(k, n[going], sums, alpha, terms, belief_g, prior_g, rest[0], rest[1], rest[2], rest[3], unsure)
         moved = np.abs(parts[1] - prior[going]).sum(axis=1)
         for a, part in zip((belief, prior, variance, counts, member, tail), parts, strict=True):
             a[going] = part
@@ -166,5 +169,5 @@ def group_fit(
     logs, unused = np.zeros(len(n)), np.zeros((len(n), 2, belief.shape[1]))
     group_counts(rows[order], inverse, slots, prior, unused, logs)
     tail[:, 1] = logs
-    tail[:, 0] += logs
+    tail[:, 0] += logs / (1 + unsure * n)
     return len(going)

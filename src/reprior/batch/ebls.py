@@ -77,9 +77,7 @@ def ebls(
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "ebls", "base", n_classes=k, like="`source`")
     target = labelled(target, labels, known, "ebls", label_weights)
-    if worth is None:
-        least = 0.0 if base is None else FEWEST * k
-        worth = BLIND * k if known.heldout is None else max(float(len(known.heldout[1])), least)
+    worth = stands_behind(known, beside_base=base is not None) if worth is None else worth
     check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n, seen = gathered(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
@@ -126,6 +124,14 @@ class Seen:
         do; what is left, 1 − `temper`, is untempered evidence of the classes' mix, as often as a random row brings it.
         """
         return (1 - temper) * self.more
+
+
+def stands_behind(known: Source, *, beside_base: bool) -> float:
+    """Return how many held-out rows stand behind the outputs, unless the caller knows."""
+    k = len(known.prior)
+    if known.heldout is None:
+        return BLIND * k
+    return max(float(len(known.heldout[1])), FEWEST * k if beside_base else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ With one target a Dirichlet prior that follows the estimate has no optimum. With
 has: how much groups differ can be seen. Here α = s·m, where m is the mix of all rows by `ebls`, and s, how alike groups
 are, has a distribution over a grid, learned from all groups: most may be alike and a few stand out. Where groups fall
 into clusters, each cluster has its own m. The E-step of a group, and what filled-in labels are worth, are in small.py.
+Groups share the classifier's error: what `ebls` does not believe of all rows is taken out of every group's outputs.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import as_array, check_flag, check_level, fail
+from reprior._check import check_flag, check_level, check_prior, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
-from reprior.batch.ebls import ebls
+from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
 from reprior.rows.blocks import ArrayBlocks, Blocks, given
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.passes import count_rows, some_rows
@@ -38,7 +39,9 @@ TOLERANCE = 1e-5  # L1 change of a group's prior in an iteration
 MANY = 0.95  # weight of the others from which a group's own `ebls` estimate is not asked for
 FEW_GROUPS = 200  # up to which it is
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
-ALLOWANCE = 1.5  # for what a second-order model leaves out; chosen on banking77
+NEWTON, RIDGE = 20, 1e-4  # steps at most; share of a class of which the rows must have something to say
+MANY_CLASSES = 4096  # beyond which a K×K matrix is too dear
+ALLOWANCE = 1.5  # for what a second-order model leaves out
 GATHERED = 1 << 27  # numbers in rows that come in blocks, up to which they are fetched once and held
 UNLIKE = 8.0  # times less strength than usual
 
@@ -86,9 +89,10 @@ class Population:
         else:
             low, high = max(0.0, 0.1 - spread), 0.1 + spread
             said.append(f"The groups differ: a class with 10 % of all rows has {low:.0%} to {high:.0%} in most groups.")
-        if len(self.centres) > 1:
-            parts = ", ".join(f"{w:.0%}" for w in np.sort(self.weights)[::-1])
-            said.append(f"They fall into {len(self.centres)} clusters with {parts} of the groups.")
+        held = np.sort(self.weights[self.weights >= 0.005])[::-1]
+        if len(held) > 1:
+            parts = ", ".join(f"{w:.0%}" for w in held[:-1])
+            said.append(f"They form {len(held)} kinds, with {parts} and {held[-1]:.0%} of the groups.")
         if self.stand_out:
             shown = ", ".join(map(str, self.stand_out[:5])) + (", …" if len(self.stand_out) > 5 else "")
             verb = "stands" if len(self.stand_out) == 1 else "stand"
@@ -150,7 +154,7 @@ class Groups:
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
 
-def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, misfit: Any = 0.0, **options: Any) -> Groups:
+def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, **options: Any) -> Groups:
     """Estimate the prior of each group of target rows, by a Dirichlet prior that is learned from all groups.
 
     Parameters
@@ -163,10 +167,8 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, misfit: An
         Outputs (n, K), or `Blocks` that come in the order of `keys`.
     share
         Whether groups learn from each other; without it each is estimated by itself.
-    misfit
-        As in `ebls`. It is an error that all groups have in common, so only the intervals can allow for it.
     options
-        Further options of `ebls`, which estimates the mix of all rows.
+        Options of `ebls`, which estimates the mix of all rows and tells how far outputs can be trusted.
 
     Examples
     --------
@@ -177,36 +179,64 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, misfit: An
     known, target = given(source, proba, "groups")
     check_flag(share, "groups", "share")
     k = len(known.prior)
-    error = as_array(misfit, "groups", "misfit").astype(np.float64)
-    if error.shape not in ((), (k,)) or not (error >= 0).all() or not np.isfinite(error).all():
-        fail("groups", "misfit", f"be a number or ({k},) numbers of at least 0", misfit)
     names, codes = factorize(keys)
     n = count_rows(target)
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
-    rows = GroupedRows.of(target, codes, len(names), known.prior)
-    population, note = None, "Each group is estimated by itself."
     if share:
-        mix = ebls(known, target, **options).prior
-        state, model, rounds = share_fit(rows, mix)
-        widen(rows, state, model, mix)
+        whole = ebls(known, target, **options)
+        carried = carried_by(some_rows(target, n, at_most(k)), known.prior, whole.prior)
+        rows = GroupedRows.of(target, codes, len(names), carried, whole.posterior.unsure / n)
+        state, model, rounds = share_fit(rows, whole.prior)
+        widen(rows, state, model, whole)
         own_weight(rows, state, model, known, options)
-        population = describe(names, rows, state, model, mix, known)
-        note = "The groups' rows and what groups have in common are in it."
+        state.tail[:, 1] = replace(rows, inverse=inverse_of(known.prior)).count(state.prior)[1]
+        population = describe(names, rows, state, model, whole.prior, known)
     else:
-        model = by_itself(known.prior)
-        state, rounds = rows.fit(model, State.at(len(names), known.prior, model)), 1
-    if error.any():
-        note += " The classifier's misfit is in it; it errs in the same direction in every group."
-    else:
-        note += " Optimistic: the classifier's own misfit is not in it."
-    prior = state.prior[:, :k]
+        base, worth = options.get("base"), options.get("worth")
+        worth = stands_behind(known, beside_base=base is not None) if worth is None else worth
+        rows = GroupedRows.of(target, codes, len(names), known.prior, 1 / worth)
+        state, rounds, population = by_itself(rows, known, base, worth), 1, None
     return Groups(
-        names, prior, rows.sizes, state.variance[:, :k] + error * (prior * (1 - prior)) ** 2, state.tail[:, 1],
-        state.tail[:, 2] < 100 * TOLERANCE, rounds, population, known, note, rows.of_group,
+        names, state.prior[:, :k], rows.sizes, state.variance[:, :k], state.tail[:, 1],
+        state.tail[:, 2] < 100 * TOLERANCE, rounds, population, known, note(known, shared=share), rows.of_group,
     )  # fmt: skip
+
+
+def carried_by(some: Matrix, source_prior: Vector, mix: Vector) -> Vector:
+    """Return the prior (K,) that outputs must carry if the rows of all groups together have the class mix `mix` (K,).
+
+    What all rows say beyond what `ebls` believes of them is the classifier's error, which every group would take for a
+    shift of its own: so it is taken out of their outputs. Newton's steps find weights w = mix/carried under which
+    the mean of r is `mix`: the minimum of the convex mean log Σ_j p_j w_j − Σ_j mix_j log w_j.
+    """
+    k = len(mix)
+    at = start = np.log(np.maximum(mix, 1e-12) / source_prior)
+    for _ in range(NEWTON if k <= MANY_CLASSES else 0):
+        r = some * np.exp(at)
+        r /= r.sum(axis=1, keepdims=True)
+        said = r.mean(axis=0)
+        # the ridge leaves weights alone on which the rows have nothing to say
+        slope = said - mix + RIDGE * (at - start)
+        step = np.linalg.solve(np.diag(said + RIDGE) - r.T @ r / len(r), slope)
+        at = at - np.clip(step, -1.0, 1.0)
+        if np.abs(step * mix).sum() < 1e-6:
+            break
+    carried = source_prior * np.exp(start - at)
+    return np.asarray(carried / carried.sum())
+
+
+def note(known: Source, *, shared: bool) -> str:
+    """Return what the groups' intervals allow for."""
+    if known.heldout is None:
+        return "Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are."
+    others = "what groups have in common, " if shared else ""
+    return (
+        f"The intervals allow for few rows in a group, {others}and what the held-out rows leave open about the "
+        "classifier. The classifier errs in the same direction in every group."
+    )
 
 
 def factorize(keys: Any) -> tuple[tuple[Hashable, ...], Index]:
@@ -225,6 +255,10 @@ def factorize(keys: Any) -> tuple[tuple[Hashable, ...], Index]:
         if missing.any():
             at, total = int(np.argmax(missing)), int(missing.sum())
             fail("groups", "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
+        if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
+            near = column - low  # numbers that lie close together need no sorting
+            there = np.bincount(near) > 0
+            return tuple((np.flatnonzero(there) + low).tolist()), (np.cumsum(there) - 1)[near]
         found, codes = np.unique(column, return_inverse=True)
         return tuple(found.tolist()), codes.astype(np.int64, copy=False)
     values = list(keys)
@@ -290,9 +324,22 @@ def around(centres: Matrix) -> Model:
     return Model(centres, which, strength, np.full(n, 1.0 / n))
 
 
-def by_itself(source_prior: Vector) -> Model:
-    """Return what a group without others may be like: around the source prior, or around uniform."""
-    return around(np.stack([source_prior, np.full(len(source_prior), 1.0 / len(source_prior))]))
+def by_itself(rows: GroupedRows, known: Source, base: Any, worth: float) -> State:
+    """Return the fit of groups that do not hear of each other, under the hypotheses of `ebls`."""
+    k = len(known.prior)
+    middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
+    told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
+    given = suppose(middle, worth, nothing(k), told > 0)
+    some = np.arange(len(given.odds)) % 2 == 0  # every other size of shift, which are close together, and none
+    given = given.those(some)
+    strength, odds, unbet = given.alpha.sum(axis=1), given.odds / given.odds.sum(), given.open / given.open.sum()
+    model = Model(given.alpha / strength[:, None], np.arange(len(strength)), strength, odds)
+    # intervals make no bet that nothing has shifted; a fit that begins with the bet would not lose it
+    unbiased = replace(model, weights=unbet)
+    other = rows.fit(unbiased, State.at(len(rows.sizes), middle, unbiased))
+    state = rows.fit(model, State.at(len(rows.sizes), other.belief[:, :k], model))
+    state.variance[:] = other.variance + (other.prior - state.prior) ** 2
+    return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,31 +368,37 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class GroupedRows:
-    """Target rows with the number of their group (n,): all rows of group g are `order[starts[g]:starts[g + 1]]`."""
+    """Target rows with the number of their group (n,): all rows of group g are `order[starts[g]:starts[g + 1]]`.
+
+    `unsure` is the classifier's error beside the noise of one row, so that n rows of a group tell what n/(1 + unsure·n)
+    would tell of a classifier that never errs.
+    """
 
     target: Blocks
     codes: Index
     sizes: Index
     inverse: Vector
+    unsure: float
     order: Index | None = None
     starts: Index | None = None
 
     @classmethod
-    def of(cls, target: Blocks, codes: Index, n_groups: int, source_prior: Vector) -> GroupedRows:
+    def of(cls, target: Blocks, codes: Index, n_groups: int, source_prior: Vector, unsure: float) -> GroupedRows:
         sizes = np.bincount(codes, minlength=n_groups).astype(np.int64)
-        inverse = np.zeros(width(len(source_prior)))
-        inverse[: len(source_prior)] = 1.0 / source_prior
+        inverse = inverse_of(source_prior)
         if not (isinstance(target, ArrayBlocks) and in_cache_order(target.array)):
-            return cls(target, codes, sizes, inverse)
+            return cls(target, codes, sizes, inverse, unsure)
         order = np.argsort(codes, kind="stable").astype(np.int64, copy=False)
-        return cls(target, codes, sizes, inverse, order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        return cls(
+            target, codes, sizes, inverse, unsure, order, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        )
 
     def fit(self, model: Model, state: State, *, n_iter: int = 300, tol: float = TOLERANCE) -> State:
         """Return the state after up to `n_iter` iterations from a state's belief; that state is used up."""
         if self.order is None or self.starts is None:
             return self.fit_by_passes(model, state, n_iter=n_iter, tol=tol)
         assert isinstance(self.target, ArrayBlocks)
-        args: Any = (self.inverse, self.order, self.starts, *model.arrays(), *state.arrays(), n_iter, tol)
+        args: Any = (self.inverse, self.order, self.starts, *model.arrays(), *state.arrays(), n_iter, tol, self.unsure)
         if loops.group_fit(self.target.array, *args) == reference.REFUSED:
             reference.group_fit(self.target.array, *args)
         return state
@@ -358,14 +411,14 @@ class GroupedRows:
         for _ in range(n_iter):
             before = state.prior.copy()
             sums, _ = self.count(state.belief)
-            args: Any = (k, sizes, sums, alpha, terms, *state.arrays())
+            args: Any = (k, sizes, sums, alpha, terms, *state.arrays(), self.unsure)
             if loops.group_step(*args) == reference.REFUSED:
                 reference.group_step(*args)
             state.tail[:, 2] = np.abs(state.prior - before).sum(axis=1)
             if (state.tail[:, 2] < tol).all():
                 break
         state.tail[:, 1] = self.count(state.prior)[1]
-        state.tail[:, 0] += state.tail[:, 1]
+        state.tail[:, 0] += state.tail[:, 1] / (1 + self.unsure * sizes)
         return state
 
     def count(self, weights: Matrix) -> tuple[Matrix, Vector]:
@@ -390,7 +443,7 @@ class GroupedRows:
             ends = self.starts[which + 1]
             order = np.concatenate([self.order[a:b] for a, b in zip(self.starts[which], ends, strict=True)])
             starts = np.concatenate([[0], np.cumsum(self.sizes[which])]).astype(np.int64)
-            return GroupedRows(self.target, self.codes, self.sizes[which], self.inverse, order, starts)
+            return GroupedRows(self.target, self.codes, self.sizes[which], self.inverse, self.unsure, order, starts)
         kept: list[Matrix] = []
 
         def keep(block: Matrix, codes: Index) -> int:
@@ -400,13 +453,25 @@ class GroupedRows:
         map_keyed(self.target, self.codes, keep)
         codes = new[self.codes]
         rows = np.ascontiguousarray(np.concatenate(kept), dtype=np.float64)
-        return GroupedRows.of(ArrayBlocks(rows), codes[codes >= 0], len(which), prior)
+        return GroupedRows.of(ArrayBlocks(rows), codes[codes >= 0], len(which), prior, self.unsure)
+
+    @property
+    def told(self) -> Vector:
+        """Return how many rows each group's rows are worth (G,)."""
+        return np.asarray(self.sizes / (1 + self.unsure * self.sizes))
 
     def of_group(self, g: int) -> Blocks:
         """Return the rows of one group."""
         if self.order is not None and self.starts is not None and isinstance(self.target, ArrayBlocks):
             return ArrayBlocks(self.target.array[self.order[self.starts[g] : self.starts[g + 1]]])
         return OneGroup(self.target, self.codes, g)
+
+
+def inverse_of(source_prior: Vector) -> Vector:
+    """Return 1/ε (width,), as kernels take it."""
+    out = np.zeros(width(len(source_prior)))
+    out[: len(source_prior)] = 1.0 / source_prior
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +517,7 @@ def share_fit(rows: GroupedRows, mix: Vector) -> tuple[State, Model, int]:
     rounds = 1
     while rounds < 3 and len(model.centres) == 1:
         # `mix` is the mean over rows; what groups scatter around is the mean over groups, each by what it can tell
-        told = worth(rows.sizes, state.member, model)
+        told = worth(rows.told, state.member, model)
         by_group, by_row = told @ state.prior[:, :k] / told.sum(), rows.sizes @ state.prior[:, :k] / rows.sizes.sum()
         moved = mix * by_group / by_row
         moved /= moved.sum()
@@ -463,24 +528,29 @@ def share_fit(rows: GroupedRows, mix: Vector) -> tuple[State, Model, int]:
     return state, model, rounds
 
 
-def widen(rows: GroupedRows, state: State, model: Model, mix: Vector) -> None:
+def widen(rows: GroupedRows, state: State, model: Model, whole: PriorEstimate) -> None:
     """Add to the groups' variances what their own fits leave out: that classes are confused with each other, that the
     common mix is an estimate, and that so is how much groups differ."""
     if model.gram is None:
         return
+    mix, posterior = whole.prior, whole.posterior
     k, s = len(mix), float(np.exp(model.weights @ np.log(model.strength)))
     root = np.sqrt(np.maximum(mix, 1e-9))
     scaled = model.gram / root / root[:, None]  # information of a row on shares, in units of √share
-    sizes = np.unique(np.geomspace(rows.sizes.min(), rows.sizes.max(), 6))
-    unsure = np.stack([np.diag(inverse(n * scaled, s)) for n in sizes])
+    n = rows.told
+    sizes = np.unique(np.geomspace(n.min(), n.max(), 6))
+    unsure = np.stack([np.diag(inverse(size * scaled, s)) for size in sizes])
     confused = unsure * (sizes[:, None] * np.diag(scaled) + s)
-    low = np.clip(np.searchsorted(sizes, rows.sizes, side="right") - 1, 0, max(0, len(sizes) - 2))
+    low = np.clip(np.searchsorted(sizes, n, side="right") - 1, 0, max(0, len(sizes) - 2))
     high = np.minimum(low + 1, len(sizes) - 1)
-    at = np.log(rows.sizes / sizes[low]) / np.maximum(np.log(sizes[high] / sizes[low]), 1e-12)
-    told = float(worth(rows.sizes, state.member, model).sum())
-    common = mix * np.diag(inverse(told * scaled, 1 / np.maximum(mix, 1.0 / k)))
-    n = rows.sizes[:, None]
-    reliance = ((state.member * model.strength / (n + model.strength)).sum(axis=1) ** 2)[:, None]
+    at = np.log(n / sizes[low]) / np.maximum(np.log(sizes[high] / sizes[low]), 1e-12)
+    within = state.member @ (model.which[:, None] == np.arange(len(model.centres)))  # (G, C), a group's centre
+    told = worth(rows.sizes.astype(np.float64), state.member, model) @ within
+    told /= 1 + rows.unsure * told  # the classifier's error does not average out over groups
+    weak = 1 / np.maximum(mix, 1.0 / k)
+    centres = np.stack([m * np.diag(inverse(t * scaled, weak)) for m, t in zip(model.centres, told, strict=True)])
+    common = np.maximum(within @ centres, posterior.weights @ (posterior.variances + (posterior.means - mix) ** 2))
+    reliance = ((state.member * model.strength / (n[:, None] + model.strength)).sum(axis=1) ** 2)[:, None]
     prior, variance = state.prior[:, :k], state.variance[:, :k]
     variance *= (1 - at)[:, None] * confused[low] + at[:, None] * confused[high]
     # rows look surer under a group's own mix than they did before it was known
@@ -496,9 +566,9 @@ def inverse(information: Matrix, prior_precision: Vector | float) -> Matrix:
     return np.asarray(np.linalg.inv(information + np.diag(np.broadcast_to(prior_precision, len(information)))))
 
 
-def worth(sizes: Index, member: Matrix, model: Model) -> Vector:
+def worth(told: Vector, member: Matrix, model: Model) -> Vector:
     """Return how many independent rows each group is worth (G,) to learn the common mix from."""
-    n, s = sizes[:, None], model.strength
+    n, s = told[:, None], model.strength
     return np.asarray((member * (n * (s + 1) / (n + s))).sum(axis=1))
 
 
@@ -509,10 +579,10 @@ def learn(rows: GroupedRows, base: Vector) -> Model:
     for n_centres in CENTRES:
         if n_groups < GROUPS_A_CENTRE * n_centres:
             break
-        centres = clusters(state.prior[:, :k], worth(rows.sizes, state.member, model), n_centres, base)
+        centres = clusters(state.prior[:, :k], worth(rows.told, state.member, model), n_centres, base)
         other, other_state, evidence = settle(rows, around(centres), base)
-        # a centre has K numbers, of which further centres share more and more
-        evidence -= k * float(np.log2(n_centres))
+        # a centre has K numbers, of which further centres share more and more, and a weight
+        evidence -= k * float(np.log2(n_centres)) + (n_centres - 1) * float(np.log(n_groups))
         if evidence <= best:
             break
         model, state, best = other, other_state, evidence
@@ -606,10 +676,10 @@ def settle(rows: GroupedRows, model: Model, base: Vector) -> tuple[Model, State,
 
 def recentre(rows: GroupedRows, model: Model, state: State, centre: int, base: Vector) -> Vector:
     """Return the mean mix (K,) of the groups around a centre, with K rows of the overall mix for those it has not."""
-    n, total = rows.sizes[:, None].astype(np.float64), len(base) * base
+    n, total = rows.told[:, None], len(base) * base
     for c in np.flatnonzero(model.which == centre):
         s = model.strength[c]
-        seen = state.counts[:, : len(base)] + s * model.centres[centre]
+        seen = state.counts[:, : len(base)] * (n / rows.sizes[:, None]) + s * model.centres[centre]
         total = total + (state.member[:, c, None] * (n * (s + 1) / (n + s)) / seen.sum(axis=1)[:, None] * seen).sum(
             axis=0
         )
@@ -649,21 +719,19 @@ def own_weight(rows: GroupedRows, state: State, model: Model, known: Source, opt
     group's own `ebls`. A group without others is left with that alone.
     """
     k = len(known.prior)
-    told = worth(rows.sizes, state.member, model)
+    told = worth(rows.told, state.member, model)
     others = told.sum() - told if len(told) > 1 else np.zeros(1)
     weight = others / (others + k / 2)
     alone = np.flatnonzero(weight < MANY)
     if not 0 < len(alone) <= FEW_GROUPS:
         return
-    single = by_itself(known.prior)
-    spread = rows.some(alone).fit(single, State.at(len(alone), known.prior, single)).variance[:, :k]
-    for g, variance in zip(alone, spread, strict=True):
+    for g in alone:
         own = ebls(known, rows.of_group(int(g)), **options)
+        posterior = own.posterior
+        variance = posterior.weights @ (posterior.variances + (posterior.means - own.prior) ** 2)
         w, shared = weight[g], state.prior[g, :k].copy()
         state.prior[g, :k] = w * shared + (1 - w) * own.prior
         state.variance[g, :k] = w * state.variance[g, :k] + (1 - w) * variance + w * (1 - w) * (shared - own.prior) ** 2
-        if w == 0:
-            state.tail[g, 1] = own.log_likelihood
 
 
 def describe(
@@ -692,6 +760,8 @@ def ends(prior: Vector, variance: Vector, level: float) -> tuple[Vector, Vector]
     tail = np.where((a <= 1) | (b <= 1), 1 - level, (1 - level) / 2)
     lower = np.where(a <= 1, 0.0, betaincinv(a, b, tail))
     upper = np.where(b <= 1, 1.0, betaincinv(a, b, 1 - tail))
+    # a class that has less than its own uncertainty may well be absent
+    lower = np.where(prior <= (upper - lower) / 2, 0.0, lower)
     return np.minimum(lower, prior), np.maximum(upper, prior)
 
 
