@@ -148,3 +148,16 @@ def test_a_class_that_no_held_out_row_shows_gets_nothing_from_nothing():
     source = rp.summarize(rows, y)
     assert source.counts[2] == 0
     assert rp.ebls(source, rows[:200]).prior[2] < 0.005
+
+
+def test_where_every_other_class_may_be_absent_all_rows_may_be_of_one() -> None:
+    rng = np.random.default_rng(3)
+    y = rng.integers(2, size=400)
+    x = rng.normal(2.0 * y)
+    rows = 1 / (1 + np.exp(-2 * (x - 1)))
+    pipe = rp.pipeline(np.stack([1 - rows, rows], axis=1), y)
+    target = 1 / (1 + np.exp(-2 * (rng.normal(2.0, size=300) - 1)))  # of class 1 alone
+    lower, upper = pipe.estimate(np.stack([1 - target, target], axis=1)).interval()
+    assert lower[0] == 0
+    assert upper[1] == 1
+    assert upper[0] + lower[1] == pytest.approx(1, abs=1e-6)

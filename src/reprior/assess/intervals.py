@@ -131,6 +131,8 @@ class PosteriorSpread:
         lower = np.where(single, lower, 0.0)
         upper = np.where(single, upper, np.minimum(np.bincount(self.group, upper)[self.group], 1.0))
         lower, upper = np.minimum(lower, self.prior), np.maximum(upper, self.prior)
+        absent = lower == 0
+        upper = np.where(absent.sum() - absent == len(absent) - 1, 1.0, upper)  # no other class need be there
         return Interval(lower, upper, level=level, note=" ".join(self.notes))
 
 
