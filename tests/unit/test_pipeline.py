@@ -243,3 +243,17 @@ def test_label_counts_of_another_mix_are_put_back_to_training():
     held, y = outputs(2000, np.full(8, 1 / 8), carried=EPS)
     source = pipeline(held, y, counts=20 * COUNTS, prior="labels", calibration="none").source
     np.testing.assert_allclose(source.prior, EPS, rtol=0.1)
+
+
+@pytest.mark.parametrize("blunt", [1.0, 0.6, 1.5])
+def test_a_class_that_held_out_rows_lack_keeps_its_training_share(blunt: float) -> None:
+    rng = np.random.default_rng(1)
+    means = 1.5 * np.eye(3)
+    draws = [(y := rng.integers(3, size=n), rng.normal(means[y])) for n in (400, 700)]
+    (y, x), (true, z) = draws
+    rows, target = (np.exp(blunt * 1.5 * v) / np.exp(blunt * 1.5 * v).sum(axis=1, keepdims=True) for v in (x, z))
+    kept = y != 2  # not one row of a third of what it was trained on
+    est = pipeline(rows[kept], y[kept], counts=[500, 500, 500]).estimate(target)
+    before, after = (-np.log(p[np.arange(len(true)), true]).mean() for p in (target, est.correct(target)))
+    assert after < before + 0.01
+    assert est.interval().lower[2] < 1 / 3 < est.interval().upper[2]

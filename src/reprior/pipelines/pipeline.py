@@ -431,7 +431,7 @@ def _without_rows(
 def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) -> tuple[Calibrator, Vector | None]:
     """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
     tilt = None if counts is None else tilt_of(labels, counts)
-    if tilt is None:
+    if tilt is None or counts is None:
         return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK), None
     # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
@@ -439,7 +439,10 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
     cal = calibrate.fit(
         correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE, shrink=SHRINK
     )
-    return replace(cal, floor=floor, bias=cal.bias + (cal.scale - 1) * np.log(tilt)), tilt
+    seen = np.bincount(labels, minlength=len(tilt)) > 0
+    back = cal.bias + (cal.scale - 1) * np.log(tilt)
+    back[~seen] = np.average(back[seen], weights=counts[seen])  # no row tells the bias of a class that is never seen
+    return replace(cal, floor=floor, bias=back), tilt
 
 
 def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -462,10 +465,18 @@ def _source(
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
             held_back = np.inf if cal.kind in ("none", "temperature") else RIDGE
-            if prior == "pooled":
-                prior = pooled_prior(out, counts, weight)
+            if prior == "training":
+                prior = counts
             else:
-                prior = counts if prior == "training" else carried_prior(out, counts, weight, ridge=held_back)
+                # a class that is never seen, and not by chance, is missing from the mean output: it has its training
+                # share, and the other classes are looked at among themselves
+                seen = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
+                among = np.maximum(out[:, seen], 1e-12)
+                among /= among.sum(axis=1, keepdims=True)
+                shares = (pooled_prior(among, counts[seen], weight) if prior == "pooled" else
+                          carried_prior(among, counts[seen], weight, ridge=held_back))  # fmt: skip
+                prior = counts / counts.sum()
+                prior[seen] = shares / shares.sum() * prior[seen].sum()
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
