@@ -15,6 +15,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # takes effect because this module is imported before NumPy
 
 RESULTS = Path(__file__).parent / "results"
+TRIALS = Path(__file__).parent / ".trials"  # ignored by git
+REPLACE = "REPRIOR_STORE"  # set to 1, it lets another command than the stored one replace a result
 
 
 def circumstances() -> dict[str, Any]:
@@ -24,8 +26,9 @@ def circumstances() -> dict[str, Any]:
     if info.exists():
         models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
         cpu = models[0] if models else cpu
+    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]  # folders differ from one to the next
     return {
-        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words]),
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": cpu,
         "cores": os.cpu_count(),
@@ -41,14 +44,28 @@ def circumstances() -> dict[str, Any]:
 def store(name: str, figures: dict[str, Any], table: str) -> None:
     """Write `results/{name}.json` and `results/{name}.md`, and print the table."""
     made = circumstances()
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps({"made": made, **figures}, indent=1) + "\n", encoding="utf-8")
+    folder = destination(name, made["command"])
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({"made": made, **figures}, indent=1) + "\n", encoding="utf-8")
     how = (
         f"`{made['command']}`, {made['made']}; {made['cores']} cores of {made['cpu']} (load {made['load'][0]}), "
         f"BLAS on {made['blas_threads']} thread, Python {made['python']}, NumPy {made['numpy']}, SciPy {made['scipy']}."
     )
-    (RESULTS / f"{name}.md").write_text(f"{table.rstrip()}\n\nMade by {how}\n", encoding="utf-8")
+    (folder / f"{name}.md").write_text(f"{table.rstrip()}\n\nMade by {how}\n", encoding="utf-8")
     print(table)
+
+
+def destination(name: str, command: str) -> Path:
+    """Return the folder a result goes to: a trial run, which is another command, never replaces what is stored."""
+    stored = RESULTS / f"{name}.json"
+    if not stored.exists() or os.environ.get(REPLACE) == "1":
+        return RESULTS
+    before = json.loads(stored.read_text(encoding="utf-8"))["made"]["command"]
+    if command == before:
+        return RESULTS
+    print(f"{name}: the stored result was made by `{before}` and stays. This one goes to benchmarks/{TRIALS.name}/; "
+          f"{REPLACE}=1 replaces the stored one.", file=sys.stderr)  # fmt: skip
+    return TRIALS
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:

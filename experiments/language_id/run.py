@@ -61,19 +61,24 @@ def few_strings(data: Dataset, pipe: rp.Pipeline) -> dict[str, dict[str, float]]
     names = [name for name in data.channels if name not in OF_ALL]
     table = {}
     for n in FEW:
-        alone, together = [], []
+        alone, apart, together = [], [], []
         for draw in range(DRAWS):
             rng = np.random.default_rng([SEED, n, draw])
             seen = {name: rng.permutation(data.channels[name])[:n] for name in names}
             rows = np.concatenate(list(seen.values()))
-            groups = pipe.groups(np.repeat(names, n), data.pool_proba[rows])
+            keys = np.repeat(names, n)
+            groups, single = (pipe.groups(keys, data.pool_proba[rows], share=share) for share in (True, False))
             for name in names:
                 other = np.setdiff1d(data.channels[name], seen[name])  # strings that neither estimate saw
                 proba, y = data.pool_proba[other], data.pool_y[other]
                 one = pipe.estimate(data.pool_proba[seen[name]], on_reject="ignore", check=False)
                 alone.append(percent(one.correct(proba), y))
+                apart.append(percent(single[name].correct(proba), y))
                 together.append(percent(groups[name].correct(proba), y))
-        table[str(n)] = {"alone": round(float(np.mean(alone)), 1), "together": round(float(np.mean(together)), 1)}
+        table[str(n)] = {
+            key: round(float(np.mean(values)), 1)
+            for key, values in (("alone", alone), ("apart", apart), ("together", together))
+        }
     return table
 
 
@@ -127,10 +132,11 @@ def markdown(figures: dict) -> str:
     mean = [np.mean([row[key] for name, row in channels.items() if name not in OF_ALL]) for key in head[2:9]]
     lines.append(["mean of the 13 regional ones", "", *(f"{x:.1f}" for x in mean), "", "", ""])
     text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    few = "\n".join(f"| {n} | {row['alone']} | {row['together']} |" for n, row in figures["few strings"].items())
+    few = "\n".join(f"| {n} | {' | '.join(map(str, row.values()))} |" for n, row in figures["few strings"].items())
     top = "\n".join(f"| {k} | {row['corrected']} |" for k, row in figures["largest outputs"].items())
     return (
-        f"{text}\n\n| strings seen of each channel | each channel alone | `groups` |\n| --- | --- | --- |\n{few}\n\n"
+        f"{text}\n\n| strings seen of each channel | `estimate`, each alone | `groups(share=False)` | `groups` |\n"
+        f"| --- | --- | --- | --- |\n{few}\n\n"
         f"| largest outputs kept | corrected |\n| --- | --- |\n{top}"
     )
 

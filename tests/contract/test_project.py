@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import reprior
-from reprior.cli import _inputs
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -129,15 +128,33 @@ def test_no_page_installs_from_an_index_that_has_no_such_package() -> None:
         assert not re.search(r"pip install '?\"?reprior", page.read_text()), page
 
 
+def test_the_headline_tables_are_those_of_the_stored_results() -> None:
+    code = "import sys; sys.path.insert(0, 'benchmarks'); import headline; sys.stdout.reconfigure(encoding='utf-8'); "
+    done = run("-c", code + "print(headline.block())")
+    assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8"), "run python benchmarks/headline.py"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
 def test_every_benchmark_is_listed() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text()
     for path in (ROOT / "benchmarks").glob("[!_]*.py"):
         assert f"benchmarks/{path.name}" in text, path.name
 
 
-def test_the_command_line_names_the_methods_of_the_registry() -> None:
-    assert sorted(_inputs.METHODS) == sorted(reprior.METHODS)
-    assert sorted(_inputs.ONLINE) == sorted(reprior.ONLINE)
+def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from reprior.cli import cli
+
+    monkeypatch.setitem(reprior.METHODS, "cautious", reprior.mlls)
+    monkeypatch.setitem(reprior.ONLINE, "online-cautious", reprior.ONLINE["fth"])
+    assert "cautious" in CliRunner().invoke(cli, ["estimate", "--help"]).output
+    assert "online-cautious" in CliRunner().invoke(cli, ["stream", "--help"]).output
 
 
 def test_the_package_says_it_is_typed() -> None:

@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
     from reprior.batch.groups import Groups
     from reprior.io.files import Table
-    from reprior.io.labels import Given
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.rows.blocks import Blocks
 
-METHODS = ("ebls", "fmapls", "mapls", "mlls", "bbse", "rlls")  # here once more: help must not load the library
-ONLINE = ("online-ebls", "online-fmapls", "fth", "ftfwh", "flh-ftl", "rogd", "uogd", "atlas")
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 EXACT = 1e9  # counts of the rarest class that shares, which have no number of rows, are taken for
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
@@ -68,9 +64,6 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="What `reprior fit` wrote; or held-out predictions with labels; or training class counts"
                      ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
         *source_options,
-        click.option("--labels", "target_labels", metavar="COLUMN|FILE",
-                     help="Labels of some rows: a column of TARGET, empty where unknown, or a list that `reprior query`"
-                     " wrote and you have filled in."),
         click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
         classes_option,
         *values_options,
@@ -86,14 +79,37 @@ def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
                            help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    return click.option("-m", "--method", shell_complete=starting(METHODS),
-                        help=f"How to estimate: {', '.join(METHODS)}.  [default: the fitted pipeline's, ebls]",
-                        )(command)  # fmt: skip
+    return click.option("-m", "--method", cls=MethodOption, names=batch_methods,
+                        help="How to estimate: {names}.  [default: the fitted pipeline's, ebls]")(command)  # fmt: skip
 
 
-def starting(names: Sequence[str]) -> Callable[..., list[str]]:
-    """Return what completes a word in a shell to one of `names`."""
-    return lambda ctx, param, word: [name for name in names if name.startswith(word)]
+def batch_methods() -> tuple[str, ...]:
+    """Return the names of the batch methods; the library is loaded only now."""
+    from reprior.batch.registry import METHODS
+
+    return tuple(METHODS)
+
+
+def stream_methods() -> tuple[str, ...]:
+    """Return the names of the stream methods; the library is loaded only now."""
+    from reprior.online.stream import ONLINE
+
+    return tuple(ONLINE)
+
+
+class MethodOption(click.Option):
+    """An option whose help and completion name the methods there are, looked up when they are asked for."""
+
+    def __init__(self, *args: Any, names: Callable[[], tuple[str, ...]], **more: Any) -> None:
+        self.names = names
+        super().__init__(*args, shell_complete=self.starting, **more)
+
+    def starting(self, ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
+        return [name for name in self.names() if name.startswith(word)]
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        self.help = (self.help or "").replace("{names}", ", ".join(self.names()))
+        return super().get_help_record(ctx)
 
 
 def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:
@@ -133,7 +149,6 @@ class Inputs:
     matched: str  # "name" or "position"
     warning: str = ""
     keys: Any = None  # of the rows' groups (n,), if the user names a column of them
-    given: Given | None = None  # labels of some rows
 
     @property
     def source(self) -> Source:
@@ -164,8 +179,7 @@ class Inputs:
 
     def estimate(self, *, check: bool = True) -> PriorEstimate:
         """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
-        labels, weights = (None, None) if self.given is None else (self.given.labels, self.given.weights)
-        return self.pipeline.estimate(self.rows, labels=labels, label_weights=weights, on_reject="ignore", check=check)
+        return self.pipeline.estimate(self.rows, on_reject="ignore", check=check)
 
     def verdict(self, found: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
@@ -182,24 +196,18 @@ class Inputs:
 def read_inputs(
     caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None, classes: Path | None,
     source_columns: str | None, label: str | None, calibrate: str, values: str | None, method: str | None = None,
-    options: tuple[str, ...] = (), by: str | None = None, target_labels: str | None = None,
+    options: tuple[str, ...] = (), by: str | None = None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
-    from reprior._check import fail
     from reprior.io.files import Choice, open_table
-    from reprior.io.labels import is_list
     from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
 
-    if by and target_labels:
-        fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
     names = read_names(classes, caller)
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
                            label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
     pipe, values = with_method(fitted.pipeline, method, options), fitted.values
-    column = None if is_list(target_labels) else target_labels
-    table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
-                                      names=names, by=by or column))  # fmt: skip
+    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names, by=by))
     matched = "name" if pipe.classes and table.classes else "position"
     if matched == "position":
         refuse_unsorted(pipe, caller, target)
@@ -208,21 +216,7 @@ def read_inputs(
         pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
-    keys, given = read_keys(table, pipe) if by else None, None
-    if target_labels:
-        given = read_target_labels(target_labels, target, table, rows, pipe)
-        table = replace(table, choice=replace(table.choice, by=None))  # it is no column of groups
-    return Inputs(table, rows, pipe, matched, fitted.warning, keys, given)
-
-
-def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:
-    """Return the labels of some target rows, by a column of the target or by a list."""
-    from reprior.io.labels import Given, as_labels, column_values, is_list, read_list
-    from reprior.rows.passes import count_rows
-
-    if is_list(where):
-        return read_list(where, target, table.choice, count_rows(rows), pipe.classes)
-    return Given(as_labels(column_values(table), pipe.classes))
+    return Inputs(table, rows, pipe, matched, fitted.warning, read_keys(table, pipe) if by else None)
 
 
 def read_keys(table: Table, pipe: Pipeline) -> Any:
@@ -281,7 +275,7 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
     if method is None:
         return replace(pipe, options={**pipe.options, **given})
     name = ALIASES.get(method.lower(), method.lower())
-    check_method("estimate", name, METHODS, ONLINE, "reprior stream")
+    check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
     if name in ("bbse", "rlls") and pipe.source.confusion is None:
         fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
              remedy="Give held-out rows with labels as --source")  # fmt: skip

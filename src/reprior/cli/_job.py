@@ -13,7 +13,14 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import METHODS, ONLINE, check_method, parse_options, read_names, read_pipeline
+from reprior.cli._inputs import (
+    batch_methods,
+    check_method,
+    parse_options,
+    read_names,
+    read_pipeline,
+    stream_methods,
+)
 from reprior.cli._labels import Batch, Labels
 from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
 from reprior.cli._watch import Watch, make_alarm, moment
@@ -97,7 +104,7 @@ class Job:
         """Begin with a stream that has learned nothing yet."""
         if source is None and counts is None:
             fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
-        check_method("stream", method, ONLINE, METHODS, "reprior estimate")
+        check_method("stream", method, stream_methods(), batch_methods(), "reprior estimate")
         fitted = read_pipeline("stream", source=source, counts=counts, columns=self.columns, values=self.values,
                                source_columns=source_columns, label=source_label, calibrate=calibrate,
                                names=read_names(self.classes, "stream"))  # fmt: skip

@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import alone
-from reprior.cli._inputs import ONLINE, calibrate_option, classes_option, counts_option, starting, values_options
+from reprior.cli._inputs import (
+    MethodOption,
+    calibrate_option,
+    classes_option,
+    counts_option,
+    stream_methods,
+    values_options,
+)
 from reprior.cli._shell import DONE, INTERRUPTED, printable
 
 
@@ -24,8 +31,8 @@ from reprior.cli._shell import DONE, INTERRUPTED, printable
 @classes_option
 @values_options[0]
 @values_options[1]
-@click.option("-m", "--method", default="online-ebls", show_default=True, shell_complete=starting(ONLINE),
-              help=f"Which online method: {', '.join(ONLINE)}.")  # fmt: skip
+@click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption, names=stream_methods,
+              help="Which online method: {names}.")  # fmt: skip
 @click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
 @click.option("--columns", help="What holds the probabilities: a key, or class columns a,b,c or first:last.")
 @click.option("--label", help="What holds the label of a row, where it is known; null or empty where it is not.")
