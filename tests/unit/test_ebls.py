@@ -47,6 +47,37 @@ def test_without_a_shift_corrected_outputs_are_not_worse(n):
     assert np.mean(np.array(worse) > 0.01) <= 0.05
 
 
+def test_uneven_held_out_rows_of_an_even_source_are_no_shift():
+    """Four rows a class are uneven by chance; an even target is then not what has shifted."""
+    k, even = 26, np.full(26, 1 / 26)
+
+    def exact(n, rng):
+        y, z = rng.integers(k, size=n), rng.normal(size=(n, k))
+        z[np.arange(n), y] += 2.5
+        p = np.exp(2.5 * z)
+        return p / p.sum(axis=1, keepdims=True), y
+
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        pipe = rp.pipeline(*exact(100, rng))
+        rows, y = exact(2000, rng)
+        own = (np.arange(2000), y)
+        before, after = pipe.calibrate(rows)[own], pipe.estimate(rows, check=False).correct(rows)[own]
+        assert np.mean(np.log(before) - np.log(after)) < 0.005
+    assert np.abs(pipe.correct(rows, even) - pipe.calibrate(rows)).max() > 0.1  # what it would have done
+
+
+def test_a_class_without_held_out_rows_does_not_upset_the_measure_of_noise():
+    source = known(300)
+    rows, _ = outputs(EPS, 1000, carried=EPS)
+    likelihoods = rows / source.prior
+    full = unsure_of(likelihoods, 1000, EPS, source, unsure=10.0)
+    kept = source.heldout[1] != 3
+    lacking = rp.summarize(source.heldout[0][kept], source.heldout[1][kept], prior=source.prior)
+    assert 0 < full <= 10
+    assert np.isfinite(unsure_of(likelihoods, 1000, EPS, lacking, unsure=10.0))
+
+
 def test_a_proven_shift_is_followed():
     target = np.array([0.05, 0.15, 0.3, 0.5])
     rows, y = outputs(target, 2000, carried=EPS)

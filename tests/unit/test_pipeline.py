@@ -90,6 +90,21 @@ def test_a_prior_can_stand_alone():
     assert (pipe.method, pipe.options, pipe.calibrator) == ("ebls", {}, None)
 
 
+def test_with_counts_calibrated_outputs_have_the_mix_of_training():
+    """So nothing is changed if nothing has shifted, and only the ratio of output to source prior matters."""
+    gain = []
+    for seed in range(8):
+        how = {"carried": np.full(8, 1 / 8)}  # trained with class weights: biases are needed
+        held, y = outputs(200, EPS, seed=seed, **how)
+        pipe, alone = pipeline(held, y, counts=COUNTS), pipeline(held, y)
+        np.testing.assert_allclose(pipe.source.prior, COUNTS / COUNTS.sum())
+        target, labels = outputs(2000, EPS, seed=100 + seed, **how)
+        np.testing.assert_allclose(pipe.correct(target, COUNTS), pipe.calibrate(target), atol=1e-12)
+        own = (np.arange(2000), labels)
+        gain.append(np.log(pipe.calibrate(target)[own] / alone.calibrate(target)[own]).mean())
+    assert np.mean(gain) > 0
+
+
 def test_without_counts_the_mean_output_is_the_prior():
     held, y = outputs(300, EPS)
     pipe = pipeline(held, y)

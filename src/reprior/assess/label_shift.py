@@ -89,8 +89,8 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     # miscalibration. For many, weights halfway are better; and their squares are averaged with those to be expected: a
     # rare row with a large weight, when it is missing, leaves no trace in the observed ones
     by_label, by_output = weights[y], ratio[m:]
-    unsure = chance(sureness(outputs), by_label)
-    elsewhere = chance(bumps(outputs), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
+    unsure = chance(sureness(rows), by_label)
+    elsewhere = chance(bumps(rows), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
     return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
 
 

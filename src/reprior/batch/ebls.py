@@ -30,10 +30,12 @@ from reprior.rows.passes import count_rows, e_step, some_rows
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.75, 0.1  # how likely, before any row is seen: no shift; a shift around the uniform prior
+EVEN = 15.0  # rows a class from which a hypothesis says that classes are even
 LOOSE = 5.0  # rows a class up to which a hypothesis lets the rows themselves say the shares
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
-BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least
+BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
+FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 TINY = 0.01  # of a row, that a class is expected to have
@@ -60,8 +62,8 @@ def ebls(
         The class mix of training where it is known better than the prior that outputs carry. That is kept if nothing
         has shifted.
     worth : float, optional
-        How many held-out rows stand behind the outputs. By default those of the source, with a base at least 20 a
-        class, or 30 a class if it has none.
+        How many held-out rows stand behind the outputs. By default those of the source, with a base at least 20 for
+        each class beyond ten, or 30 a class if it has none.
     tol, n_iter
         The L1 change of a hypothesis at which iterations stop, and passes over the rows at most.
 
@@ -131,27 +133,28 @@ def stands_behind(known: Source, *, beside_base: bool) -> float:
     k = len(known.prior)
     if known.heldout is None:
         return BLIND * k
-    return max(float(len(known.heldout[1])), FEWEST * k if beside_base else 0.0)
+    return max(float(len(known.heldout[1])), FEWEST * (k - FEW_CLASSES) if beside_base else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Hypotheses:
     """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
     which make no bet that nothing has shifted, `open` (C,); `loose` (C,) ones let the rows say the shares, `still` (C,)
-    ones say that nothing has shifted. Labels that
-    were `seen` (K,) count in all."""
+    ones say that nothing has shifted against a source of so many `rows` (K,). Labels that were `seen` (K,) count in
+    all."""
 
     alpha: Matrix
     odds: Vector
     open: Vector
     loose: NDArray[np.bool_]
     still: NDArray[np.bool_]
+    rows: Vector
     seen: Seen
 
     def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
         """Return some of them."""
         return Hypotheses(
-            self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.still[kept], self.seen
+            self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.still[kept], self.rows, self.seen
         )
 
 
@@ -159,15 +162,31 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
     """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none; that is known to no
     more than `worth` rows either. Where no held-out row has `told` (K,) what a class looks like, the uniform prior
     grants it no more than `base` does."""
-    k = len(base)
+    k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
     even = np.where(told, 1.0, np.minimum(1.0, k * base))
-    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, worth * base[None]])
+    alike = far >= EVEN
+    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, rows[None], far[alike, None] + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
-    odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), [NO_SHIFT]])
-    flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), [1e-6]])
-    size = np.concatenate([near, far, [np.inf]])
-    return Hypotheses(alpha, odds, flat, size <= LOOSE, np.isinf(size), seen)
+    none = NO_SHIFT * evenness(rows)
+    none = np.append(none[~alike].sum(), none[alike])
+    odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
+    flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
+    size = np.concatenate([near, far, np.full(len(none), np.inf)])
+    made = Hypotheses(alpha, odds, flat, size <= LOOSE, np.isinf(size), rows, seen)
+    return made.those(odds > 1e-6)
+
+
+def evenness(rows: Vector) -> Vector:
+    """Return how likely rows (K,) of the classes make it that these are as even as each of AROUND_UNIFORM says.
+
+    A source of even classes has uneven held-out rows by chance. That is no reason to see a shift in an even target.
+    """
+    from scipy.special import gammaln
+
+    k, even = len(rows), np.array(AROUND_UNIFORM)[:, None]
+    whole = gammaln(k * even) - gammaln(k * even + rows.sum())
+    return softmax(whole[:, 0] + (gammaln(rows + even) - gammaln(even)).sum(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +374,7 @@ def curvature(
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:
     """Return by how much the held-out rows' noise and the classifier's error exceed the noise of `n` target rows.
 
-    Held-out rows put to the mix `prior` (K,) should give it back; how far they scatter within their classes says what
+    Held-out rows put to the mix `prior` (K,) should give it back; how far rows scatter within their classes says what
     noise to expect of that, and what they miss beyond it is the classifier's error. Both are measured in directions of
     u in which the target rows tell anything, each in units of what those tell. Few directions say little, so what
     theory expects, `unsure`, counts as FORESEEN more, unless that is more.
@@ -366,33 +385,28 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
         return unsure
     stride = max(1, len(y) // at_most(k))
     heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
-    # what held-out outputs carry is their own mean, which may be off the source prior by the noise of their labels
-    carried = known.prior if known.made == "given by the user" else heldout.mean(axis=0)
-    resp = heldout * (prior / carried)
+    resp = heldout * (prior / known.prior)
     resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
     counts = np.bincount(y, minlength=k).astype(np.float64)
     wanted = np.where(counts > 0, prior, 0.0)
     if wanted.sum() < 1e-6:
         return unsure
     wanted = wanted / wanted.sum()
-    weight = (wanted / np.maximum(counts, 1))[y]
-    means = np.zeros((k, k))
-    np.add.at(means, y, resp)
-    means /= np.maximum(counts, 1)[:, None]
-    error = np.where(counts > 0, weight @ resp - wanted, 0.0)
+    error = np.where(counts > 0, (wanted / np.maximum(counts, 1))[y] @ resp - wanted, 0.0)
     error -= wanted * error.sum()
-    lone = np.sqrt(counts / np.maximum(counts - 1, 0.5))[y]
-    scatter = (resp - means[y]) * (weight * lone)[:, None]
     # a little inside: at a corner of the simplex rows vary no more, and any error would look endless beside them
     target = rows * (0.9 * prior + 0.1 * known.prior)
     target /= target.sum(axis=1, keepdims=True)
-    said = target.sum(axis=0)
-    told, directions = np.linalg.eigh((target.T @ target - np.outer(said, said) / len(rows)) / len(rows))
+    said = target.mean(axis=0)
+    told, directions = np.linalg.eigh(target.T @ target / len(rows) - np.outer(said, said))
     use = told > max(1e-4 * told[-1], 1e-12)
     if not use.any():  # one row, or all alike: nothing to measure an error by
         return unsure
     whiten = directions[:, use] / np.sqrt(told[use])
-    noise = n * float(((scatter @ whiten) ** 2).sum()) / use.sum()
+    # how rows of a class scatter is asked of the many target rows: a class may have one held-out row, or none
+    place, own = target @ whiten, target / (len(rows) * np.maximum(said, 1e-12))
+    within = np.maximum(own.T @ place**2 - (own.T @ place) ** 2, 0).sum(axis=1)
+    noise = n * float(said**2 / (counts * stride + 0.5) @ within) / use.sum()
     missed = n * float(((error @ whiten) ** 2).sum()) / use.sum()
     expected = min(unsure, (FORESEEN * unsure + use.sum() * noise) / (FORESEEN + use.sum()))
     return float(expected + SEEN * max(0.0, missed - noise))
@@ -433,7 +447,7 @@ def answer(
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         all_rows = e_step(raw, middle / known.prior).counts / n
         said = np.broadcast_to(all_rows, said.shape)
-    strength = given.alpha + seen.counts
+    strength = np.where(given.still[:, None], given.rows, given.alpha) + seen.counts
     mean = strength / strength.sum(axis=1, keepdims=True)
     if len(seen.rows):
         mean, _, _ = climb(rows[:0], strength, 0.0, None, seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)

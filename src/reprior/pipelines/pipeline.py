@@ -386,6 +386,11 @@ def pipeline(
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
     cal, tilt = _calibrator(rows, labels, total, "bias-corrected" if calibration == "auto" else calibration)
     source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
+    if total is not None and cal.kind in ("bias-corrected", "vector") and isinstance(prior, str) and prior == "auto":
+        # biases have put outputs to the mix of the held-out rows, with its noise: put them to that of training
+        mix = total / total.sum()
+        cal = replace(cal, bias=cal.bias + np.log(mix / source.prior))
+        source = replace(_source(cal, rows, labels, mix, total, names, tilt=tilt), made=source.made)
     raw = check_prior(rows.mean(axis=0, dtype=np.float64), "pipeline", "proba")
     if logits:
         cal = replace(cal, of_logits=True)
