@@ -330,7 +330,7 @@ def by_itself(rows: GroupedRows, known: Source, base: Any, worth: float) -> Stat
     middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
     told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
     given = suppose(middle, worth, nothing(k), told > 0)
-    some = np.arange(len(given.odds)) % 2 == 0  # every other size of shift, which are close together, and none
+    some = (np.arange(len(given.odds)) % 2 == 0) | given.still  # every other size of shift: they are close together
     given = given.those(some)
     strength, odds, unbet = given.alpha.sum(axis=1), given.odds / given.odds.sum(), given.open / given.open.sum()
     model = Model(given.alpha / strength[:, None], np.arange(len(strength)), strength, odds)
