@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import reprior as rp
+from reprior.assess.accuracy import left_out
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 from reprior.rows.blocks import ArrayBlocks
@@ -45,7 +46,12 @@ def test_label_shift_is_found_and_recognised(source):
     assert "New class shares alone explain the outputs" in str(found)
     before, after = found.accuracy
     assert after >= before
-    assert after == pytest.approx(np.mean(found.estimate.correct(proba).argmax(axis=1) == y), abs=0.06)
+    right = np.mean(found.estimate.correct(proba).argmax(axis=1) == y)
+    assert after == pytest.approx(right, abs=0.03)
+    low, high = found.accuracy_interval
+    assert low < after < high < low + 0.08
+    assert low < right < high
+    assert f"{after:.1%} with correction (95 % interval {low:.1%} to {high:.1%})" in str(found)
     assert found.heldout_worth < 1500
     assert "Hold out more" not in str(found)
     held, labels = source.heldout
@@ -58,6 +64,45 @@ def test_what_is_not_label_shift_is_refused(source, how):
     assert found.applies is False
     assert found.shifted
     assert "do NOT explain" in str(found)
+
+
+def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():
+    rng, k = np.random.default_rng(0), 12
+    means = 0.9 * rng.normal(size=(k, 5))
+    y = rng.integers(k, size=120)
+    logits = 1.5 * ((means[y] + rng.normal(size=(120, 5))) @ means.T - 0.5 * (means**2).sum(axis=1))
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    proba /= proba.sum(axis=1, keepdims=True)
+    whole = rp.pipeline(proba, y).source.heldout[0]
+    found, moved = left_out(whole, y), []
+    for i in range(0, 120, 6):
+        others = np.arange(120) != i
+        refitted = rp.pipeline(proba[others], y[others]).calibrate(proba[i : i + 1])[0]
+        moved.append((refitted[y[i]] - whole[i, y[i]], found[i, y[i]] - whole[i, y[i]]))
+    real, step = np.array(moved).T
+    assert (step < 0).all()
+    assert step.mean() == pytest.approx(real.mean(), rel=0.3)
+    assert np.corrcoef(real, step)[0, 1] > 0.9
+
+
+def test_labels_of_target_rows_correct_the_accuracy_to_expect(source):
+    """Half of the rows have outputs that say nothing of them, which held-out rows do not show."""
+    proba, y = draw([0.3, 0.2, 0.2, 0.2, 0.1], 2000, 8)
+    proba[:1000] = proba[np.random.default_rng(0).permutation(1000)]
+    right, off = np.mean(proba.argmax(axis=1) == y), []
+    labels = np.full(2000, -1)
+    for m in (0, 200, 2000):
+        labels[np.random.default_rng(1).permutation(2000)[:m]] = y[np.random.default_rng(1).permutation(2000)[:m]]
+        est = rp.ebls(source, proba, labels=labels)
+        found = diagnose(source, proba, estimate=est)
+        off.append(abs(found.accuracy[0] - right))
+        if m:
+            assert found.accuracy_interval[1] - found.accuracy_interval[0] < 0.14
+    assert off[0] > 0.1
+    assert off[1] < 0.4 * off[0]
+    assert off[2] < 0.01
+    alone = diagnose(UNIFORM, proba, estimate=rp.ebls(UNIFORM, proba, labels=labels))
+    assert alone.accuracy[0] == pytest.approx(right, abs=0.01)  # labels do without held-out rows
 
 
 def test_without_heldout_rows_it_says_what_it_cannot_tell():

@@ -9,6 +9,7 @@ import numpy as np
 
 from reprior._check import check_number, fail
 from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
+from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
@@ -43,9 +44,11 @@ class Diagnosis:
     overconfidence, overconfidence_se : float or None
         Mean confidence minus accuracy on the held-out rows, and its standard error.
     accuracy : (float, float) or None
-        What the held-out rows predict for the target: uncorrected, corrected.
+        What to expect of predictions on the target: as they are, corrected. It takes held-out rows or labels.
     alpha : float
         The level at which the sentences decide.
+    accuracy_interval : (float, float) or None
+        A 95 % interval of the accuracy to expect of corrected predictions.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Diagnosis:
     overconfidence_se: float | None
     accuracy: tuple[float, float] | None
     alpha: float
+    accuracy_interval: tuple[float, float] | None = None
 
     @property
     def shifted(self) -> bool:
@@ -111,17 +115,18 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     made = ebls(known, target) if estimate is None else estimate
     rows, fit = around(made)
     spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum()) if fit.variances.sum() else np.inf
-    heldout_worth = gap = gap_se = accuracy = None
+    heldout_worth = gap = gap_se = None
     if known.heldout is not None:
-        heldout_worth, accuracy = reweighted(*known.heldout, made)
+        heldout_worth = reweighted_worth(known.heldout[1], made.prior)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     raw = target.raw if isinstance(target, LabelledBlocks) else target
+    told = expected_accuracy(made, raw, known)
     found = made.checks if made.checks is not None and made.target is proba else checks(made, raw)
     return Diagnosis(
         estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
         confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
-        accuracy=accuracy, alpha=level,
+        accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
     )  # fmt: skip
 
 
@@ -182,14 +187,10 @@ def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
     return scaled_chi_square_p(squares, mean=n_classes, variance=2 * float((correlation**2).sum()))
 
 
-def reweighted(heldout: Matrix, y: Labels, estimate: PriorEstimate) -> tuple[float, tuple[float, float]]:
-    """Return what the held-out rows, reweighted to the estimate, are worth, and their accuracy (before, after)."""
-    counts = np.bincount(y, minlength=len(estimate.prior))
-    weight = (estimate.prior / np.maximum(counts, 1))[y]
-    weight = weight / weight.sum()
-    before = float(weight @ (heldout.argmax(axis=1) == y))
-    after = float(weight @ ((heldout * estimate.weights).argmax(axis=1) == y))
-    return 1 / float(weight @ weight), (before, after)
+def reweighted_worth(y: Labels, prior: Vector) -> float:
+    """Return how many rows held-out rows with labels (n,) are worth once they are reweighted to `prior` (K,)."""
+    weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
+    return float(weight.sum() ** 2 / (weight @ weight))
 
 
 def row_weights(source: Source) -> Vector:
@@ -270,10 +271,12 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             say(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
     say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
-    if found.applies and found.accuracy is not None and found.heldout_worth is not None:
-        before, after = found.accuracy
-        say(f"Held-out rows predict an accuracy of {before:.1%}, and of {after:.1%} with correction. They are worth "
-            f"{found.heldout_worth:.0f} rows at these shares.")  # fmt: skip
+    if found.applies is not False and found.accuracy is not None and found.accuracy_interval is not None:
+        (before, after), (low, high) = found.accuracy, found.accuracy_interval
+        say(f"Expect an accuracy of {before:.1%}, and of {after:.1%} with correction (95 % interval {low:.1%} to "
+            f"{high:.1%}).")  # fmt: skip
+    if found.applies and found.heldout_worth is not None:
+        say(f"The held-out rows are worth {found.heldout_worth:.0f} rows at these shares.")
         if found.heldout_worth < ENOUGH_HELDOUT:
             say(f"There are too few held-out rows ({found.heldout_worth:.0f} by their worth) to notice a new class. "
                 "Hold out more, as many of each class.", False)  # fmt: skip

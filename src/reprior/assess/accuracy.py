@@ -1,0 +1,127 @@
+"""The accuracy to expect on the target: what its own corrected outputs promise, as far as labelled rows bear it out.
+
+Calibrated outputs say how often they are right. A calibrator that was fitted to the held-out rows flatters them, and
+with them all that is measured there; so each held-out row is looked at as if it had been left out of the fit. What that
+costs is taken off the promise. Where held-out rows in the target's mix then differ from it by more than chance, they
+are believed instead; and labels of target rows, as far as there are any, correct both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior.rows.blocks import Blocks
+from reprior.rows.labelled import LabelledBlocks, taken_rows
+
+HELD_BACK = 10.0  # labelled rows of a class that its bias must outweigh: the default calibrator's ridge
+BIASED = ("bias-corrected", "vector")  # calibrators that are fitted class by class
+Z = 1.959964
+
+
+class Accuracy(NamedTuple):
+    """What to expect of predictions as they are and of corrected ones, and a 95 % interval of the latter."""
+
+    before: float
+    after: float
+    lower: float
+    upper: float
+
+
+class Rows(NamedTuple):
+    """Of rows: how likely their prediction is right before and after correction, and whether it is, (2, n) each."""
+
+    promised: Matrix
+    right: Matrix
+
+
+def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) -> Accuracy | None:
+    """Return the accuracy that held-out rows and labels of target rows let one expect; None without any of them."""
+    labelled = estimate.target if isinstance(estimate.target, LabelledBlocks) else None
+    if known.heldout is None and labelled is None:
+        return None
+    weights, n = estimate.weights, float(estimate.n)
+
+    def of_block(block: Matrix) -> Matrix:
+        promise = promised(block, weights)
+        return np.stack([promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1)])
+
+    mean, spread = target.map_sum(of_block) / n  # a row that promises p is right or wrong with variance p(1 − p)
+    whole = promise = mean
+    variance = np.full(2, np.inf)
+    if known.heldout is not None:
+        rows, y = known.heldout
+        counts = np.bincount(y, minlength=len(weights))
+        each = (estimate.prior / np.maximum(counts, 1))[y]
+        each = each / max(float(each.sum()), 1e-300)
+        seen = told(np.asarray(rows, np.float64), y, weights)
+        apart = told(left_out(rows, y), y, weights) if fitted_by_class(estimate) else seen
+        promise = promise - (seen.right - apart.right) @ each
+        found, noise = apart.right @ each, (each**2) @ (apart.promised * (1 - apart.promised)).T
+        differ = found - promise
+        believed = np.maximum(0.0, 1 - 4 * noise / np.maximum(differ**2, 1e-12))  # beyond two standard errors
+        mean = promise + believed * differ
+        # what held-out rows leave open of the calibrator, by their number: reweighted to the target they tell less
+        variance = np.maximum(mean * (1 - mean), 1e-6) / len(y) + spread / n + believed * noise
+    if labelled is not None:
+        found, noise = by_labels(labelled, weights, whole)
+        refuted = (found - mean) ** 2 > 4 * (variance + noise)  # held-out rows do not tell how wrong it is here
+        variance = np.where(refuted, (found - mean) ** 2, variance)
+        gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
+        mean = mean + gain * (found - mean)
+        variance = noise * gain
+    before, after = np.clip(mean, 0.0, 1.0)
+    reach = Z * float(np.sqrt(variance[1]))
+    return Accuracy(float(before), float(after), max(0.0, float(after) - reach), min(1.0, float(after) + reach))
+
+
+def by_labels(target: LabelledBlocks, weights: Vector, promise: Vector) -> tuple[Vector, Vector]:
+    """Return the accuracies (2,) that labels of target rows tell, before and after, and their variances (2,).
+
+    They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much.
+    """
+    there = target.labels >= 0
+    rows, y = taken_rows(target.raw, there), target.labels[there]
+    each = np.ones(len(y)) if target.weights is None else target.weights[there]
+    each = each / each.sum()
+    seen = told(rows, y, weights)
+    found = promise + (seen.right - seen.promised) @ each
+    # half a row more of either kind: rows that are all right do not prove that none is wrong
+    rate = (len(y) * (seen.right @ each) + 0.5) / (len(y) + 1)
+    plain = rate * (1 - rate) * float(each @ each)
+    noise = np.maximum((each**2) @ (seen.promised * (1 - seen.promised)).T, 0.3 * plain)
+    return np.asarray(found), np.asarray(noise * max(1 - len(y) / len(there), 1e-6))
+
+
+def promised(rows: Matrix, weights: Vector) -> Matrix:
+    """Return how likely predictions are right (2, n), by corrected outputs: as they are, and after correction."""
+    wide = np.asarray(rows, np.float64)
+    resp = wide * weights
+    resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+    return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])
+
+
+def told(rows: Matrix, y: Labels, weights: Vector) -> Rows:
+    """Return what rows (n, K) with labels (n,) tell."""
+    right = np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)
+    return Rows(promised(rows, weights), right)
+
+
+def fitted_by_class(estimate: PriorEstimate) -> bool:
+    """Return whether the outputs were calibrated with a number for each class."""
+    return estimate.calibrator is not None and estimate.calibrator.kind in BIASED
+
+
+def left_out(rows: Matrix, y: Labels) -> Matrix:
+    """Return calibrated held-out outputs (n, K), each as if its row had been left out when biases were fitted.
+
+    One Newton step: a row moved the bias of a class by what was missing there, over the curvature of the fit.
+    """
+    rows = np.asarray(rows, np.float64)
+    curve = (rows * (1 - rows)).sum(axis=0) + HELD_BACK
+    moved = rows / curve
+    moved[np.arange(len(y)), y] -= 1 / curve[y]
+    out = rows * np.exp(moved)
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
