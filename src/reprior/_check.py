@@ -72,13 +72,19 @@ def names_of(x: Any, classes: Sequence[Any] | None = None) -> tuple[Any, tuple[A
         return x, None
     if names is None:
         return values, None
+    order = index_order(names, classes)
+    return (values, tuple(names)) if order is None else (values[..., order], None)
+
+
+def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
+    """Return the order that sorts names which are column indices; None where they are names."""
     try:
         indices = set(names) == set(range(len(names)))
     except TypeError:  # what cannot be hashed is no index
         indices = False
     if not indices or (classes is not None and {str(label) for label in names} == {str(label) for label in classes}):
-        return values, tuple(names)
-    return values[..., np.argsort(np.asarray(names, int))], None
+        return None
+    return np.argsort(np.asarray(names, int))
 
 
 def difference(found: Sequence[str], wanted: Sequence[str]) -> str:

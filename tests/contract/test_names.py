@@ -191,3 +191,107 @@ def test_a_prior_may_be_given_as_its_estimate(problem):
     pipe = rp.pipeline(held, y)
     est = pipe.estimate(problem.proba)
     np.testing.assert_array_equal(pipe.correct(problem.proba, est), pipe.correct(problem.proba, est.prior))
+
+
+@pytest.fixture
+def fitted(frames):
+    _, held, y = frames
+    return rp.pipeline(held, y)
+
+
+CORRECTIONS = {
+    "estimate": lambda pipe, rows: pipe.estimate(rows, on_reject="ignore").correct(rows),
+    "pipeline": lambda pipe, rows: pipe.correct(rows, dict(zip(NAMES, [5, 1, 1, 1, 2], strict=True))),
+    "calibrate": lambda pipe, rows: pipe.calibrate(rows),
+    "stream": lambda pipe, rows: learned(pipe.stream(), rows).correct_many(rows),
+    "plain stream": lambda pipe, rows: learned(rp.Stream("online-ebls", pipe.source), rows).correct_many(rows),
+    "calibrated": lambda pipe, rows: pipe.stream().calibrated(rows),
+    "table": lambda pipe, rows: learned(pipe.table(), ["a"] * len(rows), rows).correct(["a"] * len(rows), rows),
+    "calibrated of a table": lambda pipe, rows: pipe.table().calibrated(rows),
+    "correct": lambda pipe, rows: rp.correct(rows, pd.Series([5, 1, 1, 1, 2], NAMES)),
+    "groups": lambda pipe, rows: pipe.groups(["a"] * len(rows), rows)["a"].correct(rows),
+}
+
+
+def learned(stream, *given):
+    (stream.learn if len(given) == 2 else stream.learn_many)(*given)
+    return stream
+
+
+@pytest.mark.parametrize("how", CORRECTIONS)
+def test_a_frame_comes_back_in_its_own_order(fitted, frames, how):
+    rows = frames[0][:80].set_axis(range(100, 180))
+    expected, found = (CORRECTIONS[how](fitted, some) for some in (rows, rows[SHUFFLED]))
+    assert list(found.columns) == SHUFFLED
+    assert list(found.index) == list(rows.index)
+    np.testing.assert_allclose(found[NAMES], expected, atol=1e-12)
+    assert not np.allclose(found, expected)
+
+
+def test_column_indices_come_back_in_their_own_order_too(problem):
+    rows = pd.DataFrame(problem.proba[:20])
+    expected = rp.correct(rows.to_numpy(), [5, 1, 1, 1, 2])
+    found = rp.correct(rows[[3, 0, 4, 1, 2]], [5, 1, 1, 1, 2])
+    np.testing.assert_array_equal(found[range(5)], expected)
+    stream = rp.Stream("online-ebls", problem.source)
+    np.testing.assert_array_equal(stream.correct_many(rows[[3, 0, 4, 1, 2]])[range(5)], stream.correct_many(rows))
+
+
+def test_numbers_without_names_have_the_order_of_the_frame(frames):
+    rows = frames[0][:9]
+    found = rp.correct(rows[SHUFFLED], [9, 1, 1, 1, 1])
+    np.testing.assert_allclose(found[NAMES], rp.correct(rows, {"dog": 9, "ant": 1, "bee": 1, "cat": 1, "eel": 1}))
+
+
+def test_a_frame_with_names_beside_classes_without_any_keeps_its_own(problem, frames):
+    est = rp.ebls(problem.source, problem.proba)
+    found = est.correct(frames[0])
+    assert list(found.columns) == NAMES
+    np.testing.assert_array_equal(found, est.correct(problem.proba))
+
+
+def test_one_row_with_names_comes_back_with_them(fitted, frames):
+    rows = frames[0]
+    stream = learned(fitted.stream(), rows)
+    expected = stream.correct_one(rows.iloc[7].to_numpy())
+    np.testing.assert_array_equal(stream.correct_one(rows.iloc[7][SHUFFLED])[NAMES], expected)
+    said = stream.correct_one(rows.iloc[7][SHUFFLED].to_dict())
+    assert list(said) == SHUFFLED
+    assert [said[name] for name in NAMES] == expected.tolist()
+
+
+def test_a_late_label_of_a_table_is_matched_by_name(fitted, frames):
+    rows = frames[0]
+    one, other = fitted.table(), fitted.table()
+    one.observe("a", rows.iloc[3][SHUFFLED], "bee")
+    other.observe("a", rows.iloc[3].to_numpy(), 1)
+    np.testing.assert_array_equal(one.prior("a"), other.prior("a"))
+    assert one.prior("a")[1] > one.common[1]
+
+
+def test_alarms_match_by_name(fitted, frames):
+    rows = frames[0]
+    for make, given in ((rp.Alarm, ()), (rp.AlarmTable, (["a"] * len(rows),))):
+        first, second = (
+            make(fitted.source).watch(fitted.table() if given else fitted.stream(), *given, some)
+            for some in (rows, rows[SHUFFLED])
+        )
+        assert first == second
+    seen, prior = fitted.calibrate(rows), pd.Series([0.1, 0.2, 0.3, 0.2, 0.2], NAMES)
+    one, other = rp.Alarm(fitted.source), rp.Alarm(fitted.source, reference=rows[SHUFFLED][:100])
+    assert one.look(seen, prior) == rp.Alarm(fitted.source).look(seen[SHUFFLED], prior[SHUFFLED])
+    np.testing.assert_array_equal(other.rows, rp.Alarm(fitted.source, reference=rows[:100]).rows)
+
+
+def test_metrics_of_rows_take_names(problem, frames):
+    rows, y = frames[0], np.array(NAMES)[problem.y]
+    for metric in (rp.metrics.accuracy, rp.metrics.log_loss):
+        expected = metric(problem.proba, problem.y)
+        assert metric(problem.proba, y, classes=NAMES) == metric(rows[SHUFFLED], y) == expected
+        with pytest.raises(rp.InputError, match="as `classes`"):
+            metric(problem.proba, y)
+    own = problem.proba[np.arange(len(y)), problem.y]
+    assert rp.metrics.log_loss(rows, y) == pytest.approx(-np.log(own).mean())
+    assert rp.metrics.log_loss([[1.0, 0.0]], [1]) == np.inf
+    weights = pd.Series([9, 1, 1, 1, 1], NAMES)
+    assert rp.metrics.accuracy(rows, y, weights=weights[SHUFFLED]) == rp.metrics.accuracy(rows, y, weights=weights)

@@ -64,4 +64,5 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
             fail("PriorCorrected.learn_one", "y", "be a class of `source`", repr(y))
         self.stream.learn_one(p)
         if y is not None:
-            self.stream.observe(p, list(self.source).index(y))
+            # by name: beside classes that are called 1, 2, 3 an index would be taken for one of those
+            self.stream.observe(p, str(list(self.source)[list(self.source).index(y)]))

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_flag, check_level, fail, names_of
+from reprior._check import check_flag, check_level, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.rows.blocks import in_columns
+from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import RIDGE, Calibrator, softmax
 from reprior.rows.correction import as_given, correct, correct_estimated
 
@@ -131,7 +131,6 @@ def prediction_sets(
     """Return for raw outputs (n, K) which classes are in each row's set, as (n, K) of bool; see `PriorEstimate`."""
     check_flag(by_class, "prediction_sets", "by_class")
     least = scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
-    rows, names = names_of(proba, estimate.classes)
-    rows = in_columns(rows, names, estimate.classes, "prediction_sets")
+    rows = by_name(proba, estimate.classes, "prediction_sets")
     sets: Any = np.asarray(correct_estimated(estimate, rows, anyway=anyway)) >= least
-    return as_given(sets, proba, names, estimate.classes)
+    return as_given(sets, proba, estimate.classes)

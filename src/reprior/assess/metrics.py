@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
     return float(np.mean(np.abs(p - q) / p))
 
 
-def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
+def accuracy(proba: Any, y: Any, *, classes: Sequence[Any] | None = None, weights: Any = None) -> float:
     """Return the share of rows whose most probable class is their label.
 
     Parameters
@@ -101,11 +102,42 @@ def accuracy(proba: Any, y: Any, *, weights: Any = None) -> float:
         Outputs; the columns of a DataFrame name the classes.
     y : (n,)
         Labels: names of classes, or column indices.
+    classes : sequence of K names, optional
+        The classes in the order of the columns.
     weights : (K,), optional
-        What the columns are multiplied by first.
+        What the columns are multiplied by first. A Series or dict is matched by name.
+
+    Examples
+    --------
+    >>> accuracy([[0.9, 0.1], [0.6, 0.4]], ["cat", "dog"], classes=["cat", "dog"])
+    0.5
     """
-    rows, labels, _ = check_labelled(proba, y, "accuracy")
+    rows, labels, names = check_labelled(proba, y, "accuracy", classes)
     if weights is not None:
-        k = rows.shape[1]
-        rows = rows * check_prior(weights, "accuracy", "weights", allow_zero=True, n_classes=k, like="`proba`")
+        rows = rows * check_prior(weights, "accuracy", "weights", allow_zero=True, n_classes=rows.shape[1],
+                                  like="`proba`", classes=names)  # fmt: skip
     return float(np.mean(rows.argmax(axis=1) == labels))
+
+
+def log_loss(proba: Any, y: Any, *, classes: Sequence[Any] | None = None) -> float:
+    """Return the mean of −log of the probability that rows give to their labels, in nats.
+
+    It is infinite where a row rules out its own label.
+
+    Parameters
+    ----------
+    proba : (n, K)
+        Outputs; the columns of a DataFrame name the classes.
+    y : (n,)
+        Labels: names of classes, or column indices.
+    classes : sequence of K names, optional
+        The classes in the order of the columns.
+
+    Examples
+    --------
+    >>> round(log_loss([[0.9, 0.1], [0.5, 0.5]], ["cat", "dog"], classes=["cat", "dog"]), 3)
+    0.399
+    """
+    rows, labels, _ = check_labelled(proba, y, "log_loss", classes)
+    with np.errstate(divide="ignore"):
+        return float(-np.log(rows[np.arange(len(rows)), labels].astype(np.float64)).mean())

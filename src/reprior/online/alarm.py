@@ -30,6 +30,7 @@ from reprior._check import (
 )
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.online.table import StreamTable, plain
+from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
@@ -329,7 +330,7 @@ class Alarm:
                 fail("Alarm", "source", "have held-out rows, so that the margin for its prior can be known", "none",
                      remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
             rows = heldout if reference is None else reference
-            rows = check_proba(rows, "Alarm", "reference", len(self.source.prior))
+            rows = self._rows(rows, "Alarm", "reference")
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
@@ -368,8 +369,8 @@ class Alarm:
             When each row came; the verdict then tells times too.
         """
         k = len(self.plan.mean)
-        rows = check_proba(proba, "Alarm.look", "proba", k)
-        believed = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k)
+        rows = self._rows(proba, "Alarm.look")
+        believed = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k, classes=self.source.classes)
         self._bet(rows, believed, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
@@ -390,7 +391,7 @@ class Alarm:
         """
         k, first = len(self.plan.mean), 0
         check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
-        rows = check_proba(proba, "Alarm.watch", "proba", k)
+        rows = self._rows(proba, "Alarm.watch")
         when = check_times(times, len(rows), "Alarm.watch")
         rows = stream.calibrated(rows)
         while first < len(rows):
@@ -401,6 +402,10 @@ class Alarm:
             stream.learn_calibrated(rows[block])
             first = block.stop
         return self.verdict
+
+    def _rows(self, proba: Any, caller: str, name: str = "proba") -> Matrix:
+        """Return rows (n, K), checked, with columns in the order of the source's classes by name."""
+        return check_proba(by_name(proba, self.source.classes, caller), caller, name, len(self.source.prior))
 
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
@@ -470,7 +475,8 @@ class Alarm:
             The class mix after the shift.
         """
         rows = self._reference("Alarm.delay")
-        target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean))
+        target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean),
+                             classes=self.source.classes)  # fmt: skip
         chance = rows @ (target / self.plan.mean)
         chance /= chance.sum()  # of each reference row, had they been drawn under `prior`
         growth = np.zeros(len(self.plan.log_share))
@@ -582,7 +588,7 @@ class AlarmTable:
             When each row came; the verdict then tells times too.
         """
         caller = "AlarmTable.watch"
-        rows = check_proba(proba, caller, "proba", len(self.model.plan.mean))
+        rows = self.model._rows(proba, caller)
         when = check_times(times, len(rows), caller)
         names, _ = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
         if len(names) != len(rows):

@@ -22,7 +22,6 @@ from reprior._check import (
     check_source,
     fail,
     in_order,
-    names_of,
 )
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
@@ -32,9 +31,9 @@ from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, check_top_k, in_columns, is_top_k, unlisted
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, unlisted
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct
+from reprior.rows.correction import as_given, correct
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
@@ -93,11 +92,22 @@ def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | No
 
 def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
     """Return rows (n, K) as they come, probabilities or what the calibrator takes, with columns matched by name."""
-    values, names = names_of(proba, source.classes)
-    values, k = in_columns(values, names, source.classes, caller), len(source.prior)
+    values, k = by_name(proba, source.classes, caller), len(source.prior)
     if calibrator is not None and calibrator.of_logits:
         return check_logits(values, caller, k)
     return check_proba(values, caller, "proba", k)
+
+
+def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
+    """Return one sample (K,) as the method sees it: matched by name if it has names, and calibrated."""
+    if calibrator is not None and is_top_k(p):
+        refuse_listed(caller, "p")
+    if isinstance(p, Mapping) or hasattr(p, "to_numpy"):  # one with names
+        p = in_order(p, caller, "p", source.classes)[0]
+    if calibrator is not None and calibrator.of_logits:
+        return np.asarray(calibrator.of_block(check_logits([p], caller, len(source.prior)))[0])
+    row = check_row(p, caller, "p", len(source.prior))
+    return row if calibrator is None else np.asarray(calibrator.of_block(row[None])[0])
 
 
 def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
@@ -259,17 +269,11 @@ class Stream:
     def calibrated(self, proba: Any) -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
         rows = raw_rows(proba, self.source, "Stream.calibrated", self.calibrator)
-        return rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+        return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
 
     def _row(self, p: Any, caller: str) -> Vector:
-        if self.calibrator is not None and is_top_k(p):
-            refuse_listed(caller, "p")
-        if isinstance(p, Mapping) or hasattr(p, "to_numpy"):  # one with names
-            p = in_order(p, caller, "p", self.source.classes)[0]
-        if self.calibrator is not None and self.calibrator.of_logits:
-            return np.asarray(self.calibrator.of_block(check_logits([p], caller, len(self.source.prior)))[0])
-        row = check_row(p, caller, "p", len(self.source.prior))
-        return row if self.calibrator is None else np.asarray(self.calibrator.of_block(row[None])[0])
+        return raw_row(p, self.source, caller, self.calibrator)
 
     def learn_one(self, p: Any) -> None:
         """Learn one sample's probabilities (K,), or its top-k pair (indices (k,), values (k,))."""
@@ -306,7 +310,10 @@ class Stream:
                 self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
 
     def correct_one(self, p: Any) -> Vector:
-        """Return one sample's probabilities (K,) under the estimated prior; nothing is learned."""
+        """Return one sample's probabilities (K,) under the estimated prior; nothing is learned.
+
+        A Series or dict comes back as one, with its own names.
+        """
         with self._lock:
             if is_top_k(p) and self.calibrator is None:
                 row = one_top_k(p, self.source, "Stream.correct_one")
@@ -315,7 +322,7 @@ class Stream:
             out, known = np.empty(k), self._padded_weights()
             if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
                 learned(loops.correct(known, k, self._row(p, "Stream.correct_one"), out, 1))
-            return out
+            return out if isinstance(p, np.ndarray) else as_given(out, p, self.classes)
 
     def _padded_weights(self) -> Vector:
         source = self.source.prior
@@ -323,7 +330,10 @@ class Stream:
         return self._weights
 
     def correct_many(self, proba: Any) -> Matrix:
-        """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values."""
+        """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values.
+
+        A DataFrame comes back as one, with its own columns.
+        """
         k = len(self.source.prior)
         if NATIVE and isinstance(proba, np.ndarray) and self.calibrator is None:
             out = np.empty(proba.shape, proba.dtype)
@@ -333,10 +343,9 @@ class Stream:
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
             return correct_listed(self.source, self.prior[None], blocks)
-        if self.calibrator is None:
-            return correct(blocks.array, self.weights)
-        rows = self.calibrator(np.asarray(blocks.array, np.float64))
-        return correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
+        rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
+        fixed = correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
+        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def observe(self, p: Any, y: int) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""

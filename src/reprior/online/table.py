@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_int, check_label, check_level, check_proba, check_row, fail
+from reprior._check import check_flag, check_int, check_label, check_level, fail
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._types import Interval, Labels, Matrix, Source, Vector
@@ -28,10 +28,13 @@ from reprior.online.stream import (
     described,
     fitting,
     online_method,
+    raw_row,
+    raw_rows,
     recovered,
 )
 from reprior.rows.blocks import TopKBlocks, is_top_k
 from reprior.rows.calibrated import Calibrator
+from reprior.rows.correction import as_given
 from reprior.state import Key, decode, encode, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
@@ -382,13 +385,14 @@ class StreamTable:
 
     def calibrated(self, proba: Any) -> Matrix:
         """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
-        rows = check_proba(proba, "StreamTable.calibrated", "proba", len(self.source.prior))
-        return rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+        rows = raw_rows(proba, self.source, "StreamTable.calibrated", self.calibrator)
+        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
+        return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
 
     def correct(self, keys: Any, proba: Any) -> Matrix:
         """Return rows (n, K), each under the prior of its key's stream, a new stream's if the key is new.
 
-        They come in the type they had; of top-k rows come the listed values.
+        They come in the type they had, a DataFrame as one with its own columns; of top-k rows come the listed values.
         """
         caller = "StreamTable.correct"
         with self._lock:
@@ -404,7 +408,8 @@ class StreamTable:
             return correct_listed(self.source, prior, blocks)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
         joint = prior / self.source.prior * seen
-        return np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+        fixed = np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def prior(self, key: Hashable) -> Vector:
         """Return `table[key].prior` (K,), without a copy of all else that the stream holds."""
@@ -419,9 +424,9 @@ class StreamTable:
 
     def observe(self, key: Hashable, p: Any, y: int) -> None:
         """Take in the late label `y` of a sample `p` (K,) of a key's stream; a new stream's, if the key is new."""
-        caller, k = "StreamTable.observe", len(self.source.prior)
-        row, label = check_row(p, caller, "p", k), check_label(y, caller, k)
-        row = row if self.calibrator is None else self.calibrator.of_block(row[None])[0]
+        caller, known = "StreamTable.observe", self.source
+        row = raw_row(p, known, caller, self.calibrator)
+        label = check_label(y, caller, len(known.prior), known.classes)
         with self._lock:
             (slot,) = self._claim(*self._find([key], caller), caller)
             self.method.observe(self._table[slot], row, label)

@@ -25,7 +25,6 @@ from reprior._check import (
     fail,
     in_order,
     named,
-    names_of,
     same_rows,
 )
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
@@ -36,9 +35,9 @@ from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
 from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
-from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, in_columns, is_top_k
+from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import RIDGE, TINY, CalibratedBlocks, Calibrator, softmax
-from reprior.rows.correction import correct
+from reprior.rows.correction import as_given, correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
@@ -96,11 +95,14 @@ class Pipeline:
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Raw outputs; the columns of a DataFrame are matched to the classes by name.
+            Raw outputs; the columns of a DataFrame are matched to the classes by name, and it comes back as one.
         """
-        rows, names = names_of(proba, self.classes)
-        rows = in_columns(rows, names, self.classes, "calibrate")
-        return rows if self.calibrator is None else self.calibrator(rows)
+        return as_given(self._calibrated(proba, "calibrate"), proba, self.classes)
+
+    def _calibrated(self, proba: Any, caller: str) -> Any:
+        """Return raw outputs calibrated as an array (n, K), columns in the order of the classes."""
+        rows = by_name(proba, self.classes, caller)
+        return rows if self.calibrator is None else self.calibrator(rows, caller=caller)
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
@@ -114,7 +116,7 @@ class Pipeline:
                      remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
             return self.rows(as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller))
         array = proba.array if isinstance(proba, ArrayBlocks) else proba
-        return as_blocks(self.calibrate(array), self.source.prior, caller)
+        return as_blocks(self._calibrated(array, caller), self.source.prior, caller)
 
     def estimate(
         self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "refuse",
@@ -171,14 +173,15 @@ class Pipeline:
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Raw outputs; the columns of a DataFrame are matched to the classes by name.
+            Raw outputs; the columns of a DataFrame are matched to the classes by name, and it comes back as one.
         prior : (K,)
             The class mix; a Series or dict is matched by name.
         """
         prior = prior.prior if isinstance(prior, PriorEstimate) else prior
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
-        return correct(self.calibrate(proba), target / self.source.prior)
+        fixed = correct(self._calibrated(proba, "correct"), target / self.source.prior)
+        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
         """Return a stream that takes raw outputs one by one.

@@ -261,6 +261,12 @@ def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | 
     return rows.in_order(order) if isinstance(rows, Named) else rows[:, order]
 
 
+def by_name(proba: Any, classes: Sequence[str] | None, caller: str) -> Any:
+    """Return the numbers of rows (n, K), columns in the order of `classes` by name where both have names."""
+    rows, names = names_of(proba, classes)
+    return in_columns(rows, names, classes, caller)
+
+
 def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:
     """Yield each block with the number of its first row."""
     first = 0

@@ -36,11 +36,11 @@ class Calibrator:
     log_likelihood: float | None
     of_logits: bool = False
 
-    def __call__(self, proba: Any = None, *, logits: Any = None) -> Matrix:
-        """Return calibrated probabilities (n, K), in the float type that came in."""
+    def __call__(self, proba: Any = None, *, logits: Any = None, caller: str = "Calibrator") -> Matrix:
+        """Return calibrated probabilities (n, K), in the float type that came in; `caller` is who refuses bad ones."""
         if self.of_logits and logits is None:
             proba, logits = None, proba
-        array = read(proba, logits, "Calibrator", len(self.scale))
+        array = read(proba, logits, caller, len(self.scale))
         if self.kind == "none" and logits is None:
             return array
         out = np.empty(array.shape, array.dtype)

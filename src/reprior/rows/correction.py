@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, fail, names_of
+from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Matrix, PriorEstimate, Vector
-from reprior.rows.blocks import ArrayBlocks, in_columns, numbered
+from reprior.rows.blocks import ArrayBlocks, by_name, numbered
 
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 
@@ -45,8 +45,10 @@ def correct(proba: Any, weights: Any) -> Matrix:
     ----------
     proba : (n, K)
         Probabilities that carry the source prior. Nothing is calibrated here: an estimate's own `correct` does that.
+        A DataFrame comes back as one.
     weights : (K,)
-        Target prior over source prior, as in `PriorEstimate.weights`; the scale does not matter.
+        Target prior over source prior, as in `PriorEstimate.weights`; the scale does not matter. A Series or dict is
+        matched by name to the columns of a DataFrame. Numbers without names have the order of its columns.
 
     Examples
     --------
@@ -60,17 +62,17 @@ def correct(proba: Any, weights: Any) -> Matrix:
     factors = check_prior(weights, "correct", "weights", allow_zero=True, classes=classes)
     array = check_proba(rows, "correct", "proba", len(factors))
     wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    return np.asarray(reweight(wide, factors), array.dtype)
+    fixed: Matrix = as_given(np.asarray(reweight(wide, factors), array.dtype), proba, None)
+    return fixed
 
 
 def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
     """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate."""
     refuse_rejected(estimate, anyway=anyway)
-    rows, names = names_of(proba, estimate.classes)
-    rows = in_columns(rows, names, estimate.classes, "correct")
+    rows = by_name(proba, estimate.classes, "correct")
     if estimate.calibrator is not None:
-        rows = estimate.calibrator(rows)
-    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, names, estimate.classes)
+        rows = estimate.calibrator(rows, caller="correct")
+    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, estimate.classes)
     return fixed
 
 
@@ -93,12 +95,21 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
                       " may do harm.", stacklevel=5)  # fmt: skip
 
 
-def as_given(rows: Matrix, proba: Any, names: Sequence[Any] | None, classes: Sequence[str] | None) -> Any:
-    """Return corrected rows (n, K) as they came: a DataFrame as one, with its own columns, order and index."""
-    if not (hasattr(proba, "columns") and hasattr(proba, "index") and hasattr(proba, "iloc")):
+def as_given(rows: Any, proba: Any, classes: Sequence[str] | None) -> Any:
+    """Return rows (n, K), or one (K,), in the order of `classes`, as `proba` came: a DataFrame with its own columns,
+    order and index, a Series or dict with its own names, and all else as it is."""
+    if isinstance(proba, Mapping):
+        labels = tuple(proba)
+    elif hasattr(proba, "iloc"):
+        labels = tuple(getattr(proba, "columns", proba.index))
+    else:
         return rows
-    told = [str(name) for name in names] if names is not None else [str(k) for k in range(rows.shape[1])]
-    order = list(classes) if names is not None and classes is not None else [str(k) for k in range(len(told))]
-    if names is None:  # column indices, which may come in any order
-        told = [str(int(name)) for name in proba.columns]
-    return type(proba)(rows[:, [order.index(name) for name in told]], index=proba.index, columns=proba.columns)
+    order: Any = index_order(labels, classes)
+    if order is None:
+        order = range(len(labels)) if classes is None else order_of(labels, classes, "correct", "proba")
+    own = rows[..., np.argsort(order)]
+    if isinstance(proba, Mapping):
+        return dict(zip(labels, own.tolist(), strict=True))
+    if hasattr(proba, "columns"):
+        return type(proba)(own, index=proba.index, columns=proba.columns)
+    return type(proba)(own, index=proba.index, name=proba.name)
