@@ -66,3 +66,13 @@ def test_an_untrained_model_says_nothing() -> None:
     corrected = PriorCorrected(naive_bayes.GaussianNB(), {"mail": 3, "spam": 1})
     corrected.learn_one({"length": 0.0})
     np.testing.assert_allclose(corrected.output({"length": 0.0}), [0.75, 0.25])
+
+
+def test_a_label_is_matched_where_classes_are_numbers() -> None:
+    trained = naive_bayes.GaussianNB()
+    for x, y in samples(300, 0.5, 0):
+        trained.learn_one(x, 2 if y == "spam" else 1)
+    corrected = PriorCorrected(trained, {1: 1, 2: 1})
+    for x, _ in samples(50, 0.5, 1):
+        corrected.learn_one(x, 2)
+    assert corrected.stream.prior[1] > 0.8
