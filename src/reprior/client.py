@@ -8,21 +8,25 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_matrix, check_number, fail
+from reprior._check import check_choice, check_int, check_matrix, check_number, fail, in_order, names_of, same_rows
 from reprior._types import Matrix, Vector
+from reprior.rows.blocks import by_name
+from reprior.rows.correction import as_given
 
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # the server, or what is before it, may take the same post later
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts
+PATIENCE, AT_FIRST = 120.0, 5.0  # seconds; the second where nothing has ever answered: the address may be wrong
 
 
 class ServiceError(Exception):
@@ -36,6 +40,8 @@ class ServiceError(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the service says to rows: themselves under the new prior (n, K), the prior (K,), and how many it has seen.
+
+    The corrected rows of a DataFrame are one, with its own columns.
 
     `repeated` says that an earlier attempt had counted already, and `counted_at` how many samples there were then;
     `gap` are the first and last number that never arrived before this one.
@@ -52,6 +58,9 @@ class Answer:
 class Client:
     """Speaks to one service over one connection; threads may share it, and their posts go one after the other.
 
+    Rows with names, a DataFrame or Series, are matched to the stream's classes by name. The client asks the service for
+    those once.
+
     Parameters
     ----------
     url : the address, such as ``http://127.0.0.1:8733``.
@@ -59,7 +68,8 @@ class Client:
     name : what the service knows this client by; a new random name if not given. Posts carry numbers under it, so two
         clients must not share one, and one that goes on under its old name must know its last numbers (`seqs`).
     timeout : seconds that one attempt may take.
-    patience : seconds after which a post is given up.
+    patience : seconds after which a post is given up. If it is not given they are 120, and 5 where nothing has
+        ever answered at the address.
 
     >>> client = Client("http://127.0.0.1:8733", token="secret-token")
     >>> client.url
@@ -68,15 +78,17 @@ class Client:
 
     def __init__(
         self, url: str, *, token: str | None = None, name: str | None = None, timeout: float = 30.0,
-        patience: float = 120.0, sleep: Callable[[float], None] = time.sleep,
+        patience: float | None = None, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             fail("Client", "url", "be an http or https address", repr(url))
         self.url, self.name = url.rstrip("/"), name or f"python-{uuid.uuid4().hex[:12]}"
         self.timeout = check_number(timeout, "Client", "timeout", low=0, open_low=True)
-        self.patience = check_number(patience, "Client", "patience", low=0)
+        self.patience = None if patience is None else check_number(patience, "Client", "patience", low=0)
         self.seqs: dict[str, int] = {}  # the last number used for each stream
+        self._classes: dict[str, tuple[str, ...] | None] = {}  # of each stream, as far as asked for
+        self._reached = False  # whether the service has ever answered
         self._path, self._token, self._sleep = parts.path.rstrip("/"), token, sleep
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=self.timeout)
@@ -105,31 +117,58 @@ class Client:
 
     def put(
         self, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
-        heldout: tuple[Any, Any] | None = None, saved: bytes | None = None, **options: Any,
+        heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """Make a stream, and return what the service says of it; one that is there already, made of the same, stays.
 
         Parameters
         ----------
-        source : class counts or shares (K,), or a dict from class to count.
-        classes : the names of the classes (K,).
+        source : class counts or shares (K,), or a Series or dict from class to count; or what `saved` takes.
+        classes : the names of the classes (K,), in the order of the columns.
         method : the online method; "online-ebls" if not given. `options` are the method's.
         alarm : False, True or a dict of options of `reprior.Alarm`.
-        heldout : held-out outputs (n, K) and their labels (n,), to calibrate by, and for alarm and diagnosis.
-        saved : a saved pipeline or stream as bytes, instead of source, classes and heldout.
+        heldout : held-out outputs (n, K) and their labels (n,), to calibrate by, and for alarm and diagnosis. A
+            DataFrame's columns name the classes.
+        saved : a Pipeline or Stream, or one that was saved, as bytes, instead of source, classes and heldout.
         """
+        if isinstance(source, (bytes, bytearray)) or hasattr(source, "to_bytes"):
+            source, saved = None, source
         if saved is not None:
+            if source is not None or classes is not None or heldout is not None:
+                fail("Client.put", "saved", "stand without source, classes and heldout, which it has", "both")
+            saved = saved.to_bytes() if hasattr(saved, "to_bytes") else bytes(saved)
             given = {"method": method, "options": json.dumps(options) if options else None,
                      "alarm": None if alarm is None else json.dumps(alarm)}  # fmt: skip
             query = urlencode({key: value for key, value in given.items() if value is not None})
             path = self._at(stream) + (query and f"?{query}")
-            return self._asked("PUT", path, saved, "application/octet-stream")
-        body: dict[str, Any] = {"source": plain(source), "classes": plain(classes), "method": method, "alarm": alarm,
+            return self._made(stream, self._asked("PUT", path, saved, "application/octet-stream"))
+        caller = "Client.put"
+        if classes is None and heldout is not None:
+            classes = names_of(heldout[0])[1]
+        names = None if classes is None else tuple(str(name) for name in classes)
+        if source is not None:
+            numbers, names = in_order(source, caller, "source", names)
+            source = numbers.tolist()
+        body: dict[str, Any] = {"source": source, "classes": names, "method": method, "alarm": alarm,
                                 "options": options or None}  # fmt: skip
         if heldout is not None:
-            body["heldout"] = {"proba": plain(heldout[0]), "y": plain(heldout[1])}
+            same_rows(*heldout, caller)
+            body["heldout"] = {"proba": plain(by_name(heldout[0], names, caller)), "y": plain(heldout[1])}
         kept = {key: value for key, value in body.items() if value is not None}
-        return self._asked("PUT", self._at(stream), json.dumps(kept).encode(), "application/json")
+        return self._made(stream, self._asked("PUT", self._at(stream), json.dumps(kept).encode(), "application/json"))
+
+    def _made(self, stream: str, told: dict[str, Any]) -> dict[str, Any]:
+        """Return what the service says of a stream, once its classes are noted."""
+        self._classes[stream] = tuple(told["classes"]) if told["named"] else None
+        return told
+
+    def _ordered(self, stream: str, proba: Any, caller: str) -> Any:
+        """Return rows in the order of the stream's classes by name, where they have names."""
+        if not isinstance(proba, Mapping) and not hasattr(proba, "to_numpy"):
+            return proba
+        if stream not in self._classes:
+            self._made(stream, self._asked("GET", self._at(stream) + "?diagnosis=0"))
+        return by_name(proba, self._classes[stream], caller)
 
     def get(self, stream: str) -> dict[str, Any]:
         """Return what the service knows of a stream: prior, interval, alarm, diagnosis."""
@@ -140,15 +179,39 @@ class Client:
         body = json.dumps({"confirm": stream}).encode()
         self._asked("DELETE", self._at(stream), body, "application/json")
         self.seqs.pop(stream, None)
+        self._classes.pop(stream, None)
+
+    def alarms(self, stream: str) -> list[dict[str, Any]]:
+        """Return the alarms of a stream, the newest first; one that nobody has acknowledged is open."""
+        found: list[dict[str, Any]] = self._asked("GET", self._at(stream, "alarms"))["alarms"]
+        return found
+
+    def acknowledge(self, stream: str, alarm: Any, *, by: str, note: str = "", next: str = "restart") -> dict[str, Any]:
+        """Say who has dealt with an open alarm, one of `alarms` or its number; return what the service says of it.
+
+        Parameters
+        ----------
+        by : who.
+        note : what was found.
+        next : "restart" the test against the same reference, or "accept" the rows since the alarm as the new normal.
+        """
+        number = alarm["id"] if isinstance(alarm, Mapping) else check_int(alarm, "Client.acknowledge", "alarm")
+        body = json.dumps({"by": by, "note": note, "next": next}).encode()
+        return self._asked("POST", self._at(stream, f"alarms/{number}/acknowledge"), body, "application/json")
 
     def send(self, stream: str, proba: Any, *, correct: bool = True) -> Answer:
         """Let a stream learn rows (n, K), and return them corrected; the post is repeated until it counts once."""
-        rows = check_matrix(proba, "Client.send", "proba")
-        return self._post(stream, "samples", rows, {} if correct else {"correct": False})
+        rows = check_matrix(self._ordered(stream, proba, "Client.send"), "Client.send", "proba")
+        told = self._post(stream, "samples", rows, {} if correct else {"correct": False})
+        if told.proba is None:
+            return told
+        return replace(told, proba=as_given(told.proba, proba, self._classes.get(stream)))
 
     def label(self, stream: str, proba: Any, y: Any) -> Answer:
         """Give the labels (n,), columns or names, of rows (n, K) that were sent before."""
-        return self._post(stream, "labels", check_matrix(proba, "Client.label", "proba"), {"y": plain(y)})
+        same_rows(proba, y, "Client.label")
+        rows = check_matrix(self._ordered(stream, proba, "Client.label"), "Client.label", "proba")
+        return self._post(stream, "labels", rows, {"y": plain(y)})
 
     def batches(self, stream: str, **options: Any) -> Batches:
         """Return a `Batches` that gathers rows of this stream and sends them from a thread."""
@@ -185,7 +248,7 @@ class Client:
             headers["Content-Type"] = kind
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        end, pause = time.monotonic() + self.patience, FIRST_PAUSE
+        started, pause, patience = time.monotonic(), FIRST_PAUSE, PATIENCE if self.patience is None else self.patience
         with self._lock:
             while True:
                 try:
@@ -195,7 +258,12 @@ class Client:
                     problem = ""
                 except (OSError, http.client.HTTPException) as error:  # no word of whether the post was counted
                     self._connection.close()
-                    status, data, said, problem = 0, b"", None, f"{type(error).__name__}: {error}"
+                    status, data, said = 0, b"", None
+                    problem = f"{self.url} does not answer ({type(error).__name__}: {error})."
+                    if not self._reached and isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+                        problem += " Start the service with `reprior serve`, or correct the address."
+                        patience = AT_FIRST if self.patience is None else self.patience
+                self._reached = self._reached or bool(status)
                 if 200 <= status < 300:
                     found: dict[str, Any] = self._read(data, said["Content-Type"] if said else "")
                     return found
@@ -205,8 +273,8 @@ class Client:
                 wait = pause * random.uniform(0.5, 1.0)  # clients of a server that comes back do not all come at once
                 if said is not None and (said.get("Retry-After") or "").isdigit():
                     wait = min(float(said["Retry-After"]), LONGEST_PAUSE) * random.uniform(0.5, 1.0)
-                if time.monotonic() + wait > end:
-                    raise ServiceError(f"Given up after {self.patience:g} seconds. {sentence}", status)
+                if time.monotonic() + wait > started + patience:
+                    raise ServiceError(f"Given up after {patience:g} seconds. {sentence}", status)
                 self._sleep(wait)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -252,7 +320,7 @@ class Batches:
 
     def add(self, proba: Any) -> None:
         """Take in rows (n, K), or one row (K,); they are sent later."""
-        rows = np.array(proba, copy=True)
+        rows = np.array(self.client._ordered(self.stream, proba, "Batches.add"), copy=True)
         rows = check_matrix(rows[None] if rows.ndim == 1 else rows, "Batches.add", "proba")
         with self._changed:
             self._usable()

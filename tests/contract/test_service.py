@@ -18,7 +18,7 @@ pytest.importorskip("starlette", reason="needs reprior[serve]")
 httpx = pytest.importorskip("httpx")
 import msgpack
 from service_crash import crash_run
-from service_help import ALL, WHY, Process, replay, rows_of, wait_for
+from service_help import ALL, WHY, Process, free_port, replay, rows_of, wait_for
 
 import reprior as rp
 from reprior import datasets
@@ -832,3 +832,88 @@ def test_held_out_rows_make_the_same_stream_as_a_pipeline(tmp_path):
 def test_classes_that_are_numbers_are_refused_with_what_to_do(http, source):
     said = error(http.put("/streams/numbers", json={"source": source, "classes": [1, 2]}), 400)
     assert said.endswith('must be a list of texts; got 1. Put numbers in quotes, as in ["1", "2"].')
+
+
+CLASSES = ["ant", "mole", "zebra"]
+OTHER_ORDER = ["zebra", "ant", "mole"]
+
+
+@pytest.fixture
+def animals():
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 300, p=[0.7, 0.2, 0.1])
+    logits = rng.normal(size=(300, 3))
+    logits[np.arange(300), y] += 2
+    rows = np.exp(2 * logits) * [0.7, 0.2, 0.1]
+    rows /= rows.sum(axis=1, keepdims=True)
+    return rows, np.array(CLASSES)[y]
+
+
+@pytest.mark.parametrize("how", ["heldout", "heldout frame", "saved", "pipeline", "asked"])
+def test_the_client_matches_rows_by_name(tmp_path, animals, how):
+    pd = pytest.importorskip("pandas")
+    rows, y = animals
+    frame = pd.DataFrame(rows, columns=CLASSES)
+    shuffled, pipe = frame[OTHER_ORDER], rp.pipeline(rows, y, classes=CLASSES)
+    with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
+        for name in ("a", "b"):
+            if how == "heldout frame":
+                client.put(name, classes=CLASSES, heldout=(shuffled, pd.Series(y)))
+            elif how == "pipeline":
+                client.put(name, pipe)
+            elif how == "saved":
+                client.put(name, saved=pipe.to_bytes())
+            else:
+                client.put(name, classes=CLASSES, heldout=(rows, y))
+        other = Client(running.url) if how == "asked" else client
+        first, second = client.send("a", rows), other.send("b", shuffled)
+        np.testing.assert_array_equal(first.prior, second.prior)
+        assert list(second.proba.columns) == OTHER_ORDER
+        np.testing.assert_array_equal(second.proba[CLASSES], first.proba)
+        labels = ["zebra"] * 9
+        np.testing.assert_array_equal(client.label("a", rows[:9], labels).prior,
+                                      other.label("b", shuffled[:9], labels).prior)  # fmt: skip
+        for stream, each, by in (("a", rows[9], client), ("b", shuffled.iloc[9], other)):
+            with by.batches(stream, rows=4) as batches:
+                batches.add(each)
+        assert client.get("a")["prior"] == client.get("b")["prior"]
+        with pytest.raises(rp.InputError, match=r"Client.send: `proba` must have the 3 classes of the source; got 3 "):
+            other.send("b", shuffled.rename(columns={"ant": "bee"}))
+        other.close()
+
+
+def test_the_client_takes_counts_by_name(tmp_path, animals):
+    pd = pytest.importorskip("pandas")
+    rows, y = animals
+    counts = pd.Series({"zebra": 100, "ant": 700, "mole": 200})
+    with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client:
+        made = [
+            client.put("series", counts, classes=CLASSES), client.put("dict", counts.to_dict(), classes=CLASSES),
+            client.put("sorted", counts.sort_index()),
+            client.put("array", np.array([7, 2, 1]), classes=np.array(CLASSES)),
+            client.put("bytes", rp.pipeline(counts=counts[CLASSES]).to_bytes()),
+        ]  # fmt: skip
+        for told in made:
+            assert told["classes"] == CLASSES
+            np.testing.assert_allclose(told["source"], [0.7, 0.2, 0.1])
+        both = client.put("both", counts, heldout=(pd.DataFrame(rows, columns=CLASSES)[OTHER_ORDER], y))
+        assert both["classes"] == OTHER_ORDER
+        numbers = client.put("numbers", classes=[1, 2, 3], heldout=(rows, np.searchsorted(CLASSES, y) + 1))
+        assert numbers["classes"] == ["1", "2", "3"]
+        before = client.get("numbers")["prior"]
+        after = client.label("numbers", np.full((50, 3), 1 / 3), [1] * 50).prior
+        assert after[0] > before[0]  # the class that is called 1, and not column 1
+        with pytest.raises(rp.InputError, match="sorted order of its names"):
+            client.put("unsorted", counts)
+        with pytest.raises(rp.InputError, match="`saved` must stand without source, classes and heldout"):
+            client.put("twice", rp.pipeline(counts=[1, 1]), classes=["a", "b"])
+        with pytest.raises(ServiceError, match=r"have 3 classes, so rows of 3 numbers .*; got 2 numbers"):
+            client.send("series", [[0.5, 0.5]])
+
+
+def test_the_client_says_soon_that_nothing_answers():
+    begun = time.monotonic()
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(ServiceError, match=rf"^Given up after 5 seconds\. {url} does not answer .*`reprior serve`"):
+        Client(url, sleep=lambda seconds: time.sleep(min(seconds, 0.5))).get("s")
+    assert time.monotonic() - begun < 30

@@ -122,8 +122,9 @@ def test_an_alarm_is_raised_sent_with_a_signature_and_acknowledged(tmp_path, sin
     assert check(db)[0] == []
     with Background(Settings(db)) as running, Client(running.url) as client:
         assert client.get("s")["alarm"]["open"]["id"] == open_id  # it is still open after a restart
-        with httpx.Client(base_url=running.url) as http:
-            assert http.post(f"/streams/s/alarms/{open_id}/acknowledge", json={"by": "Cy"}).status_code == 200
+        assert client.alarms("s")[0]["id"] == open_id
+        assert client.acknowledge("s", client.alarms("s")[0], by="Cy", note="again")["id"] == open_id
+        assert (client.alarms("s")[0]["by"], client.alarms("s")[0]["note"]) == ("Cy", "again")
         assert client.get("s")["alarm"]["open"] is None
         client.send("s", outputs(0.3, 3000, 7))
         assert client.get("s")["alarm"]["open"]["id"] == open_id + 1  # against the same reference it comes back

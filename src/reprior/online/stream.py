@@ -347,7 +347,7 @@ class Stream:
         fixed = correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
         return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
-    def observe(self, p: Any, y: int) -> None:
+    def observe(self, p: Any, y: Any) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
         row, label = (
             self._row(p, "Stream.observe"),

@@ -61,7 +61,7 @@ class Snapshot(Stream):
     def learn_many(self, proba: Any) -> None:
         self._refuse("learn_many")
 
-    def observe(self, p: Any, y: int) -> None:
+    def observe(self, p: Any, y: Any) -> None:
         self._refuse("observe")
 
     def learn_calibrated(self, rows: Any) -> None:
@@ -422,7 +422,7 @@ class StreamTable:
         with self._lock:
             return beta_interval(self.method, self._state(key, "StreamTable.interval").values, inside)
 
-    def observe(self, key: Hashable, p: Any, y: int) -> None:
+    def observe(self, key: Hashable, p: Any, y: Any) -> None:
         """Take in the late label `y` of a sample `p` (K,) of a key's stream; a new stream's, if the key is new."""
         caller, known = "StreamTable.observe", self.source
         row = raw_row(p, known, caller, self.calibrator)

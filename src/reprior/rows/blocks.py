@@ -258,11 +258,11 @@ def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | 
     if names is None or classes is None or [str(name) for name in names] == list(classes):
         return rows
     order = order_of(names, classes, caller, "proba")
-    return rows.in_order(order) if isinstance(rows, Named) else rows[:, order]
+    return rows.in_order(order) if isinstance(rows, Named) else rows[..., order]
 
 
 def by_name(proba: Any, classes: Sequence[str] | None, caller: str) -> Any:
-    """Return the numbers of rows (n, K), columns in the order of `classes` by name where both have names."""
+    """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
     rows, names = names_of(proba, classes)
     return in_columns(rows, names, classes, caller)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_labels, check_matrix, fail
+from reprior._check import check_choice, check_int, check_labels, check_matrix, fail, named
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
@@ -145,13 +145,9 @@ class Live:
 
     def observe(self, rows: Matrix, y: Any) -> None:
         """Take in the labels (n,), columns or names, of rows (n, K) that were learned before."""
-        if self.about["classes"] is not None and len(y) and all(isinstance(label, str) for label in y):
-            columns = {name: k for k, name in enumerate(self.classes)}
-            unknown = [label for label in y if label not in columns]
-            if unknown:
-                fail("labels", "y", "hold names of the stream's classes", repr(unknown[0]), count=len(unknown))
-            y = [columns[label] for label in y]
-        found = check_labels(y, "labels", "y", len(rows), self.n_classes)
+        found = named(
+            check_labels(y, "labels", "y", len(rows), self.n_classes, self.about["classes"]), self.stream.classes
+        )
         state = self.stream.state
         try:
             for row, label in zip(rows, found.tolist(), strict=True):
@@ -305,7 +301,8 @@ def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matri
         kind = check_choice("f4" if dtype is None else dtype, caller, "dtype", ("f4", "f8"))
         size = int(kind[1]) * n_classes
         if len(value) % size:
-            fail(caller, "proba", f"hold rows of {size} bytes, {n_classes} times {kind} each", f"{len(value)} bytes")
+            fail(caller, "proba", f"have {n_classes} classes, so rows of {n_classes} numbers ({size} bytes as {kind})",
+                 f"{len(value) // int(kind[1])} numbers in all ({len(value)} bytes)")  # fmt: skip
         return np.frombuffer(value, f"<{kind}").reshape(-1, n_classes)
     if isinstance(value, np.ndarray):
         return value
