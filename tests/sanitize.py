@@ -151,7 +151,7 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         terms = np.column_stack([alpha.sum(axis=1), np.log(rng.dirichlet(np.ones(parts))), np.zeros(parts)])
         model = [alpha, terms, *(np.tile(prior, (groups, 1)) for _ in range(4)), np.ones((groups, parts)),
                  np.zeros((groups, 3))]  # fmt: skip
-        sums, which = np.abs(rng.normal(size=(groups, 2, width))), int(rng.integers(5))
+        sums, which = np.abs(rng.normal(size=(groups, 2, width))), int(rng.integers(6))
         args: list[Any]
         if which == 0:
             call, args = native.em, [rows, inverse, prior, np.array([1.0, 1, 0, 1e-300, 0, 0]), 3]
@@ -160,6 +160,10 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         elif which == 2:
             call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
         elif which == 3:
+            like, shares = np.asarray(rows, np.float64) + 1e-3, rng.dirichlet(np.ones(k), parts)
+            args = [like, shares * 5, shares, *np.ones((2, parts, k)), np.ones((parts, 4)), 0.5, 1e-6, 9]
+            call = native.weigh
+        elif which == 4:
             call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model, 0.01]
         else:
             starts = np.sort(np.concatenate([[0, n], 1 + rng.permutation(n - 1)[: groups - 1]])).astype(np.int64)

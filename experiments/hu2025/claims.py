@@ -871,7 +871,7 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main() -> None:
     rows = verdicts()
-    pairs = {name: comparisons(record.read(name)["cells"]) for name in ("cifar", "text", "imagenet")}
+    pairs = {name: comparisons(record.read(name)["cells"]) for name in ("cifar", "text", "imagenet", "tiny", "val")}
     text = json.dumps({"claims": rows, **pairs}, indent=1, ensure_ascii=False)
     (record.RESULTS / "claims.json").write_text(text + "\n", encoding="utf-8")
     print(table(rows))

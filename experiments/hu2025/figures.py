@@ -299,6 +299,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "figure4-online-imagenet-simulated": imagenet_online,
     "figure5-ablation": lambda: ablation("cifar", "cifar100-lt", "CIFAR-100-LT"),
     "figure6-ablation-imagenet-simulated": ablation_imagenet,
+    "figure6-ablation-tiny-imagenet": lambda: ablation("tiny", "tiny-imagenet-lt", "Tiny-ImageNet-LT"),
     "why-fmapls-works": why,
     "printed-online-collapse": collapse,
     "printed-online-plane": plane,

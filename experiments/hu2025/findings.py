@@ -132,9 +132,9 @@ def heads() -> str:
 def means(table: Cells, titles: dict[str, str] | None = None) -> str:
     """Return mean KL and accuracy over the shifts of each classifier, best KL and best accuracy in bold.
 
-    With `titles`, columns are the single cells in it, under these names.
+    With `titles`, columns are the single cells in it, under these names, and doing nothing is a row.
     """
-    names = main_methods(table)
+    names = [*(["source prior"] if titles else []), *main_methods(table)]
     models = list(titles or dict.fromkeys(c.split("/")[0] + "/" for c in table))
     values = {
         m: [
@@ -396,9 +396,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "timing": timing,
     "protocol-moments": protocol_moments,
     "protocol-text": lambda: both_protocols("protocol-text"),
+    "protocol-tiny": lambda: both_protocols("protocol-tiny"),
     "protocol-draws": protocol_draws,
     "imagenet": lambda: means({c: v for c, v in cells("imagenet").items() if "simulated" in c}),
     "heads": heads,
+    "tiny": lambda: means(cells("tiny")),
+    "tiny-comparisons": lambda: comparisons(cells("tiny")),
+    "val": lambda: means(cells("val"), VAL_CELLS),
 }
 
 
@@ -554,7 +558,8 @@ def true_prior(where: str) -> str:
 FACTS: dict[str, Callable[[str], str]] = {
     "kl": lambda a: f"{over(a, 0):.3f}",
     "accuracy": lambda a: f"{over(a, 2):.1f}",
-    "setting": lambda a: named(cells("cifar"), a).removeprefix(PRINTED_GA).replace("=", " = "),
+    "setting": lambda a: named(*of_experiment(a)).removeprefix(PRINTED_GA).replace("=", " = "),
+    "c": lambda a: named(of_experiment(a + "printed")[0], "printed").removeprefix(PRINTED),
     "tried": lambda a: str(sum(m.startswith(PRINTED_GA) for m in next(iter(cells("cifar").values())))),
     "below": below,
     "span": span,

@@ -3,8 +3,8 @@
     python make.py                             # seconds
     python make.py --rerun EBLS default        # run the methods with these in their name again first, then the same
 
---rerun runs them in all three experiments with the stored numbers of trials, and the curves and intervals that show
-them; the other rows stay. About half an hour of one core for `EBLS default`; it goes on where it stopped.
+--rerun runs them in all experiments with their full numbers of trials, and the curves and intervals that show them; the
+other rows stay. About an hour of one core for `EBLS default`; it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
             measure, _ = curves.CURVES[name]
             trials = record.read(name)["trials"]
             record.store(record.RESULTS / f"{name}.json", {"trials": trials, **measure(trials)})
-        expected.main()
+        expected.main(tuple(args.rerun))
     for name in run.EXPERIMENTS:
         path = record.RESULTS / f"{name}.json"
         if path.exists():

@@ -402,7 +402,7 @@ SWEEPS: dict[str, tuple[Callable[[int], dict], int]] = {
     "monotone": (monotone, 3),
     "protocol": (protocol, 20),
 }
-WITH_DATA = {"protocol-text": (protocol_text, 20), "protocol-tiny": (protocol_tiny, 20)}
+WITH_DATA = {"protocol-text": (protocol_text, 20), "protocol-tiny": (protocol_tiny, 10)}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reprior.assess.compare import compare
     from reprior.assess.diagnose import Diagnosis, diagnose
     from reprior.assess.intervals import interval
+    from reprior.assess.query import query
     from reprior.batch.ebls import ebls
     from reprior.batch.fmapls import fmapls
     from reprior.batch.groups import groups
@@ -42,6 +43,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "assess.conformal": ("prediction_sets", "scores"),
     "assess.diagnose": ("Diagnosis", "diagnose"),
     "assess.intervals": ("interval", "spread"),
+    "assess.query": ("query",),
     "batch.ebls": ("ebls",),
     "batch.fmapls": ("fmapls",),
     "batch.groups": ("groups",),
@@ -114,6 +116,7 @@ __all__ = [
     "metrics",
     "mlls",
     "pipeline",
+    "query",
     "rlls",
     "select",
     "simulate",

@@ -12,7 +12,8 @@ from scipy.special import digamma, gammaln, logsumexp
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.batch.ebls import climb, laplace
+from reprior._kernels.small import ascend
+from reprior.batch.ebls import bends, laplace, nothing
 from reprior.batch.moments import regularised_shift
 
 Case = tuple[rp.Source, np.ndarray]
@@ -259,9 +260,12 @@ def test_the_evidence_of_a_hypothesis_is_its_integral(k: int, alpha: float) -> N
     grid = np.exp(np.column_stack([free, np.zeros(len(free))]))
     grid /= grid.sum(axis=1, keepdims=True)
     truth, mean, variance = integrate(likelihood, prior, temper, grid)
-    modes, _, reached = climb(likelihood, prior[None], temper, None, tol=1e-10, n_iter=500)
-    evidence, variances, _ = laplace(likelihood, prior[None], np.zeros(k), modes, temper)
-    assert reached
+    none, start = nothing(k), prior[None] / prior.sum()
+    args = none.rows, np.empty(0)
+    modes, _, reached = ascend(likelihood, prior[None], temper, start, *args, tol=1e-10, n_iter=500)
+    told = bends(likelihood, prior[None], modes, temper, *args)
+    evidence, variances = laplace(prior[None], none, modes, temper, len(likelihood), np.empty(0), told)
+    assert reached.all()
     assert evidence[0] == pytest.approx(truth + (k - 1) * np.log(step), abs=0.1)
     np.testing.assert_allclose(modes[0], mean, atol=0.01)
     np.testing.assert_allclose(variances[0], variance, rtol=0.3)

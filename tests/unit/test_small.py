@@ -10,7 +10,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior._kernels import NATIVE, loops, small
-from reprior.batch import driver, solve
+from reprior.batch import driver, ebls, solve
 
 CALLS: dict[str, Any] = {
     "mlls": lambda s, p: rp.mlls(s, p, n_iter=50),
@@ -51,6 +51,36 @@ def test_the_small_optimum_is_the_large_one(k: int, n: int, monkeypatch: pytest.
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, abs=2e-8 * n)
     gap = solve.evaluate(fast.target, fast.prior, problem.source_prior).gap
     assert gap <= 1.01e-8
+
+
+@pytest.mark.parametrize(("k", "n"), [(10, 100), (2, 1), (33, 20), (5, 400)])
+def test_ebls_of_a_small_problem_is_that_of_a_large_one(k: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(k=k, n=n)
+    fast = rp.ebls(problem.source_prior, problem.proba)
+    monkeypatch.setattr(ebls, "SMALL", 0)
+    slow = rp.ebls(problem.source_prior, problem.proba)
+    np.testing.assert_allclose(fast.prior, slow.prior, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(fast.posterior.weights, slow.posterior.weights, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(fast.posterior.variances, slow.posterior.variances, rtol=1e-8, atol=1e-12)
+    assert (fast.n_iter, fast.status) == (slow.n_iter, slow.status)
+
+
+@pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
+@pytest.mark.parametrize(("k", "n", "n_iter"), [(10, 100, 60), (3, 7, 60), (33, 12, 60), (8, 200, 4), (2, 1, 60)])
+def test_weighing_is_its_specification(k: int, n: int, n_iter: int) -> None:
+    problem = make_problem(k=k, n=n)
+    rows = problem.proba / problem.source_prior
+    alpha = ebls.suppose(problem.source_prior, 30.0 * k, ebls.nothing(k), np.ones(k, bool)).alpha
+
+    def run(kernel: Any) -> list[np.ndarray]:
+        modes, tail = alpha / alpha.sum(axis=1, keepdims=True), np.empty((len(alpha), 4))
+        counts, inverse = np.empty((2, *alpha.shape))
+        assert kernel.weigh(rows, alpha, modes, counts, inverse, tail, 0.7, 1e-6, n_iter) == 0
+        return [modes, counts, inverse, tail]
+
+    for ours, specified in zip(run(loops), run(small), strict=True):
+        np.testing.assert_allclose(ours, specified, rtol=1e-10, atol=1e-10)
+    assert loops.weigh(rows, alpha, *np.empty((3, *alpha.shape)), np.empty((1, 4)), 0.7, 1e-6, 9) == -2
 
 
 def test_rows_the_kernel_cannot_read_take_the_other_way() -> None:

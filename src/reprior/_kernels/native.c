@@ -664,7 +664,7 @@ static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t coun
 /* in small.c */
 PyObject *climb(PyObject *, PyObject *const *, Py_ssize_t), *em(PyObject *, PyObject *const *, Py_ssize_t),
     *group_counts(PyObject *, PyObject *const *, Py_ssize_t), *group_fit(PyObject *, PyObject *const *, Py_ssize_t),
-    *group_step(PyObject *, PyObject *const *, Py_ssize_t);
+    *group_step(PyObject *, PyObject *const *, Py_ssize_t), *weigh(PyObject *, PyObject *const *, Py_ssize_t);
 
 static PyMethodDef functions[] = {
     {"climb", (PyCFunction)(void (*)(void))climb, METH_FASTCALL, NULL},
@@ -677,6 +677,7 @@ static PyMethodDef functions[] = {
     {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},
     {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
     {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},
+    {"weigh", (PyCFunction)(void (*)(void))weigh, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

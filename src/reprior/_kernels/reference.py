@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._kernels.small import climb, em, group_counts, group_fit, group_step
+from reprior._kernels.small import climb, em, group_counts, group_fit, group_step, weigh
 
 __all__ = [
     "climb",
@@ -20,6 +20,7 @@ __all__ = [
     "group_counts",
     "group_fit",
     "group_step",
+    "weigh",
 ]  # what `native` offers, too
 
 Array = NDArray[Any]

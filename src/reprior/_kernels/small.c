@@ -391,6 +391,126 @@ WIDEST static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, doubl
     return passes;
 }
 
+/* ---- hypotheses ---- */
+
+typedef struct {
+    const double *alpha;
+    double *modes, *counts, *inverse, *tail; /* (C, K) each, and (C, 4) */
+    double each, tol;
+    Py_ssize_t hypotheses, n_iter;
+} Weighing;
+
+/* One step of EM under a Dirichlet prior. */
+INLINE void em_step(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, double each, const double *at,
+                    double *out, double *sums) {
+    double whole = 0.0;
+    add_all(room, n, k, at, sums, 0);
+    for (Py_ssize_t i = 0; i < k; i++) whole += out[i] = alpha[i] + each * at[i] * sums[i];
+    for (Py_ssize_t i = 0; i < k; i++) out[i] /= whole;
+}
+
+INLINE void logs_of(const double *x, double *out, Py_ssize_t used) {
+    for (Py_ssize_t i = 0; i < used; i += LANES) STORE(out + i, v_log(SELECT(LOAD(x + i) > 1e-300, LOAD(x + i), SPLAT(1e-300))));
+}
+
+/* Climb to the mode from `mode` (width,), in place. Return the passes; *reached says whether `tol` was. */
+INLINE Py_ssize_t climb_one(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, const Weighing *w,
+                            double *mode, double *scratch, int *reached) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k);
+    double *first = scratch, *second = first + width, *sums = second + width, *a = sums + width, *b = a + width,
+           *c = b + width;
+    Py_ssize_t passes = 0;
+    *reached = 0;
+    while (passes + 2 <= (w->n_iter > 2 ? w->n_iter : 2)) {
+        em_step(room, n, k, alpha, w->each, mode, first, sums);
+        em_step(room, n, k, alpha, w->each, first, second, sums);
+        passes += 2;
+        double change = 0.0, rise = 0.0, bend = 0.0, most = -INFINITY, whole = 0.0;
+        for (Py_ssize_t i = 0; i < k; i++) change += fabs(second[i] - first[i]);
+        if (change < w->tol) {
+            memcpy(mode, second, (size_t)k * sizeof(double));
+            *reached = 1;
+            break;
+        }
+        logs_of(mode, a, used), logs_of(first, b, used), logs_of(second, c, used);
+        for (Py_ssize_t i = 0; i < k; i++) {
+            const double r = b[i] - a[i], v = c[i] - 2.0 * b[i] + a[i];
+            rise += second[i] * r * r, bend += second[i] * v * v;
+        }
+        double length = sqrt(rise / (bend > 1e-300 ? bend : 1e-300));
+        length = length < 1.0 ? 1.0 : length > 30.0 ? 30.0 : length;
+        for (Py_ssize_t i = 0; i < k; i++) {
+            const double x = a[i] + 2.0 * length * (b[i] - a[i]) + length * length * (c[i] - 2.0 * b[i] + a[i]);
+            a[i] = x < c[i] - 2.0 ? c[i] - 2.0 : x > c[i] + 2.0 ? c[i] + 2.0 : x;
+            if (a[i] > most) most = a[i];
+        }
+        for (Py_ssize_t i = 0; i < k; i++) a[i] -= most;
+        for (Py_ssize_t i = 0; i < used; i += LANES) STORE(b + i, v_exp(LOAD(a + i)));
+        memset(b + k, 0, (size_t)(width - k) * sizeof(double));
+        for (Py_ssize_t i = 0; i < k; i++) whole += b[i];
+        for (Py_ssize_t i = 0; i < k; i++) b[i] /= whole;
+        em_step(room, n, k, alpha, w->each, b, mode, sums);
+        passes++;
+    }
+    return passes;
+}
+
+/* What Laplace's method needs at a mode: see small.py. `half` (k, width). */
+INLINE void bend_one(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, double each, const double *mode,
+                     double *counts, double *inverse, double *tail, double *scratch, double *half) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k);
+    double *sums = scratch, *scale = sums + width, *r = scale + width, *column = r + width, size = 0.0;
+    tail[0] = add_all(room, n, k, mode, sums, 1);
+    memset(r, 0, (size_t)width * sizeof(double));
+    memset(half, 0, (size_t)(k * width) * sizeof(double));
+    for (Py_ssize_t i = 0; i < k; i++) counts[i] = mode[i] * sums[i], scale[i] = 1.0 / sqrt(alpha[i] + each * counts[i]);
+    for (Py_ssize_t row = 0; row < n; row++) {
+        const double *l = room + row * width;
+        lanes s = {0};
+        for (Py_ssize_t i = 0; i < used; i += LANES) s += LOAD(l + i) * LOAD(mode + i);
+        const double by = 1.0 / total(s);
+        for (Py_ssize_t i = 0; i < k; i++) r[i] = l[i] * mode[i] * scale[i] * by;
+        for (Py_ssize_t i = 0; i < k; i++)
+            for (Py_ssize_t j = 0; j <= i; j += LANES) STORE(half + i * width + j, LOAD(half + i * width + j) + r[i] * LOAD(r + j));
+    }
+    for (Py_ssize_t i = 0; i < k; i++) { /* Cholesky, row by row, of the lower half */
+        double *at = half + i * width;
+        for (Py_ssize_t j = 0; j <= i; j++) at[j] *= each;
+        at[i] += alpha[i] * scale[i] * scale[i] + 1e-12;
+        for (Py_ssize_t j = 0; j <= i; j++) {
+            const double *other = half + j * width;
+            double x = at[j];
+            for (Py_ssize_t m = 0; m < j; m++) x -= at[m] * other[m];
+            at[j] = i == j ? sqrt(x) : x / other[j];
+        }
+        size += log(at[i]);
+        inverse[i] = 0.0;
+    }
+    for (Py_ssize_t j = 0; j < k; j++) /* a column of the factor's inverse; its squares add up to the diagonal */
+        for (Py_ssize_t i = j; i < k; i++) {
+            double x = i == j;
+            for (Py_ssize_t m = j; m < i; m++) x -= half[i * width + m] * column[m];
+            column[i] = x / half[i * width + i];
+            inverse[j] += column[i] * column[i];
+        }
+    tail[1] = 2.0 * size;
+}
+
+WIDEST static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, const Weighing *w, double *room) {
+    const Py_ssize_t width = WIDTH(k);
+    double *mode = room + (n + 3) * width, *scratch = mode + width, *half = scratch + 6 * width;
+    for (Py_ssize_t i = 0; i < n; i++) memcpy(room + i * width, rows + i * k, (size_t)k * sizeof(double));
+    for (Py_ssize_t h = 0; h < w->hypotheses; h++) {
+        int reached;
+        memcpy(mode, w->modes + h * k, (size_t)k * sizeof(double));
+        w->tail[4 * h + 2] = (double)climb_one(room, n, k, w->alpha + h * k, w, mode, scratch, &reached);
+        w->tail[4 * h + 3] = reached;
+        memcpy(w->modes + h * k, mode, (size_t)k * sizeof(double));
+        bend_one(room, n, k, w->alpha + h * k, w->each, mode, w->counts + h * k, w->inverse + h * k, w->tail + 4 * h, scratch,
+                 half);
+    }
+}
+
 /* ---- Python's side ---- */
 
 enum { MOST = 14 };
@@ -566,4 +686,26 @@ PyObject *climb(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     PyEval_RestoreThread(thread);
     free(room);
     return answer(&buffers, passes);
+}
+
+PyObject *weigh(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    Buffers buffers = {.count = 0};
+    if (count != 9) return PyErr_Format(PyExc_TypeError, "weigh takes 9 arguments");
+    Py_buffer *rows = take(&buffers, args[0], "d", 2, 0), *alpha = take(&buffers, args[1], "d", 2, 0), *out[4];
+    for (int i = 0; i < 4; i++) out[i] = take(&buffers, args[2 + i], "d", 2, 1);
+    Weighing w = {.each = PyFloat_AsDouble(args[6]), .tol = PyFloat_AsDouble(args[7]), .n_iter = PyLong_AsSsize_t(args[8])};
+    double *room = NULL;
+    if (buffers.bad) return answer(&buffers, REFUSED);
+    const Py_ssize_t n = rows->shape[0], k = rows->shape[1];
+    w.hypotheses = alpha->shape[0];
+    int bad = alpha->shape[1] != k || n < 1 || k < 1;
+    for (int i = 0; i < 4; i++) bad |= out[i]->shape[0] != w.hypotheses || out[i]->shape[1] != (i < 3 ? k : 4);
+    if (bad || !(room = calloc((size_t)((n + 10 + k) * WIDTH(k)), sizeof(double)))) return answer(&buffers, REFUSED);
+    w.alpha = alpha->buf, w.modes = out[0]->buf, w.counts = out[1]->buf, w.inverse = out[2]->buf, w.tail = out[3]->buf;
+    PyThreadState *thread = PyEval_SaveThread();
+    weigh_rows(rows->buf, n, k, &w, room);
+    PyEval_RestoreThread(thread);
+    free(room);
+    return answer(&buffers, 0);
 }

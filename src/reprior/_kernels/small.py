@@ -76,6 +76,99 @@ def climb(rows: Array, inverse: Array, prior: Array, answer: Array, tol: float, 
     return passes
 
 
+def weigh(
+    rows: Array, alpha: Array, modes: Array, counts: Array, inverse: Array, tail: Array, each: float, tol: float,
+    n_iter: int,
+) -> int:  # fmt: skip
+    """Move `modes` (C, K) to the most likely shares under Dirichlet priors `alpha` (C, K), by `ascend`; write Σ r there
+    to `counts` (C, K), and of H = diag(α) + each·RᵀR, scaled by 1/√(α + each·counts) on both sides, the diagonal of the
+    inverse to `inverse` (C, K). `tail` (C, 4) becomes Σ log s, log det H, the passes and whether `tol` was reached.
+    """
+    modes[:], tail[:, 2], tail[:, 3] = ascend(rows, alpha, each, modes, rows[:0], np.empty(0), tol=tol, n_iter=n_iter)
+    for c, (strength, pi) in enumerate(zip(alpha, modes, strict=True)):
+        likelihood = rows @ pi
+        counts[c] = pi * ((1 / likelihood) @ rows)
+        scale = 1 / np.sqrt(strength + each * counts[c])
+        resp = rows * (pi * scale) / likelihood[:, None]
+        tail[c, 0] = np.log(likelihood).sum()
+        tail[c, 1], inverse[c] = curvature(resp, strength * scale**2 + 1e-12, each)
+    return 0
+
+
+def ascend(
+    rows: Array, alpha: Array, each: float, start: Array, chosen: Array, factors: Array, *, tol: float, n_iter: int
+) -> tuple[Array, Array, Array]:
+    """Return the most likely shares (C, K) under Dirichlet priors `alpha` (C, K) by EM with squared extrapolation, from
+    `start` (C, K), of rows L (n, K) that count `each`; the passes of each (C,), and whether it came to rest (C,).
+
+    `chosen` rows (m, K) count by `factors` (m,). Where those are negative, what they take away divides instead.
+    """
+    gain, loss = np.maximum(factors, 0), np.maximum(-factors, 0)
+    total = alpha.sum(axis=1, keepdims=True) + each * len(rows) + factors.sum()
+    found, passes, rest = start.copy(), np.zeros(len(alpha), int), np.zeros(len(alpha), bool)
+    going = np.arange(len(alpha))
+
+    def step(modes: Array) -> Array:
+        new = alpha[going] + each * modes * ((1 / (rows @ modes.T)).T @ rows)
+        if len(factors):
+            inverse = 1 / (chosen @ modes.T)
+            new = new + modes * ((inverse * gain[:, None]).T @ chosen)
+            new = new / (total[going] + (inverse * loss[:, None]).T @ chosen)
+        return np.asarray(new / new.sum(axis=1, keepdims=True))
+
+    modes = found
+    for taken in range(2, max(n_iter, 2) + 1, 3):
+        first = step(modes)
+        second = step(first)
+        passes[going] = taken
+        still = np.abs(second - first).sum(axis=1) < tol
+        if still.any():
+            found[going[still]], rest[going[still]] = second[still], True
+            going, modes, first, second = going[~still], modes[~still], first[~still], second[~still]
+            if not len(going):
+                break
+        a, b, c = np.log(modes), np.log(first), np.log(second)
+        rise, bend = b - a, c - 2 * b + a
+        length = np.sqrt((second * rise**2).sum(axis=1) / np.maximum((second * bend**2).sum(axis=1), 1e-300))
+        length = np.clip(length, 1.0, 30.0)[:, None]
+        leap = np.clip(a + 2 * length * rise + length**2 * bend, c - 2, c + 2)  # no class is thrown out of sight
+        leap = np.exp(leap - leap.max(axis=1, keepdims=True))
+        modes = step(leap / leap.sum(axis=1, keepdims=True))
+        found[going], passes[going] = modes, taken + 1
+    return found, passes, rest
+
+
+def curvature(
+    resp: Array, diagonal: Array, each: float, extra: tuple[Array, Array] | None = None
+) -> tuple[float, Array]:
+    """Return log det H, and the diagonal (K,) of its inverse, for H = diag(`diagonal`) + each·RᵀR, `resp` R (n, K).
+
+    `extra` rows (m, K) count by factors (m,), which may be negative. Where there are fewer rows than classes, by the
+    n×n matrix that Woodbury's identity leaves; negative factors are then left out.
+    """
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    n, k = resp.shape
+    if n >= k:
+        hessian = each * (resp.T @ resp)
+        hessian.flat[:: k + 1] += diagonal
+        if extra is not None:
+            hessian += (extra[0] * extra[1][:, None]).T @ extra[0]
+        half, _ = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
+        size = 2 * float(np.log(np.diag(half)).sum())
+        return size, np.diag(dpotri(half, lower=True, overwrite_c=True)[0]).copy()
+    scaled = resp * np.sqrt(each / diagonal)
+    if extra is not None:
+        scaled = np.concatenate([scaled, extra[0] * np.sqrt(np.maximum(extra[1], 0)[:, None] / diagonal)])
+        n = len(scaled)
+    inner = scaled @ scaled.T
+    inner.flat[:: n + 1] += 1.0
+    half = np.linalg.cholesky(inner)
+    spread = np.linalg.solve(half, scaled)
+    size = float(np.log(diagonal).sum()) + 2 * float(np.log(np.diag(half)).sum())
+    return size, np.maximum(1 - (spread**2).sum(axis=0), 1e-12) / diagonal
+
+
 def group_counts(block: Array, inverse: Array, slots: Array, weights: Array, sums: Array, logs: Array) -> int:
     """Add l/s and (l/s)² of each row to its group's `sums` (G, 2, width), log s to `logs` (G,); l = p/ε, s = l·w."""
     k = block.shape[1]

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import check_number, check_prior
+from reprior._kernels import loops, reference
+from reprior._kernels.small import ascend, curvature
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
@@ -38,6 +40,7 @@ BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted lik
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
+SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 TINY = 0.01  # of a row, that a class is expected to have
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
@@ -252,56 +255,31 @@ def weigh(
     """
     each = temper * n / max(len(rows), 1)  # what a row of the sample counts
     factors, seen = given.seen.factors(temper), given.seen
-    alpha = given.alpha + seen.counts
-    modes, passes, reached = climb(rows, alpha, each, start, seen.rows, factors, tol=tol, n_iter=n_iter)
-    evidence, variances, said = laplace(rows, given.alpha, seen, modes, each, factors)
+    strength = given.alpha + seen.counts
+    modes = np.array(strength / strength.sum(axis=1, keepdims=True) if start is None else start)
+    found = None
+    if 0 < max(rows.size, modes.shape[1] ** 2) <= SMALL and len(rows) and not len(factors):
+        told, tail = np.empty((2, *modes.shape)), np.empty((len(modes), 4))
+        if loops.weigh(rows, strength, modes, *told, tail, each, tol, n_iter) != reference.REFUSED:
+            found = Bends(each * tail[:, 0], told[0] / len(rows), each * told[0], tail[:, 1], told[1])
+            passes, reached = int(tail[:, 2].max()), bool(tail[:, 3].all())
+    if found is None:
+        modes, taken, ended = ascend(rows, strength, each, modes, seen.rows, factors, tol=tol, n_iter=n_iter)
+        found, passes, reached = (
+            bends(rows, strength, modes, each, seen.rows, factors),
+            int(taken.max()),
+            bool(ended.all()),
+        )
+    evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
     log_odds = evidence + np.log(given.odds)
     weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
-    return Weighed(weights, flat, modes, variances, said, log_odds), passes, reached
-
-
-def climb(
-    rows: Matrix, alpha: Matrix, each: float, start: Matrix | None, chosen: Matrix, factors: Vector, *, tol: float,
-    n_iter: int,
-) -> tuple[Matrix, int, bool]:  # fmt: skip
-    """Return the mode (C, K) of each hypothesis by EM with squared extrapolation, all hypotheses in one pass.
-
-    `chosen` rows (m, K) count by `factors` (m,). Where those are negative, what they take away divides instead.
-    """
-    gain, loss = np.maximum(factors, 0), np.maximum(-factors, 0)
-    total = alpha.sum(axis=1, keepdims=True) + each * len(rows) + factors.sum()
-
-    def step(modes: Matrix) -> Matrix:
-        new = alpha + each * modes * ((1 / (rows @ modes.T)).T @ rows)
-        if len(factors):
-            inverse = 1 / (chosen @ modes.T)
-            new = new + modes * ((inverse * gain[:, None]).T @ chosen)
-            new = new / (total + (inverse * loss[:, None]).T @ chosen)
-        return np.asarray(new / new.sum(axis=1, keepdims=True))
-
-    modes = alpha / alpha.sum(axis=1, keepdims=True) if start is None else start
-    passes = 0
-    while passes + 2 <= max(n_iter, 2):
-        first = step(modes)
-        second = step(first)
-        passes += 2
-        if np.abs(second - first).sum(axis=1).max() < tol:
-            return second, passes, True
-        a, b, c = np.log(modes), np.log(first), np.log(second)
-        rise, bend = b - a, c - 2 * b + a
-        length = np.sqrt((second * rise**2).sum(axis=1) / np.maximum((second * bend**2).sum(axis=1), 1e-300))
-        length = np.clip(length, 1.0, 30.0)[:, None]
-        leap = np.clip(a + 2 * length * rise + length**2 * bend, c - 2, c + 2)  # no class is thrown out of sight
-        leap = np.exp(leap - leap.max(axis=1, keepdims=True))
-        modes = step(leap / leap.sum(axis=1, keepdims=True))
-        passes += 1
-    return modes, passes, False
+    return Weighed(weights, flat, modes, variances, found.said, log_odds), passes, reached
 
 
 def laplace(
-    rows: Matrix, alpha: Matrix, seen: Seen, modes: Matrix, each: float, factors: Vector
-) -> tuple[Vector, Matrix, Matrix]:
-    """Return log evidence (C,), variances of the shares (C, K) and the shares that the rows say (C, K) at each mode.
+    alpha: Matrix, seen: Seen, modes: Matrix, each: float, n: int, factors: Vector, found: Bends
+) -> tuple[Vector, Matrix]:
+    """Return log evidence (C,) and variances of the shares (C, K) at each mode.
 
     The negative Hessian in u is diag(α) + β RᵀR − Tππᵀ, T = Σα + βN. All u may move together, so one coordinate is
     left out: the determinant of what remains is that of diag(α) + β RᵀR divided by T, for that takes 1 to Tπ. Labels
@@ -309,66 +287,55 @@ def laplace(
     """
     from scipy.special import gammaln  # costs more to import than the whole of reprior
 
-    evidence, variances, said = np.empty(len(alpha)), np.empty_like(modes), np.empty_like(modes)
-    k = alpha.shape[1]
-    for c, (prior, pi) in enumerate(zip(alpha, modes, strict=True)):
-        strength, likelihood = prior + seen.counts, rows @ pi
-        resp = rows / likelihood[:, None]
-        resp *= pi
-        counts = resp.sum(axis=0)
+    strength, k = alpha + seen.counts, alpha.shape[1]
+    amount = strength + found.expected
+    total = strength.sum(axis=1) + each * n + factors.sum()
+    size = found.size + np.log(amount).sum(axis=1) - np.log(total)
+    normaliser = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
+    fit = found.value + (strength * np.log(modes)).sum(axis=1)
+    evidence = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
+    # next to nothing is expected of such a class, where u has no normal shape: Γ itself, not Laplace's idea of it
+    if amount.min() < TINY:
+        tiny = np.minimum(amount, TINY)
+        stirling = tiny * (np.log(tiny) - 1) + 0.5 * np.log(2 * np.pi / tiny)
+        evidence += np.where(amount < TINY, gammaln(tiny) - stirling, 0.0).sum(axis=1)
+    variances = modes**2 * np.maximum(found.inverse / amount - 1 / total[:, None], 1e-300)
+    return evidence, variances
+
+
+@dataclass(frozen=True, slots=True)
+class Bends:
+    """What rows tell at each mode: their log-likelihood `value` (C,), shares that they say, `said` (C, K), counts
+    `expected` (C, K), and of H = diag(α) + β RᵀR, scaled by 1/√(α + expected) on both sides, log det, `size` (C,), and
+    the diagonal of the inverse, `inverse` (C, K)."""
+
+    value: Vector
+    said: Matrix
+    expected: Matrix
+    size: Vector
+    inverse: Matrix
+
+
+def bends(rows: Matrix, strength: Matrix, modes: Matrix, each: float, chosen: Matrix, factors: Vector) -> Bends:
+    """Return what rows tell at each mode (C, K) of hypotheses `strength` (C, K); `chosen` rows count by `factors`."""
+    value, size = np.empty(len(modes)), np.empty(len(modes))
+    said, expected, inverse = np.empty((3, *modes.shape))
+    for c, (alpha, pi) in enumerate(zip(strength, modes, strict=True)):
+        likelihood = rows @ pi
+        counts = pi * ((1 / likelihood) @ rows)
         said[c] = counts / len(rows) if len(rows) else pi
-        expected, more, value = each * counts, None, each * np.log(likelihood).sum()
+        value[c], expected[c], more = each * np.log(likelihood).sum(), each * counts, None
         if len(factors):
-            likelihood = seen.rows @ pi
-            more = seen.rows * (pi / likelihood[:, None])
-            expected, value = expected + factors @ more, value + factors @ np.log(likelihood)
-            expected = np.maximum(expected, -0.99 * strength)  # before EM has come to rest
-        scale = 1 / np.sqrt(strength + expected)
-        resp *= scale
+            other = chosen @ pi
+            more = chosen * (pi / other[:, None])
+            value[c] += factors @ np.log(other)
+            expected[c] = np.maximum(expected[c] + factors @ more, -0.99 * alpha)  # before EM has come to rest
+        scale = 1 / np.sqrt(alpha + expected[c])
+        resp = rows * (pi * scale)
+        resp /= likelihood[:, None]
         extra = None if more is None else (more * scale, factors)
-        size, inverse = curvature(resp, strength * scale**2 + 1e-12, each, extra)
-        total = strength.sum() + each * len(rows) + factors.sum()
-        size -= 2 * np.log(scale).sum() + np.log(total)
-        normaliser = gammaln(prior.sum()) - gammaln(prior).sum()
-        fit = value + strength @ np.log(pi)
-        evidence[c] = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
-        # next to nothing is expected of such a class, where u has no normal shape: Γ itself, not Laplace's idea of it
-        tiny = strength + expected
-        tiny = tiny[tiny < TINY]
-        evidence[c] += (gammaln(tiny) - tiny * (np.log(tiny) - 1) - 0.5 * np.log(2 * np.pi / tiny)).sum()
-        variances[c] = pi**2 * np.maximum(scale**2 * inverse - 1 / total, 1e-300)
-    return evidence, variances, said
-
-
-def curvature(
-    resp: Matrix, diagonal: Vector, each: float, extra: tuple[Matrix, Vector] | None = None
-) -> tuple[float, Vector]:
-    """Return log det H, and the diagonal (K,) of its inverse, for H = diag(`diagonal`) + each·RᵀR, `resp` R (n, K).
-
-    `extra` rows (m, K) count by factors (m,), which may be negative. Where there are fewer rows than classes, by the
-    n×n matrix that Woodbury's identity leaves; negative factors are then left out.
-    """
-    from scipy.linalg.lapack import dpotrf, dpotri
-
-    n, k = resp.shape
-    if n >= k:
-        hessian = each * (resp.T @ resp)
-        hessian.flat[:: k + 1] += diagonal
-        if extra is not None:
-            hessian += (extra[0] * extra[1][:, None]).T @ extra[0]
-        half, _ = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
-        size = 2 * float(np.log(np.diag(half)).sum())
-        return size, np.diag(dpotri(half, lower=True, overwrite_c=True)[0]).copy()
-    scaled = resp * np.sqrt(each / diagonal)
-    if extra is not None:
-        scaled = np.concatenate([scaled, extra[0] * np.sqrt(np.maximum(extra[1], 0)[:, None] / diagonal)])
-        n = len(scaled)
-    inner = scaled @ scaled.T
-    inner.flat[:: n + 1] += 1.0
-    half = np.linalg.cholesky(inner)
-    spread = np.linalg.solve(half, scaled)
-    size = float(np.log(diagonal).sum()) + 2 * float(np.log(np.diag(half)).sum())
-    return size, np.maximum(1 - (spread**2).sum(axis=0), 1e-12) / diagonal
+        size[c], inverse[c] = curvature(resp, alpha * scale**2 + 1e-12, each, extra)
+    return Bends(value, said, expected, size, inverse)
 
 
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:
@@ -450,7 +417,7 @@ def answer(
     strength = np.where(given.still[:, None], given.rows, given.alpha) + seen.counts
     mean = strength / strength.sum(axis=1, keepdims=True)
     if len(seen.rows):
-        mean, _, _ = climb(rows[:0], strength, 0.0, None, seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)
+        mean, _, _ = ascend(rows[:0], strength, 0.0, mean, seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)
     share = np.where(given.still[:, None], mean, fit.modes)
     if isinstance(target, LabelledBlocks):
         tight, whole = fit.weights @ ~loose, n + seen.counts.sum()

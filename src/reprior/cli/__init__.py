@@ -17,6 +17,7 @@ COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, h
     "show": "Print what the state of a stream holds.",
     "report": "Write one HTML file to send to a colleague.",
     "compare": "Run every method on one file.",
+    "query": "Choose the rows whose labels would tell most.",
     "diagnose": "Is it label shift, and can it be measured?",
     "simulate": "Draw a shifted data set from labelled rows.",
     "spark": "Run on a Spark cluster, or on the cores of this machine.",

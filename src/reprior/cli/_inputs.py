@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
     from reprior.batch.groups import Groups
     from reprior.io.files import Table
+    from reprior.io.labels import Given
     from reprior.pipelines.pipeline import Pipeline
+    from reprior.rows.blocks import Blocks
 
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 EXACT = 1e9  # counts of the rarest class that shares, which have no number of rows, are taken for
@@ -64,6 +66,9 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="What `reprior fit` wrote; or held-out predictions with labels; or training class counts"
                      ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
         *source_options,
+        click.option("--labels", "target_labels", metavar="COLUMN|FILE",
+                     help="Labels of some rows: a column of TARGET, empty where unknown, or a list that `reprior query`"
+                     " wrote and you have filled in."),
         click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
         classes_option,
         *values_options,
@@ -149,6 +154,7 @@ class Inputs:
     matched: str  # "name" or "position"
     warning: str = ""
     keys: Any = None  # of the rows' groups (n,), if the user names a column of them
+    given: Given | None = None  # labels of some rows
 
     @property
     def source(self) -> Source:
@@ -179,7 +185,8 @@ class Inputs:
 
     def estimate(self, *, check: bool = True) -> PriorEstimate:
         """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
-        return self.pipeline.estimate(self.rows, on_reject="ignore", check=check)
+        labels, weights = (None, None) if self.given is None else (self.given.labels, self.given.weights)
+        return self.pipeline.estimate(self.rows, labels=labels, label_weights=weights, on_reject="ignore", check=check)
 
     def verdict(self, found: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
@@ -196,18 +203,24 @@ class Inputs:
 def read_inputs(
     caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None, classes: Path | None,
     source_columns: str | None, label: str | None, calibrate: str, values: str | None, method: str | None = None,
-    options: tuple[str, ...] = (), by: str | None = None,
+    options: tuple[str, ...] = (), by: str | None = None, target_labels: str | None = None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
+    from reprior._check import fail
     from reprior.io.files import Choice, open_table
+    from reprior.io.labels import is_list
     from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
 
+    if by and target_labels:
+        fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
     names = read_names(classes, caller)
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
                            label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
     pipe, values = with_method(fitted.pipeline, method, options), fitted.values
-    table = open_table(target, Choice(columns=columns, caller=caller, classes=pipe.classes or (), names=names, by=by))
+    column = None if is_list(target_labels) else target_labels
+    table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
+                                      names=names, by=by or column))  # fmt: skip
     matched = "name" if pipe.classes and table.classes else "position"
     if matched == "position":
         refuse_unsorted(pipe, caller, target)
@@ -216,7 +229,21 @@ def read_inputs(
         pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
-    return Inputs(table, rows, pipe, matched, fitted.warning, read_keys(table, pipe) if by else None)
+    keys, given = read_keys(table, pipe) if by else None, None
+    if target_labels:
+        given = read_target_labels(target_labels, target, table, rows, pipe)
+        table = replace(table, choice=replace(table.choice, by=None))  # it is no column of groups
+    return Inputs(table, rows, pipe, matched, fitted.warning, keys, given)
+
+
+def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:
+    """Return the labels of some target rows, by a column of the target or by a list."""
+    from reprior.io.labels import Given, as_labels, column_values, is_list, read_list
+    from reprior.rows.passes import count_rows
+
+    if is_list(where):
+        return read_list(where, target, table.choice, count_rows(rows), pipe.classes)
+    return Given(as_labels(column_values(table), pipe.classes))
 
 
 def read_keys(table: Table, pipe: Pipeline) -> Any:

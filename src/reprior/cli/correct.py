@@ -100,9 +100,11 @@ def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json
     from reprior.state import hidden, whole_file
 
     prior = wanted.prior
-    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns")]
+    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns",
+                                                 "target_labels")]  # fmt: skip
+    listed = Path(files["target_labels"]) if given.given is not None and given.given.listed is not None else None
     settings += [str(wanted.sets), str(wanted.by_class)]
-    mark = fingerprint(given, [files["source"], files["counts"], files["classes"], prior], settings)
+    mark = fingerprint(given, [files["source"], files["counts"], files["classes"], prior, listed], settings)
     journal = read_journal(output, mark)
     if not journal:
         journal = {**find_weights(given, wanted), "mark": mark, "parts": 0, "rows": 0}
@@ -195,6 +197,9 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
         return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
+    if found.checks is not None and found.checks.contradiction and not wanted.anyway:
+        fail("correct", "--labels", "agree with the outputs", "a contradiction",
+             remedy=f"{found.checks.contradiction} To correct all the same, say `--anyway`")  # fmt: skip
     p = found.checks and found.checks.label_shift_p
     if p is not None and p < REJECTED and not wanted.anyway:
         fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),

@@ -31,5 +31,6 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
         found = diagnose(given.source, estimate.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "estimate"}
     value |= {"shifted": found.shifted, "applies": found.applies, "sentences": str(found).split("\n"),
-              "n": found.estimate.n, "matched": given.matched, "warning": given.warning} | given.taken  # fmt: skip
+              "n": found.estimate.n, "n_labels": found.estimate.n_labels, "matched": given.matched,
+              "warning": given.warning} | given.taken  # fmt: skip
     emit(value, f"{found}\nThe estimate judged is by {given.told}.{given.note}", as_json)

@@ -36,7 +36,8 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     with progress(given.rows):
         found = given.estimate()
         value = described(found, given, None if no_interval else level)
-        head = f"{found.n:,.0f} rows, {len(found.prior)} classes, {given.told}"
+        labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
+        head = f"{found.n:,.0f} rows{labelled}, {len(found.prior)} classes, {given.told}"
         if files["by"]:
             by_group = given.groups()
             value |= grouped(by_group, files["by"], None if no_interval else level)
@@ -77,7 +78,8 @@ def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[
         "label_shift_p": checks and checks.label_shift_p, "prior": found.prior,
         "interval": None if interval is None else list(zip(*interval, strict=True)), "classes": given.classes,
         "matched": given.matched, "source_prior": given.source.prior, "weights": found.weights, **given.taken,
-        "status": found.status.name.lower(), "message": found.status.value, "n": found.n, "n_iter": found.n_iter,
+        "status": found.status.name.lower(), "message": found.status.value, "n": found.n, "n_labels": found.n_labels,
+        "n_iter": found.n_iter,
         "log_likelihood": found.log_likelihood, "level": level, "note": interval.note if interval is not None else "",
         "source": given.source.made, "warning": given.warning,
         "target": [part.name for part in given.table.parts][:1000],

@@ -450,7 +450,9 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
     labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
     how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
-    how = perhaps(wanted, there) + ("Name what holds the groups with `--by`" if wanted == choice.by else how)
+    if wanted == choice.by:
+        how = f"Name what holds the {'labels with `--labels`' if wanted == choice.label else 'groups with `--by`'}"
+    how = perhaps(wanted, there) + how
     order = sorted(there, key=lambda column: labels and there[column] in ("double", "float", "halffloat"))
     listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
     fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",

@@ -224,7 +224,8 @@ def as_blocks(target: Any, prior: Vector, caller: str) -> Blocks:
         target = target.array
     if isinstance(target, TopKBlocks):
         target = (target.indices, target.values)
-    if isinstance(target, Blocks):
+    # to ask an array whether it is a protocol's costs more than to check its rows, if they are few
+    if not isinstance(target, np.ndarray) and isinstance(target, Blocks):
         if target.n_classes != n_classes:
             fail(caller, "proba", f"have {n_classes} columns, one for each class of the source", target.n_classes)
         return target
@@ -242,13 +243,15 @@ def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
 
 def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
-    rows, names = (
-        (proba, proba.classes if isinstance(proba, Named) else None)
-        if isinstance(proba, (Mapping, Blocks))
-        else names_of(
-            proba, getattr(source, "classes", None) or (names_of(source)[1] if not isinstance(source, Source) else None)
-        )
-    )
+    rows: Any = proba
+    names: Sequence[Any] | None = None
+    if isinstance(proba, np.ndarray):
+        pass
+    elif isinstance(proba, (Mapping, Blocks)):
+        names = proba.classes if isinstance(proba, Named) else None
+    else:
+        called = getattr(source, "classes", None) or (None if isinstance(source, Source) else names_of(source)[1])
+        rows, names = names_of(proba, called)
     known = check_source(source, caller, names)
     return known, as_blocks(in_columns(rows, names, known.classes, caller), known.prior, caller)
 

@@ -1,0 +1,63 @@
+"""`reprior query`: which rows to label, as a list to fill in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reprior.cli._atomic import keep_apart
+from reprior.cli._inputs import inputs, method_options, read_inputs
+from reprior.cli._progress import progress
+from reprior.cli._shell import as_json, emit
+
+
+@click.command("query")
+@inputs
+@method_options
+@click.option("-n", "size", default=100, show_default=True, help="How many rows.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the list (CSV).")
+@click.option("--id", "name", help="What names the rows.  [default: id or row_id, else their numbers from 0]")
+@click.option("--seed", default=0, show_default=True, help="Of the draw.")
+@as_json
+def command(size: int, output: Path, name: str | None, seed: int, as_json: bool, **files: Any) -> None:
+    """Choose the rows of TARGET whose labels would tell most about its class mix, and list them for you to fill in.
+
+    Give the filled-in list as --labels to estimate, correct, report and diagnose; and to query for the next round,
+    which lists the old rows too.
+
+    \b
+    Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
+    """
+    from reprior._check import fail
+    from reprior.assess.query import query
+    from reprior.io.labels import read_ids, write_list
+    from reprior.state import whole_file
+
+    keep_apart("query", output, files["target"], files["source"], files["counts"])
+    given = read_inputs("query", **files)
+    before = None if given.given is None else given.given.listed
+    if before is not None and name is not None and name != before.name:
+        fail("query", "--id", f"be {before.name!r}, as in the list of the rows before", repr(name))
+    named = before.name if before is not None else name
+    column, ids = ("row", None) if named == "row" else read_ids(files["target"], given.table.choice, named)
+    with progress(given.rows):
+        found = given.estimate(check=False)
+        rows, weights = query(found, size, rng=seed)
+    left = found.n - found.n_labels
+    waiting = [] if before is None else [row for row, line in zip(before.rows, before.lines, strict=True)
+                                         if not line["label"]]  # fmt: skip
+    fresh = [i for i, row in enumerate(rows) if row not in {*waiting}]
+    chances = len(rows) / left / weights
+    with whole_file(output) as file:
+        write_list(file, column, ids, rows[fresh], weights[fresh], chances[fresh], before)
+    value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
+             "named_by": column, "n": found.n, "n_labels": found.n_labels} | given.taken  # fmt: skip
+    lines = [f"{output}: {len(fresh)} of {left:,.0f} rows without a label, named by {column}"]
+    if found.n_labels:
+        lines[0] += f"; {found.n_labels} rows had one already"
+    if waiting:
+        lines.append(f"{len(waiting)} rows of the list before still wait for a label.")
+    lines.append(f"Fill in the column label, then say --labels {output}.")
+    emit(value, "\n".join(lines) + given.note, as_json)

@@ -1,0 +1,128 @@
+"""Labels of some rows of a target: a column of its own, or a list of rows that `reprior query` wrote for people."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import InputError, fail, is_number
+from reprior._types import Vector
+from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
+
+ROW = "row"  # what names rows where no column does
+
+
+class Listed(NamedTuple):
+    """A list of rows to label: what its first column is called, the fields of each line, and the numbers of the
+    rows (m,)."""
+
+    name: str
+    lines: list[dict[str, str]]
+    rows: list[int]
+
+
+class Given(NamedTuple):
+    """Labels of all rows of a target (n,), None where unknown; their weights (n,) if they were chosen; the list that
+    they came from, if it was one."""
+
+    labels: Any
+    weights: Vector | None = None
+    listed: Listed | None = None
+
+
+def is_list(where: str | None) -> bool:
+    """Return whether labels come from a file of their own."""
+    return where is not None and Path(where).is_file()
+
+
+def column_values(table: Table) -> list[Any]:
+    """Return what a column holds, of all rows; the table was opened for it."""
+    values: list[Any] = []
+    for part in table.parts:
+        assert part.groups is not None
+        with readable(part.name, table.choice.caller):
+            for some in part.groups():
+                values.extend(some)
+    return values
+
+
+def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
+    """Return labels as they were meant: text that says a number is one, where classes have no names."""
+    found = [value.strip() if isinstance(value, str) else value for value in values]
+    if classes is None:
+        found = [int(v) if isinstance(v, str) and v.lstrip("-").isdigit() else v for v in found]
+    out = np.empty(len(found), object)
+    out[:] = found
+    return out
+
+
+def read_ids(target: Path, choice: Choice, name: str | None) -> tuple[str, list[str] | None]:
+    """Return what names the rows and their names: a column of ids, else None, which stands for their numbers."""
+    for column in ID_NAMES if name is None else (name,):
+        try:
+            if str(target) == "-":
+                fail(choice.caller, "--id", "name a column of a file, which can be read twice", "standard input")
+            wanted = Choice(choice.columns, choice.label, caller=choice.caller, classes=choice.classes, by=column)
+            table = open_table(target, wanted)
+        except InputError:
+            if name is not None:
+                raise
+            continue
+        ids = ["" if value is None else str(value) for value in column_values(table)]
+        unique = len({*ids}) == len(ids) and "" not in ids
+        if unique:
+            return column, ids
+        if name is not None:
+            twice = next(x for x in ids if x == "" or ids.count(x) > 1)
+            fail(choice.caller, "--id", "name a column that tells all rows apart", f"{twice!r} twice, or none",
+                 remedy="Leave it out to go by the rows' numbers")  # fmt: skip
+    return ROW, None
+
+
+def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence[str] | None) -> Given:
+    """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
+    with readable(path, choice.caller):
+        text = Path(path).read_text(encoding="utf-8-sig")
+    reader = csv.DictReader(StringIO(text))
+    head = [name or "" for name in reader.fieldnames or ()]
+    if len(head) < 2 or "label" not in head:
+        fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
+             remedy="`reprior query` writes such a file")  # fmt: skip
+    name, lines = head[0], [{key: (value or "").strip() for key, value in line.items() if key} for line in reader]
+    ids = None if name == ROW else read_ids(target, choice, name)[1]
+    place = {x: i for i, x in enumerate(ids)} if ids is not None else {str(i): i for i in range(n)}
+    for number, line in enumerate(lines):
+        if line[name] not in place:
+            fail(choice.caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number + 2}")
+    rows = [place[line[name]] for line in lines]
+    if len({*rows}) < len(rows):
+        twice = next(r for r in rows if rows.count(r) > 1)
+        fail(choice.caller, path, "name each row once", f"{name} {lines[rows.index(twice)][name]!r} twice")
+    labels, weights = [None] * n, np.ones(n)
+    values = as_labels([line["label"] for line in lines], classes)
+    for row, line, value in zip(rows, lines, values, strict=True):
+        labels[row] = value
+        if weight := line.get("weight", ""):
+            if not is_number(weight):
+                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight), place=f"row {row}")
+            weights[row] = float(weight)
+    return Given(as_labels(labels, classes), weights, Listed(name, lines, rows))
+
+
+def write_list(
+    file: IO[bytes], name: str, ids: list[str] | None, rows: Any, weights: Any, chances: Any, before: Listed | None
+) -> None:
+    """Write rows to label, after those of the list `before`: their names, chances, weights, and room for labels."""
+    out = StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([name, "chance", "weight", "label"])
+    for line in before.lines if before is not None else ():
+        writer.writerow([line[name], line.get("chance", ""), line.get("weight", ""), line["label"]])
+    for row, weight, chance in zip(rows, weights, chances, strict=True):
+        writer.writerow([row if ids is None else ids[row], f"{chance:.6g}", f"{weight:.6g}", ""])
+    file.write(out.getvalue().encode("utf-8", "backslashreplace"))

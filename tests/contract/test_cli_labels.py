@@ -1,0 +1,104 @@
+"""Labels of some target rows on the command line: a column, a list, and which rows to list."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli_files import CLASSES
+
+
+@pytest.fixture
+def target(files, tmp_path):
+    """The target with a label in every tenth row, as CSV, Parquet and NPZ, and the labels."""
+    frame = pd.read_csv(files["csv with id"])
+    y = frame["label"].to_numpy()
+    some = frame.drop(columns="label").assign(truth=[x if i % 10 == 0 else None for i, x in enumerate(y)])
+    some.to_csv(tmp_path / "t.csv", index=False)
+    some.to_parquet(tmp_path / "t.parquet")
+    index = np.array([CLASSES.index(x) for x in y])
+    np.savez(tmp_path / "t.npz", proba=frame[list(CLASSES)].to_numpy(), classes=CLASSES,
+             truth=np.where(np.arange(len(y)) % 10 == 0, index, -1))  # fmt: skip
+    return tmp_path, y
+
+
+def test_a_column_of_labels_is_taken_from_every_kind_of_file(ask, files, target):
+    folder, _ = target
+    given = ["--source", files["heldout"], "--labels", "truth"]
+    found = [ask("estimate", folder / name, *given) for name in ("t.csv", "t.parquet", "t.npz")]
+    without = ask("estimate", folder / "t.csv", "--source", files["heldout"], "--columns", "ant,bee,cat,dog")
+    assert [x["n_labels"] for x in (*found, without)] == [100, 100, 100, 0]
+    np.testing.assert_allclose(found[1]["prior"], found[0]["prior"], atol=1e-6)
+    np.testing.assert_allclose(found[2]["prior"], found[0]["prior"], atol=1e-6)
+    assert np.abs(np.subtract(found[0]["prior"], without["prior"])).max() > 1e-4
+    for command in ("diagnose", "compare"):
+        ask(command, folder / "t.csv", *given)
+    assert ask("diagnose", folder / "t.csv", *given)["n_labels"] == 100
+    ask("report", folder / "t.csv", *given, "-o", folder / "r.html")
+    ask("correct", folder / "t.csv", *given, "-o", folder / "c.csv")
+    fixed = pd.read_csv(folder / "c.csv")
+    assert list(fixed.columns) == ["id", *CLASSES, "truth"]
+    assert fixed["truth"].notna().sum() == 100
+
+
+def fill(path, truth):
+    """Write the labels that a person would."""
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame["label"] = [truth[x] for x in frame[frame.columns[0]]]
+    frame.to_csv(path, index=False)
+
+
+def test_query_lists_rows_that_the_next_commands_take(ask, call, files, target):
+    folder, y = target
+    truth = dict(zip(pd.read_csv(folder / "t.csv")["id"], y, strict=True))
+    given = ["--source", files["heldout"]]
+    found = ask("query", folder / "t.parquet", *given, "-n", 40, "-o", folder / "a.csv")
+    lines = list(csv.DictReader((folder / "a.csv").read_text().splitlines()))
+    assert [line["id"] for line in lines] == [f"row {i}" for i in found["rows"]]
+    assert {*lines[0]} == {"id", "chance", "weight", "label"}
+    assert all(line["label"] == "" for line in lines)
+    assert sum(0 < float(line["chance"]) <= 1 for line in lines) == 40
+    fill(folder / "a.csv", truth)
+    with_list = [*given, "--labels", folder / "a.csv"]
+    one = ask("estimate", folder / "t.parquet", *with_list)
+    assert one["n_labels"] == 40
+    again = ask("query", folder / "t.parquet", *with_list, "-n", 60, "-o", folder / "b.csv")
+    assert not {*again["rows"]} & {*found["rows"]}
+    fill(folder / "b.csv", truth)
+    two = ask("estimate", folder / "t.csv", *given, "--labels", folder / "b.csv")  # by id, whatever the file
+    assert two["n_labels"] == 100
+    true = np.array([(y == name).mean() for name in CLASSES])
+    assert np.abs(np.array(two["prior"]) - true).sum() < 0.1
+    code, out, _ = call("estimate", folder / "t.csv", *given, "--labels", folder / "b.csv")
+    assert (code, "1,000 rows (100 with a label)" in out) == (0, True)
+
+
+def test_rows_without_ids_go_by_their_numbers(ask, files, tmp_path):
+    found = ask("query", files["npy"], "--source", files["heldout"], "-n", 5, "-o", tmp_path / "a.csv")
+    assert found["named_by"] == "row"
+    fill(tmp_path / "a.csv", {str(i): "ant" for i in range(1000)})
+    assert ask("estimate", files["npy"], "--source", files["heldout"], "--labels", tmp_path / "a.csv")["n_labels"] == 5
+
+
+def test_bad_labels_are_told(refused, files, target):
+    folder, y = target
+    given = ["--source", files["heldout"], "--labels"]
+    assert "have the column 'thruth'" in refused("estimate", folder / "t.csv", *given, "thruth")
+    assert "--labels" in refused("estimate", folder / "t.csv", *given, "thruth")
+    (folder / "a.csv").write_text("id,label\nrow 3,owl\n")
+    assert "must hold names of classes; got owl, first at row 3" in refused(
+        "estimate", folder / "t.csv", *given, folder / "a.csv"
+    )
+    (folder / "a.csv").write_text("id,label\nrow 3,ant\nrow 9999,ant\n")
+    assert "'row 9999', first at line 3" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
+    (folder / "a.csv").write_text("id,label\nrow 3,ant\nrow 3,bee\n")
+    assert "name each row once" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
+    (folder / "a.csv").write_text("id,weight\nrow 3,1\n")
+    assert "the column 'label'" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
+    assert "left out with --by" in refused("estimate", folder / "t.csv", *given, "truth", "--by", "id")
+    rolled = [CLASSES[(CLASSES.index(x) + 1) % 4] for x in y]
+    (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{rolled[i]}\n" for i in range(0, 1000, 10)))
+    said = refused("correct", folder / "t.csv", *given, folder / "a.csv", "-o", folder / "out.csv")
+    assert "Do the labels belong to these rows?" in said

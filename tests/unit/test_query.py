@@ -1,0 +1,108 @@
+"""Which rows to label: known chances, weights that undo the choice, and more told than by random rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior import datasets
+from reprior.assess.query import inclusion, systematic
+
+
+@pytest.fixture(scope="module")
+def data():
+    found = datasets.load("banking77")
+    pipe = rp.pipeline(found.heldout_proba, found.heldout_y, counts=found.counts)
+    prior = rp.simulate.shuffled_long_tail(77, 0.02, rng=1)
+    return pipe, rp.simulate.resample(found.pool_proba, found.pool_y, prior, n=1500, rng=1)
+
+
+def test_chances_add_up_and_are_kept():
+    rng = np.random.default_rng(0)
+    chance = inclusion(rng.exponential(size=200) ** 3, 50)
+    assert chance.sum() == pytest.approx(50)
+    assert chance.max() <= 1
+    counts = np.zeros(200)
+    for _ in range(4000):
+        picked = systematic(chance, 50, rng)
+        assert len(np.unique(picked)) == 50
+        counts[picked] += 1
+    assert np.abs(counts / 4000 - chance).max() < 0.04
+
+
+def test_weights_undo_the_choice():
+    """Weighted by what `query` says, the chosen rows have the mean output of all; as they are, they do not."""
+    problem = make_problem(n=3000, separation=2.0, seed=1)
+    est = rp.ebls(problem.source, problem.proba)
+    means, plain, output = [], [], problem.proba[:, 3]
+    for seed in range(60):
+        rows, weights = rp.query(est, 100, rng=seed)
+        assert len(np.unique(rows)) == 100
+        assert (np.diff(rows) > 0).all()
+        means.append(weights @ output[rows] / 100)
+        plain.append(output[rows].mean())
+    assert np.mean(plain) > output.mean() + 0.02
+    assert abs(np.mean(means) - output.mean()) < 0.3 * (np.mean(plain) - output.mean())
+
+
+def test_chosen_rows_tell_more_than_random_ones(data):
+    pipe, target = data
+    est, n = pipe.estimate(target.proba, check=False), len(target.y)
+    chosen, random = [], []
+    for seed in range(4):
+        rows, weights = rp.query(est, 300, rng=seed)
+        for found, (at, w) in (
+            (chosen, (rows, weights)),
+            (random, (np.random.default_rng(seed).permutation(n)[:300], np.ones(300))),
+        ):
+            labels, label_weights = np.full(n, -1), np.ones(n)
+            labels[at], label_weights[at] = target.y[at], w
+            new = pipe.estimate(target.proba, labels=labels, label_weights=label_weights, check=False)
+            found.append(rp.metrics.kl(target.prior, new.prior))
+    assert np.mean(chosen) < 0.85 * np.mean(random)
+
+
+def test_rounds_ask_for_new_rows_until_none_is_left():
+    problem = make_problem(n=120, seed=1)
+    pipe = rp.pipeline(*problem.source.heldout)
+    labels, weights, asked = np.full(120, -1), np.ones(120), []
+    for _ in range(3):
+        est = pipe.estimate(problem.proba, labels=labels, label_weights=weights, check=False)
+        rows, w = rp.query(est, 50)
+        asked.append(rows)
+        labels[rows], weights[rows] = problem.y[rows], w
+    assert [len(rows) for rows in asked] == [50, 50, 20]
+    assert len(np.unique(np.concatenate(asked))) == 120
+    np.testing.assert_allclose(w, 1)  # all that are left have the same chance, 1
+    est = pipe.estimate(problem.proba, labels=labels)
+    np.testing.assert_allclose(est.prior, np.bincount(problem.y, minlength=5) / 120)
+    with pytest.raises(rp.InputError, match="have rows without a label; got labels for all 120 rows"):
+        rp.query(est)
+
+
+@pytest.mark.parametrize("method", sorted(rp.METHODS))
+def test_estimates_of_every_method_and_rows_of_any_kind_can_be_asked(method):
+    problem = make_problem(n=500, seed=1)
+
+    class Odd:
+        n_classes = 5
+
+        def map_sum(self, fn):
+            return fn(problem.proba[:7]) + fn(problem.proba[7:300]) + fn(problem.proba[300:])
+
+    expected = rp.query(rp.estimate(problem.source, problem.proba, method), 20)
+    found = rp.query(rp.estimate(problem.source, Odd(), method), 20)
+    assert len(found.rows) == 20
+    assert len({*found.rows} & {*expected.rows}) >= 18  # intervals differ in the last digits
+    assert np.isfinite(found.weights).all()
+
+
+def test_what_cannot_be_asked_is_refused(problem):
+    est = rp.ebls(problem.source, problem.proba)
+    with pytest.raises(rp.InputError, match="carry its target rows"):
+        rp.query(est.detach())
+    with pytest.raises(rp.InputError, match="`n` must be a whole number"):
+        rp.query(est, 0)
+    assert len(rp.query(est, 10_000).rows) == 400
