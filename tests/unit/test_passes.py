@@ -54,3 +54,60 @@ def test_interval_and_diagnosis_are_bounded_and_the_same_for_small_blocks() -> N
         found[size] = [*est.interval(), rp.diagnose(problem.source_prior, est.target, estimate=est).shift_p]
     for small, large in zip(found[2], found[20_000], strict=True):
         np.testing.assert_allclose(small, large, atol=2e-4)
+
+
+@dataclass
+class Counted(Cut):
+    """The same, which counts how often it is read."""
+
+    passes: int = 0
+
+    def map_sum(self, fn: Callable[[Any], Any]) -> Any:
+        self.passes += 1
+        return super().map_sum(fn)
+
+
+@pytest.mark.parametrize("absent", [0, 3])
+def test_many_rows_are_read_a_handful_of_times(absent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(k=10, n=20_000)
+    rows = problem.proba[problem.y >= absent]
+    whole = rp.mlls(problem.source_prior, rows)
+    monkeypatch.setattr("reprior.batch.solve.HELD", 20_000)  # a tenth of the rows
+    blocks = Counted(rows, 1500)
+    found = rp.mlls(problem.source_prior, blocks)
+    assert found.status is rp.Status.OPTIMUM  # the duality gap certifies it
+    assert blocks.passes <= 8
+    assert found.n_iter == blocks.passes
+    np.testing.assert_allclose(found.prior, whole.prior, atol=1e-6)
+    assert found.log_likelihood == pytest.approx(whole.log_likelihood, abs=2e-8 * len(rows))
+    array = rp.mlls(problem.source_prior, rows)  # an array of more numbers than are held begins with a sample too
+    assert array.n_iter <= 7
+    np.testing.assert_allclose(array.prior, whole.prior, atol=1e-6)
+
+
+def test_a_sample_that_misleads_costs_passes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tenth row is of one class: what a sample says is wrong, and the answer is right."""
+    problem = make_problem(k=6, n=6000)
+    rows = problem.proba.copy()
+    rows[::10] = rows[np.flatnonzero(problem.y == 0)[0]]
+    whole = rp.mlls(problem.source_prior, rows)
+    monkeypatch.setattr("reprior.batch.solve.HELD", 3_600)
+    found = rp.mlls(problem.source_prior, Cut(rows, 700))
+    assert found.status is rp.Status.OPTIMUM
+    np.testing.assert_allclose(found.prior, whole.prior, atol=1e-6)
+
+
+def test_few_rows_in_blocks_are_read_twice() -> None:
+    problem = make_problem(k=5, n=400)
+    blocks = Counted(problem.proba, 30)
+    found = rp.mlls(problem.source_prior, blocks)
+    assert blocks.passes == found.n_iter == 2
+    np.testing.assert_allclose(found.prior, rp.mlls(problem.source_prior, problem.proba).prior, atol=1e-12)
+
+
+def test_ebls_reads_many_rows_a_handful_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(k=10, n=20_000)
+    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 20_000)
+    blocks = Counted(problem.proba, 1500)
+    rp.ebls(problem.source_prior, blocks)
+    assert blocks.passes <= 10

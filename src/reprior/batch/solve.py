@@ -2,28 +2,32 @@
 
 The log-likelihood f(π) = (1/N) Σ_i log (Lπ)_i, L = P/ε, is concave in π. With its gradient g_j = (1/N) Σ_i L_ij/(Lπ)_i,
 concavity bounds what is left to gain: f* − f(π) ≤ max_j g_j − 1, the duality gap [kim2020]. EM needs thousands of
-passes to close it; here a few accelerated EM passes bring π near, then Newton steps on the simplex close it, with one
-Hessian that later gradients keep up to date.
+passes to close it; here a few accelerated EM passes, or the optimum of a sample where rows are many, bring π near, then
+Newton steps on the simplex close it, with one Hessian that later gradients keep up to date.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
+from reprior._kernels.small import ascend
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks
-from reprior.rows.passes import e_step, information
+from reprior.rows.passes import count_rows, e_step, information, some_rows
 
 MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
 SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
 CLIMB = 20  # of its passes, more where a pass is cheaper than a Newton step in Python
 MANY = 100_000  # numbers read in that time
+HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
+BEND = 0.75  # of a gradient, that a step may be taken to close
+GIVEN = 0.5  # rows, to every class, of a sample that tells where to begin
 MEMORY = 5  # past steps the acceleration looks at
 
 
@@ -36,20 +40,22 @@ class Point:
     value: float
     gap: float
     n: int
+    curvature: Vector | None = None
 
 
-def evaluate(target: Blocks, prior: Vector, source_prior: Vector) -> Point:
-    """Return what one pass over the rows tells about `prior` (K,)."""
+def evaluate(target: Blocks, prior: Vector, source_prior: Vector, *, curvature: bool = False) -> Point:
+    """Return what one pass over the rows tells about `prior` (K,), the Hessian's diagonal too if asked."""
     weights = prior / source_prior
     # a class at zero still has a gradient; less than this would make denormal products, ten times as slow
     gradient_weights = np.maximum(weights, 1e-200)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        stats = e_step(target, gradient_weights, likelihood=True)
+        stats = e_step(target, gradient_weights, likelihood=True, squares=curvature)
         gradient = stats.counts / gradient_weights / source_prior / stats.n
+        bend = None if stats.squares is None else stats.squares / prior**2 / stats.n
     value, gap = stats.log_likelihood / stats.n, float(gradient.max() - 1)
     if note_gap := getattr(target, "note_gap", None):  # whoever shows progress
         note_gap(gap)
-    return Point(prior, gradient, value if np.isfinite(value) else -np.inf, gap, stats.n)
+    return Point(prior, gradient, value if np.isfinite(value) else -np.inf, gap, stats.n, bend)
 
 
 def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int = 500) -> tuple[Point, int]:
@@ -59,6 +65,14 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     """
     start, passes = source_prior, 0
     k = len(source_prior)
+    if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
+        n, passes = count_rows(target), 1 if isinstance(target, ArrayBlocks) else 2
+        sample = ArrayBlocks(some_rows(target, n, max(HELD // k, 4 * k)))
+        if len(sample.array) == n:
+            return maximize(sample, source_prior, tol=tol, max_pass=max_pass)[0], passes
+        if k <= MAX_HESSIAN:
+            point, passes = from_sample(target, sample, source_prior, n, passes, tol=tol, max_pass=max_pass)
+            return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     # with hardly more rows than classes EM stalls
     if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
         at, inverse, told = np.zeros(width(k)), np.zeros(width(k)), np.zeros(2)
@@ -78,6 +92,24 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     if point.gap > tol:
         point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     return point, passes
+
+
+def from_sample(
+    target: Blocks, sample: ArrayBlocks, source_prior: Vector, n: int, passes: int, *, tol: float, max_pass: int
+) -> tuple[Point, int]:
+    """Return where Newton steps get that begin at the optimum of a sample of the `n` rows."""
+    k, size = len(source_prior), len(sample.array)
+    # the optimum of a sample has too little of rare classes, from where Newton's steps would be short
+    few = np.full((1, k), GIVEN)
+    ratio = np.asarray(sample.array, np.float64) / source_prior
+    near = ascend(ratio, few, 1.0, source_prior[None], ratio[:0], np.empty(0), tol=1e-4, n_iter=60)[0][0]
+    point = evaluate(target, near, source_prior, curvature=True)
+    # a step with the sample's Hessian first: that of all rows is dear, and tells more where it is nearer to the optimum
+    hessian = information(sample, point.prior, source_prior, dtype=np.float32).astype(np.float64) / size
+    goal = next_prior(rescaled(hessian, point), point, 1e-12 * np.trace(hessian) / k)
+    start = np.asarray(point.prior if goal is None else np.maximum(goal, 0.1 * point.prior), np.float64)
+    start = start / start.sum()
+    return newton(target, source_prior, Point(start, start, -np.inf, np.inf, n), passes + 1, tol=tol, max_pass=max_pass)
 
 
 def accelerated_em(
@@ -115,29 +147,52 @@ def newton(
     target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
 ) -> tuple[Point, int]:
     """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
-    hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
+    hessian: Matrix = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
     passes += 1
+    if point.gap == np.inf:  # not evaluated yet; but g·π = 1 in every row, so that the Hessian tells the gradient
+        point = replace(point, gradient=hessian @ point.prior)
     scale, damping = np.trace(hessian) / len(hessian), 1e-12
     while point.gap > tol and passes < max_pass and damping < 1e3:
-        # φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser, which then sums to one: no equality constraint is needed.
-        # Damping pulls to where we are, as much as a singular Hessian (fewer rows than classes) or a bad step demands.
-        pull = damping * scale
-        slope = hessian @ point.prior + point.gradient - 1 + pull * point.prior
-        goal = nonnegative_quadratic(hessian + pull * np.eye(len(hessian)), slope, point.prior > 0)
+        goal = next_prior(hessian, point, damping * scale)
         if goal is None or not 0.5 < goal.sum() < 2:
             damping *= 100
             continue
-        trial = evaluate(target, goal / goal.sum(), source_prior)
+        trial = evaluate(target, goal / goal.sum(), source_prior, curvature=True)
         passes += 1
         if trial.value < point.value and (trial.value < point.value - 1e-12 or trial.gap >= point.gap):
             damping = max(100 * damping, 1e-8)
             continue
+        hessian = rescaled(hessian, trial)
         moved, bent = trial.prior - point.prior, point.gradient - trial.gradient
         if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
             image = hessian @ moved
             hessian += np.outer(bent, bent) / (moved @ bent) - np.outer(image, image) / (moved @ image)
         point, damping = trial, max(damping / 10, 1e-12)
     return point, passes
+
+
+def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
+    """Return where a Newton step leads, whose sum is about one; None if the Hessian is singular.
+
+    φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser as −f on the simplex: no equality constraint is needed. `pull`
+    draws to where we are, as much as a singular Hessian (fewer rows than classes) or a bad step demands.
+    """
+    slope = hessian @ point.prior + point.gradient - 1 + pull * point.prior
+    goal = nonnegative_quadratic(hessian + pull * np.eye(len(hessian)), slope, point.prior > 0)
+    if goal is None:
+        return None
+    # a class's gradient is no line but falls like 1/(π + b), b such that slope and value are right: the step goes along
+    step = goal - point.prior
+    along = step / (1 - np.minimum(step * np.diag(hessian) / np.maximum(point.gradient, 1e-300), BEND))
+    return np.where(goal > 0, point.prior + along, 0.0)
+
+
+def rescaled(hessian: Matrix, point: Point) -> Matrix:
+    """Return a Hessian of elsewhere with the diagonal that a pass told at `point`; what is beside it goes along."""
+    assert point.curvature is not None
+    told = np.isfinite(point.curvature) & (point.curvature > 0)
+    grown = np.sqrt(np.where(told, point.curvature, 1.0) / np.where(told, np.diag(hessian), 1.0))
+    return np.asarray(hessian * grown * grown[:, None])
 
 
 def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, rounds: int = 60) -> Vector | None:
