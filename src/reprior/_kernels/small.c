@@ -47,14 +47,14 @@ INLINE lanes v_exp(lanes x) {
     const lanes_i none = x < SPLAT(-690.0);
     x = SELECT(none, SPLAT(0.0), x);
     const lanes shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
-    const lanes_i n = (lanes_i)shifted - 0x4338000000000000LL;
+    const lanes_u n = (lanes_u)shifted - 0x4338000000000000ULL; /* unsigned: of what is no number it may be anything */
     const lanes whole = shifted - 6755399441055744.0;
     const lanes r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
     lanes s = 1.0 / 6227020800 * r + 1.0 / 479001600;
     s = s * r + 1.0 / 39916800, s = s * r + 1.0 / 3628800, s = s * r + 1.0 / 362880, s = s * r + 1.0 / 40320;
     s = s * r + 1.0 / 5040, s = s * r + 1.0 / 720, s = s * r + 1.0 / 120, s = s * r + 1.0 / 24, s = s * r + 1.0 / 6;
     s = s * r + 0.5, s = s * r + 1.0, s = s * r + 1.0;
-    return SELECT(none, SPLAT(0.0), (lanes)((lanes_i)s + (n << 52)));
+    return SELECT(none, SPLAT(0.0), (lanes)((lanes_u)s + (n << 52)));
 }
 
 /* log Γ(z), z > 0: Stirling's series at z + 8 where z < 8, less the logarithm of what lies between */

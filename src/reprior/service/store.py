@@ -137,7 +137,9 @@ class Store:
             self._reader = _connect(path, wait)
             self._reader.execute("PRAGMA query_only=ON")
         except BaseException:
-            self._guard.close()
+            for name in ("_writer", "_reader", "_guard"):
+                if (opened := getattr(self, name, None)) is not None:
+                    opened.close()
             raise
 
     def close(self) -> None:
@@ -277,7 +279,11 @@ def _connect(path: Path, wait: float) -> sqlite3.Connection:
         db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
     except sqlite3.OperationalError as error:
         raise _as_input_error(path, error) from None
-    db.execute("PRAGMA foreign_keys=ON")
+    try:
+        db.execute("PRAGMA foreign_keys=ON")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
