@@ -288,3 +288,44 @@ def test_doctor_knows_java_and_pyspark(ask):
     assert found["spark"]["java"] >= 17
     assert found["extras"]["spark"]
     assert json.dumps(found["spark"]["workers' python"])
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_groups_are_those_of_numpy(spark, made, tmp_path, share):  # noqa: F811
+    import pyarrow.parquet as pq
+
+    from reprior.adapters.spark import SparkBlocks, correct, groups
+
+    problem, pipe = made
+    rng = np.random.default_rng(0)
+    shops = rng.choice([f"shop-{g}" for g in range(9)], 900, p=[0.3, *[0.0875] * 8])
+    (tmp_path / "rows").mkdir()
+    for i, which in enumerate(np.array_split(np.arange(900), 3)):
+        table = lists(problem.proba[which], shop=shops[which])
+        pq.write_table(table, tmp_path / "rows" / f"part-{i}.parquet", row_group_size=100)
+    expected = pipe.groups(shops, problem.proba, share=share)
+    frame = spark.read.parquet(str(tmp_path / "rows"))
+    found = groups(pipe, spark, tmp_path / "rows" if share else frame, by="shop", share=share)
+    assert found.keys == expected.keys
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+    np.testing.assert_allclose(found.variance, expected.variance, atol=1e-9)
+    np.testing.assert_allclose(found["shop-2"].interval(), expected["shop-2"].interval(), atol=1e-9)
+    assert str(found.population) == str(expected.population)
+    if not share:
+        return
+    fixed = sorted((row.shop, row.proba) for row in correct(found, frame, by="shop").collect())
+    own = [(key, expected[key].correct(row[None])[0].tolist()) for key, row in zip(shops, problem.proba, strict=True)]
+    for (shop, mine), (other, theirs) in zip(fixed, sorted(own), strict=True):
+        assert shop == other
+        np.testing.assert_allclose(mine, theirs, atol=1e-9)
+    with pytest.raises(rp.InputError, match="must be a column of the rows; got id, proba, shop"):
+        groups(pipe, spark, frame, by="store")
+    assert SparkBlocks(spark, tmp_path / "rows").n == 900
+
+
+def test_keys_on_the_driver_are_refused_where_rows_are_elsewhere(blocks, made, monkeypatch):
+    from reprior.batch import groups as module
+
+    monkeypatch.setattr(module, "GATHERED", 10)
+    with pytest.raises(rp.InputError, match="On Spark call"):
+        made[1].groups(np.arange(900) % 3, blocks)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -185,19 +185,33 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, **options:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
+
+    def made(source_prior: Vector, unsure: float) -> Grouped:
+        return GroupedRows.of(target, codes, len(names), source_prior, unsure)
+
+    return estimated(known, names, made, target, n, share=share, options=options)
+
+
+def estimated(
+    known: Source, names: tuple[Hashable, ...], made: Callable[[Vector, float], Grouped], target: Blocks, n: int, *,
+    share: bool, options: Mapping[str, Any],
+) -> Groups:  # fmt: skip
+    """Return the estimates of groups called `names` (G,), whose `n` rows are in `target` all together, and by group in
+    what `made(prior that outputs carry, error of the classifier)` returns."""
+    k = len(known.prior)
     if share:
         whole = ebls(known, target, **options)
         carried = carried_by(some_rows(target, n, at_most(k)), known.prior, whole.prior)
-        rows = GroupedRows.of(target, codes, len(names), carried, whole.posterior.unsure / n)
+        rows = made(carried, whole.posterior.unsure / n)
         state, model, rounds = share_fit(rows, whole.prior)
         widen(rows, state, model, whole)
         own_weight(rows, state, model, known, options)
-        state.tail[:, 1] = replace(rows, inverse=inverse_of(known.prior)).count(state.prior)[1]
+        state.tail[:, 1] = rows.log_likelihood(known.prior, state.prior)
         population = describe(names, rows, state, model, whole.prior, known)
     else:
         base, worth = options.get("base"), options.get("worth")
         worth = stands_behind(known, beside_base=base is not None) if worth is None else worth
-        rows = GroupedRows.of(target, codes, len(names), known.prior, 1 / worth)
+        rows = made(known.prior, 1 / worth)
         state, rounds, population = by_itself(rows, known, base, worth), 1, None
     return Groups(
         names, state.prior[:, :k], rows.sizes, state.variance[:, :k], state.tail[:, 1],
@@ -324,7 +338,7 @@ def around(centres: Matrix) -> Model:
     return Model(centres, which, strength, np.full(n, 1.0 / n))
 
 
-def by_itself(rows: GroupedRows, known: Source, base: Any, worth: float) -> State:
+def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
     """Return the fit of groups that do not hear of each other, under the hypotheses of `ebls`."""
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
@@ -364,6 +378,27 @@ class State:
 
     def arrays(self) -> tuple[Matrix, ...]:
         return self.belief, self.prior, self.variance, self.counts, self.member, self.tail
+
+
+class Grouped(Protocol):
+    """What is asked of rows in groups, here or on a cluster; `GroupedRows` says what each means."""
+
+    @property
+    def sizes(self) -> Index: ...
+
+    @property
+    def unsure(self) -> float: ...
+
+    @property
+    def told(self) -> Vector: ...
+
+    def fit(self, model: Model, state: State, *, n_iter: int = 300, tol: float = TOLERANCE) -> State: ...
+
+    def log_likelihood(self, source_prior: Vector, priors: Matrix) -> Vector: ...
+
+    def some(self, which: Index) -> GroupedRows: ...
+
+    def of_group(self, g: int) -> Blocks: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +469,10 @@ class GroupedRows:
         map_keyed(self.target, self.codes, of_block)
         return sums, logs
 
+    def log_likelihood(self, source_prior: Vector, priors: Matrix) -> Vector:
+        """Return that of each group (G,) under its prior, of `priors` (G, width), relative to a source prior."""
+        return replace(self, inverse=inverse_of(source_prior)).count(priors)[1]
+
     def some(self, which: Index) -> GroupedRows:
         """Return the rows of some groups (m,) alone, in memory."""
         new = np.full(len(self.sizes), -1, np.int64)
@@ -458,13 +497,18 @@ class GroupedRows:
     @property
     def told(self) -> Vector:
         """Return how many rows each group's rows are worth (G,)."""
-        return np.asarray(self.sizes / (1 + self.unsure * self.sizes))
+        return worth_of(self.sizes, self.unsure)
 
     def of_group(self, g: int) -> Blocks:
         """Return the rows of one group."""
         if self.order is not None and self.starts is not None and isinstance(self.target, ArrayBlocks):
             return ArrayBlocks(self.target.array[self.order[self.starts[g] : self.starts[g + 1]]])
         return OneGroup(self.target, self.codes, g)
+
+
+def worth_of(sizes: Index, unsure: float) -> Vector:
+    """Return how many rows of a classifier that never errs so many rows (G,) are worth."""
+    return np.asarray(sizes / (1 + unsure * sizes))
 
 
 def inverse_of(source_prior: Vector) -> Vector:
@@ -499,7 +543,11 @@ def map_keyed(target: Blocks, codes: Index, fn: Callable[[Matrix, Index], S]) ->
         at += len(block)
         return fn(block, codes[at - len(block) : at])
 
-    return target.map_sum(of_block)
+    total = target.map_sum(of_block)
+    if at != len(codes):  # what `fn` notes down in another process, nobody here gets to see
+        fail("groups", "proba", f"be {len(codes)} rows that this process reads in their order", f"{at} such rows",
+             remedy="On Spark call `reprior.adapters.spark.groups`")  # fmt: skip
+    return total
 
 
 def in_cache_order(array: Matrix) -> bool:
@@ -507,11 +555,13 @@ def in_cache_order(array: Matrix) -> bool:
     return array.dtype in (np.float32, np.float64) and array.flags.c_contiguous and array.flags.aligned
 
 
-def share_fit(rows: GroupedRows, mix: Vector) -> tuple[State, Model, int]:
+def share_fit(rows: Grouped, mix: Vector) -> tuple[State, Model, int]:
     """Return all groups' fit under a population learned from them, whose overall mix is `mix` (K,)."""
     n_groups, k, base = len(rows.sizes), len(mix), mix
     step = -(-n_groups // ENOUGH_GROUPS)
-    sample = rows if step == 1 and rows.order is not None else rows.some(np.arange(0, n_groups, step))
+    held = isinstance(rows, GroupedRows) and rows.order is not None
+    sample = rows if step == 1 and held else rows.some(np.arange(0, n_groups, step))
+    assert isinstance(sample, GroupedRows)
     model = learn(sample, base)
     state = rows.fit(model, State.at(n_groups, base, model))
     rounds = 1
@@ -528,7 +578,7 @@ def share_fit(rows: GroupedRows, mix: Vector) -> tuple[State, Model, int]:
     return state, model, rounds
 
 
-def widen(rows: GroupedRows, state: State, model: Model, whole: PriorEstimate) -> None:
+def widen(rows: Grouped, state: State, model: Model, whole: PriorEstimate) -> None:
     """Add to the groups' variances what their own fits leave out: that classes are confused with each other, that the
     common mix is an estimate, and that so is how much groups differ."""
     if model.gram is None:
@@ -712,7 +762,7 @@ def distances(points: Matrix, means: Matrix) -> Matrix:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def own_weight(rows: GroupedRows, state: State, model: Model, known: Source, options: Mapping[str, Any]) -> None:
+def own_weight(rows: Grouped, state: State, model: Model, known: Source, options: Mapping[str, Any]) -> None:
     """Mix what a group's rows say by themselves into its estimate, where the others can tell little.
 
     What others tell of the common mix are as many rows as they are worth together; K/2 of them weigh as much as the
@@ -725,8 +775,9 @@ def own_weight(rows: GroupedRows, state: State, model: Model, known: Source, opt
     alone = np.flatnonzero(weight < MANY)
     if not 0 < len(alone) <= FEW_GROUPS:
         return
-    for g in alone:
-        own = ebls(known, rows.of_group(int(g)), **options)
+    held = rows.some(alone)
+    for i, g in enumerate(alone):
+        own = ebls(known, held.of_group(i), **options)
         posterior = own.posterior
         variance = posterior.weights @ (posterior.variances + (posterior.means - own.prior) ** 2)
         w, shared = weight[g], state.prior[g, :k].copy()
@@ -735,7 +786,7 @@ def own_weight(rows: GroupedRows, state: State, model: Model, known: Source, opt
 
 
 def describe(
-    names: tuple[Hashable, ...], rows: GroupedRows, state: State, model: Model, mix: Vector, known: Source
+    names: tuple[Hashable, ...], rows: Grouped, state: State, model: Model, mix: Vector, known: Source
 ) -> Population:
     """Return the population that was learned, in numbers a person can use."""
     usual = float(np.exp(model.weights @ np.log(model.strength)))

@@ -11,12 +11,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import Inputs, method_options, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._inputs import (
+    METHODS,
+    ONLINE,
+    Inputs,
+    by_option,
+    check_method,
+    method_options,
+    parse_options,
+    read_pipeline,
+    refuse_unsorted,
+    starting,
+    with_method,
+)
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
@@ -48,6 +61,7 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("target")
 @shared
 @method_options
+@by_option
 @click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
@@ -59,23 +73,32 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     \b
     Example:  reprior spark estimate scores/ --source model.reprior
     """
-    from reprior.cli.estimate import described
+    from reprior.adapters.spark.groups import groups
+    from reprior.cli.estimate import described, groups_text
+    from reprior.report.collect import grouped
     from reprior.report.show import estimate_text
 
+    wanted, by = None if no_interval else level, given["by"]
     with running(master) as spark:
         known = opened(spark, "estimate", **given)
         found = known.estimate()
-        value = described(found, known, None if no_interval else level)
+        value = described(found, known, wanted)
         head = f"{found.n:,.0f} rows, {len(found.prior)} classes, {known.told}"
-        text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
+        if by:
+            parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"])
+            value |= grouped(parts, by, wanted)
+            text = groups_text(parts, found, known, wanted, top, head)
+        else:
+            text = estimate_text(found, level=wanted, top=top, head=head)
     emit(value, text + known.note, as_json)
-    return DONE if found.status.ok else NOT_CONVERGED
+    return DONE if found.status.ok and (not by or parts.converged.all()) else NOT_CONVERGED
 
 
 @command.command("correct")
 @click.argument("target")
 @shared
 @method_options
+@by_option
 @click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
 @click.option("--anyway", is_flag=True,
               help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
@@ -91,7 +114,9 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     from reprior._check import fail
     from reprior.adapters.spark.blocks import hive_columns
     from reprior.adapters.spark.frames import correct as corrected
+    from reprior.adapters.spark.groups import groups
     from reprior.adapters.spark.parts import file_system
+    from reprior.rows.correction import refuse_rejected
 
     target = given["target"]
     system, inside = file_system(output, "correct")
@@ -100,7 +125,10 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     with running(master) as spark:
         known = opened(spark, "correct", logits=False, **given)
         found = replace(known.estimate(), on_reject="refuse")
-        frame = corrected(found, spark.read.parquet(target), columns=given["columns"], anyway=anyway)
+        refuse_rejected(found, anyway=anyway)
+        rows, named = spark.read.parquet(target), {"columns": given["columns"]}
+        parts = groups(known.pipeline, spark, target, by=given["by"], **named) if given["by"] else None
+        frame = corrected(parts or found, rows, by=given["by"], anyway=anyway, **named)
         by = hive_columns([about.file.path for about in known.rows.found])
         frame.write.partitionBy(*by).parquet(output)
         verdict = known.verdict(found)
@@ -110,24 +138,80 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     return DONE if found.status.ok else NOT_CONVERGED
 
 
+@command.command("stream")
+@click.argument("input")
+@shared
+@click.option("--key", required=True, metavar="COLUMN", help="What says which stream a row belongs to.")
+@click.option("--order", metavar="COLUMN", help="What orders the rows of a key: a sequence number or a time.")
+@click.option("-m", "--method", default="online-ebls", show_default=True, shell_complete=starting(ONLINE),
+              help=f"Which online method: {', '.join(ONLINE)}.")  # fmt: skip
+@click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
+@click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
+@click.option("--files", default=100, show_default=True, help="How many files to take in a micro-batch, at most.")
+@click.option("--every", type=float, metavar="SECONDS",
+              help="Look for new files so often, until stopped.  [default: take what is there, and end]")  # fmt: skip
+@click.option(
+    "--skip-bad", is_flag=True, help="Pass by rows that are no probabilities, with null, instead of stopping."
+)
+@as_json
+def stream(
+    input: str, key: str, order: str | None, method: str, options: tuple[str, ...], output: str, files: int,
+    every: float | None, skip_bad: bool, as_json: bool, master: str | None, source: Path, columns: str | None,
+) -> int:  # fmt: skip
+    """Correct each new Parquet file in the folder INPUT, row by row, and follow the class mix of each key.
+
+    A row is corrected before it is learned. Run it again after a crash, or when there are new files: it goes on where
+    it stopped, and every row is learned and written once. OUTPUT/rows holds the corrected rows and OUTPUT/priors the
+    priors of the keys, in one folder a micro-batch.
+
+    \b
+    Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
+    """
+    from reprior.adapters.spark.stream import follow, write_batch
+
+    check_method("stream", method, ONLINE, METHODS, "reprior spark estimate")
+    pipe, logits, warning = fitted("stream", source, columns, logits=False)
+    if logits and pipe.calibrator is not None:  # the stream itself takes them
+        pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
+    with running(master) as spark:
+        schema = spark.read.parquet(input).schema
+        coming = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(input)
+        rows = follow(pipe, coming, key=key, order=order, columns=columns, method=method, skip_bad=skip_bad,
+                      **parse_options(options))  # fmt: skip
+        when: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
+        query = (
+            rows.writeStream.foreachBatch(partial(write_batch, output, key))
+            .option("checkpointLocation", f"{output}/checkpoint").trigger(**when).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        done = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    n = sum(progress["numInputRows"] for progress in done)
+    value = {"output": output, "rows": n, "batches": len(done), "warning": warning}
+    emit(value, f"{output}: {n:,} rows in {len(done):,} micro-batches" + f"\n{warning}" * bool(warning), as_json)
+    return DONE
+
+
 def opened(
     spark: Any, caller: str, *, target: str, source: Path, columns: str | None, logits: bool, method: str | None,
-    options: tuple[str, ...],
+    options: tuple[str, ...], by: str | None,
 ) -> Inputs:  # fmt: skip
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
+    from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
     from reprior.io.files import Choice, Part, Table
 
     pipe, logits, warning = fitted(caller, source, columns, logits)
     pipe = with_method(pipe, method, options)
-    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller)
+    if by and (pipe.method != "ebls" or logits):
+        fail(caller, "--by", "stand beside the method ebls and probabilities", "logits" if logits else pipe.method)
+    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by)
     matched = "name" if pipe.classes and rows.classes else "position"
     if matched == "position":
         refuse_unsorted(pipe, caller, Path(target))
     if pipe.classes is None and rows.classes is not None:
         pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
     parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.found)
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning)
+    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by)
 
 
 def fitted(caller: str, source: Path, columns: str | None, logits: bool) -> tuple[Pipeline, bool, str]:

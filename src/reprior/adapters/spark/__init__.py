@@ -5,5 +5,7 @@
 
 from reprior.adapters.spark.blocks import SparkBlocks
 from reprior.adapters.spark.frames import correct
+from reprior.adapters.spark.groups import groups
+from reprior.adapters.spark.stream import follow
 
-__all__ = ["SparkBlocks", "correct"]
+__all__ = ["SparkBlocks", "correct", "follow", "groups"]

@@ -55,6 +55,8 @@ class SparkBlocks:
         How many bytes of rows an executor may keep on its local disk; by default half of what is free.
     caller : str
         What error messages begin with.
+    by : str, optional
+        A column of keys, which is no class and is written beside those of a DataFrame.
 
     Examples
     --------
@@ -65,11 +67,12 @@ class SparkBlocks:
     def __init__(
         self, spark: Any, data: Any, *, columns: str | None = None, classes: Sequence[str] | None = None,
         logits: bool = False, scratch: str | None = None, keep: int | None = None, caller: str = "SparkBlocks",
+        by: str | None = None,
     ) -> None:  # fmt: skip
         if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
             fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
                  remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
-        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()))
+        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by)
         self.spark, self._context = spark, spark.sparkContext
         paths = isinstance(data, (str, os.PathLike))
         files = listed(str(data), caller) if paths else self._written(data, scratch, choice)

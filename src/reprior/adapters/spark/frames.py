@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reprior._check import fail, order_of
-from reprior._types import Matrix, PriorEstimate, Vector
+from reprior._types import Matrix, PriorEstimate
+from reprior.batch.groups import Groups
 from reprior.io.files import Choice
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import refuse_rejected, reweight
@@ -17,7 +19,7 @@ from reprior.rows.correction import refuse_rejected, reweight
 def numbers_of(frame: Any, choice: Choice) -> Any:
     """Return the columns of a DataFrame that hold the probabilities; vectors of Spark ML become lists."""
     frame = listed(frame, choice)
-    return frame.select(*(f"`{name}`" for name in chosen(frame, choice)))
+    return frame.select(*(f"`{name}`" for name in (*chosen(frame, choice), *([choice.by] if choice.by else []))))
 
 
 def listed(frame: Any, choice: Choice) -> Any:
@@ -33,16 +35,24 @@ def listed(frame: Any, choice: Choice) -> Any:
 
 def chosen(frame: Any, choice: Choice) -> list[str]:
     """Return the names of the columns that hold the probabilities: one of lists, or one a class."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    import pyarrow as pa
 
     from reprior.io.arrow import choose
 
-    plain = frame.select(*(f"`{f.name}`" for f in frame.schema if type(f.dataType).__name__ != "VectorUDT"))
-    return choose("the DataFrame", to_arrow_schema(plain.schema), choice, None)[0]
+    known = {"double": pa.float64(), "float": pa.float32(), "integer": pa.int32(), "long": pa.int64()}
+
+    def like(kind: Any) -> Any:
+        """Return the type that Arrow has for numbers and lists; all else is no probability, whatever it is."""
+        name = kind.typeName()
+        return pa.list_(like(kind.elementType)) if name == "array" else known.get(name, pa.string())
+
+    schema = pa.schema([(field.name, like(field.dataType)) for field in frame.schema])
+    return choose("the DataFrame", schema, choice, None)[0]
 
 
 def correct(
-    estimate: PriorEstimate, frame: Any, *, columns: str | None = None, anyway: bool = False,
+    estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None,
+    anyway: bool = False,
 ) -> Any:  # fmt: skip
     """Return a DataFrame with corrected probabilities: the same partitions, columns, types and order of rows.
 
@@ -51,54 +61,78 @@ def correct(
 
     Parameters
     ----------
-    estimate : PriorEstimate
-        As `pipe.estimate` returned it; raw outputs are calibrated first.
+    estimate : PriorEstimate or Groups
+        As `pipe.estimate` or `groups` returned it; raw outputs are calibrated first.
     frame : DataFrame
         Rows with a list column, a vector column of Spark ML, or one column a class, matched by name.
     columns : str, optional
         What holds the probabilities, as for `SparkBlocks`.
+    by : str, optional
+        The column that names the group of each row; each is corrected for its group's class mix.
     anyway : bool
         Whether to correct even if the rows differ from the held-out rows by more than their class mix.
     """
-    refuse_rejected(estimate, anyway=anyway)
-    choice = Choice(columns=columns, caller="correct", classes=estimate.classes or ())
+    if isinstance(estimate, Groups) != (by is not None):
+        fail("correct", "by", "name the column of the groups, if groups were estimated", by)
+    if isinstance(estimate, PriorEstimate):
+        refuse_rejected(estimate, anyway=anyway)
+        weights, slots = np.asarray(estimate.weights)[None], None
+    else:
+        weights, slots = estimate.prior / estimate.source.prior, {key: g for g, key in enumerate(estimate.keys)}
+    classes = estimate.source.classes
+    choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)
     frame = listed(frame, choice)
     names = chosen(frame, choice)
-    one = len(names) == 1
-    order = None if one or estimate.classes is None else order_of(names, estimate.classes, "correct", "frame")
-    fix = Correction(np.asarray(estimate.weights), estimate.calibrator, names, order)
-    return frame.mapInArrow(fix, frame.schema)
+    order = None if len(names) == 1 or classes is None else order_of(names, classes, "correct", "frame")
+    return frame.mapInArrow(Correction(weights, slots, by, estimate.calibrator, names, order), frame.schema)
 
 
+@dataclass(frozen=True, slots=True)
 class Correction:
-    """What a worker does to the batches of a partition."""
+    """What a worker does to the batches of a partition: `weights` (1, K), or (G, K) with the number of each group."""
 
-    def __init__(
-        self, weights: Vector, calibrator: Calibrator | None, names: list[str], order: list[int] | None
-    ) -> None:
-        self.weights, self.calibrator, self.names, self.order = weights, calibrator, names, order
+    weights: Matrix
+    slots: Mapping[Any, int] | None
+    by: str | None
+    calibrator: Calibrator | None
+    names: list[str]
+    order: list[int] | None
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         from reprior.io.arrow import list_rows, replaced, stacked
 
-        context, at, k = TaskContext.get(), 0, len(self.weights)
+        context, at, k = TaskContext.get(), 0, self.weights.shape[1]
         name = f"partition {context.partitionId() if context else 0}"
         for batch in batches:
             if batch.num_rows:
                 picked, place = batch.select(self.names), ("correct", name, at)
                 one = len(self.names) == 1
                 rows = list_rows(picked.column(0), k, place) if one else stacked(picked, k, place)
-                yield replaced(batch, self.names, self.fixed(rows, name, at), batch.schema)
+                weights = self.weights if self.slots is None else self.weights[self.codes(batch, name, at)]
+                yield replaced(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
                 at += batch.num_rows
 
-    def fixed(self, rows: Matrix, name: str, at: int) -> Matrix:
+    def codes(self, batch: Any, name: str, at: int) -> list[int]:
+        """Return the number of the group of each row."""
+        assert self.slots is not None
+        keys = batch.column(self.by).to_pylist()
+        for row, key in enumerate(keys):
+            if key not in self.slots:
+                fail("correct", self.by or "", "name a group that was estimated", repr(key),
+                     place=f"row {at + row} of {name}")  # fmt: skip
+        return [self.slots[key] for key in keys]
+
+    def fixed(self, rows: Matrix, weights: Matrix, name: str, at: int) -> Matrix:
         """Return rows (n, K), the first of which is row `at` of its partition, calibrated and corrected."""
-        order = slice(None) if self.order is None else self.order
-        right = np.ascontiguousarray(rows[:, order])
-        seen = checked(right, self.calibrator, name, at)
-        done = reweight(seen, self.weights, at).astype(rows.dtype, copy=False)
+        right = rows if self.order is None else rows[:, self.order]
+        seen = checked(np.ascontiguousarray(right), self.calibrator, name, at)
+        if len(weights) == 1:
+            done = reweight(seen, weights[0], at)
+        else:
+            done = reweight(seen * weights, np.ones(weights.shape[1]), at)
+        done = done.astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
 
 

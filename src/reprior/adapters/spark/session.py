@@ -66,7 +66,7 @@ def session(master: str | None = None, caller: str = "spark") -> Any:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings = {
             "spark.master": master or "local[*,4]", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-            "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         }  # fmt: skip
         for name, value in settings.items():
             build = build.config(name, value)

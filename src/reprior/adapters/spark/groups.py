@@ -1,0 +1,281 @@
+"""Many groups on a cluster: rows are put together by group once, and each group is then fitted where its rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Matrix, Vector
+from reprior.adapters.spark.blocks import SparkBlocks, raised
+from reprior.adapters.spark.frames import chosen, listed
+from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
+from reprior.batch.groups import (
+    GATHERED,
+    TOLERANCE,
+    GroupedRows,
+    Groups,
+    Index,
+    Model,
+    State,
+    estimated,
+    factorize,
+    worth_of,
+)
+from reprior.io.files import Choice, readable
+from reprior.pipelines.pipeline import Pipeline
+from reprior.rows.blocks import ArrayBlocks, Blocks
+
+S = TypeVar("S")
+CALLER, KEY = "groups", "reprior_key"
+
+
+class Bucket(NamedTuple):
+    """A file with all rows of its groups, side by side: their numbers (g,) among all groups, and their rows (g,)."""
+
+    pieces: tuple[Piece, ...]
+    groups: Index
+    sizes: Index
+
+
+def groups(
+    pipe: Pipeline, spark: Any, data: Any, *, by: str, columns: str | None = None, share: bool = True,
+    scratch: str | None = None, keep: int | None = None,
+) -> Groups:  # fmt: skip
+    """Return the estimate of each group of rows, as `pipe.groups` does; groups learn from each other.
+
+    Rows are shuffled once, so that those of a group lie together. The driver holds a few numbers for each group and
+    class: 100,000 groups of 100 classes take about 1 GB there.
+
+    Parameters
+    ----------
+    pipe : Pipeline
+        What `rp.load` read.
+    spark : SparkSession
+        A classic session.
+    data : str, Path or DataFrame
+        Parquet that all workers can read, or a DataFrame.
+    by : str
+        The column that names the group of each row: text or numbers.
+    columns : str, optional
+        What holds the probabilities, as for `SparkBlocks`.
+    share : bool
+        Whether groups learn from each other.
+    scratch : str, optional
+        A folder that driver and workers share, for the shuffled rows. Where Spark runs on this machine alone, a
+        temporary one is made.
+    keep : int, optional
+        How many bytes of rows an executor may keep on its local disk; by default half of what is free.
+    """
+    taken: dict[str, Any] = {"columns": columns, "classes": pipe.classes, "scratch": scratch, "keep": keep}
+    framed = hasattr(data, "select")
+    whole = SparkBlocks(spark, data, caller=CALLER, **taken)
+    target = pipe.rows(whole, CALLER)
+    frame = data if framed else spark.read.parquet(str(data))
+    n_buckets = max(spark.sparkContext.defaultParallelism, whole.n * whole.n_classes // PIECE_NUMBERS)
+    together = sorted_by(frame, by, Choice(columns=columns, caller=CALLER, classes=pipe.classes or (), by=by),
+                         n_buckets, framed=framed)  # fmt: skip
+    *listed_or_classes, _ = sorted(together.columns, key=KEY.__eq__)  # the key comes last
+    one = len(listed_or_classes) == 1
+    taken |= {"columns": listed_or_classes[0] if one else None, "classes": () if one else listed_or_classes}
+    shuffled = SparkBlocks(spark, together, caller=CALLER, by=KEY, **taken)
+    rows, names = found(shuffled, pipe)
+    options = pipe.options if pipe.method == "ebls" else {}
+
+    def carrying(source_prior: Vector, unsure: float) -> ClusterRows:
+        return replace(rows, source_prior=source_prior, unsure=unsure)
+
+    made = estimated(pipe.source, names, carrying, target, whole.n, share=share, options=options)
+    return replace(made, calibrator=pipe.calibrator)
+
+
+def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bool) -> Any:
+    """Return keys and probabilities, the rows of a group side by side in the order in which they came."""
+    from pyspark.sql import functions
+
+    if by not in frame.columns:
+        fail(choice.caller, by, "be a column of the rows", ", ".join(frame.columns[:30]))
+    frame = listed(frame, choice)
+    names = [functions.col(f"`{name}`") for name in chosen(frame, choice)]
+    order = [functions.monotonically_increasing_id().alias("reprior_row")]
+    if not framed:
+        order = [functions.col("_metadata.file_path").alias("reprior_file"),
+                 functions.col("_metadata.row_index").alias("reprior_row")]  # fmt: skip
+    rows = frame.select(functions.col(f"`{by}`").alias(KEY), *names, *order)
+    places = [column for column in rows.columns if column in ("reprior_file", "reprior_row")]
+    return rows.repartition(n_buckets, KEY).sortWithinPartitions(KEY, *places).drop(*places)
+
+
+def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any, ...]]:
+    """Return the rows in groups, and what the groups are called, in the order of their numbers."""
+    pieces: dict[File, list[Piece]] = {}
+    for piece in pieces_of(shuffled.found):
+        pieces.setdefault(piece.file, []).append(piece)
+    files = list(pieces)
+    context = shuffled.spark.sparkContext
+    runs = raised(context.parallelize(files, len(files)).map(key_runs).collect())
+    names, codes = factorize([key for keys, _ in runs for key in keys])
+    if len(names) < len(codes):
+        fail(CALLER, "rows", "have each group in one file", "a group in two", remedy="Report this, please")
+    buckets, at = [], 0
+    for file, (keys, sizes) in zip(files, runs, strict=True):
+        buckets.append(Bucket(tuple(pieces[file]), codes[at : at + len(keys)], np.array(sizes, np.int64)))
+        at += len(keys)
+    sizes = np.zeros(len(names), np.int64)
+    for bucket in buckets:
+        sizes[bucket.groups] = bucket.sizes
+    seen = shuffled if pipe.classes is None or shuffled.classes is None else in_their_order(shuffled, pipe)
+    seen = seen if pipe.calibrator is None else seen.having(pipe.calibrator)
+    tasks = context.parallelize(buckets, len(buckets)).persist()
+    return ClusterRows(seen, tasks, sizes, pipe.source.prior), names
+
+
+def in_their_order(rows: SparkBlocks, pipe: Pipeline) -> SparkBlocks:
+    """Return rows whose columns are in the order of the pipeline's classes."""
+    from reprior.rows.blocks import in_columns
+
+    ordered: SparkBlocks = in_columns(rows, rows.classes, pipe.classes, CALLER)
+    return ordered
+
+
+def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
+    """Return the keys of the groups in a file, and how many rows each has, one behind the other."""
+    import pyarrow.parquet as pq
+
+    keys: list[Any] = []
+    sizes: list[int] = []
+    try:
+        with readable(file.name, CALLER), opener(file.path)() as data:
+            for batch in pq.ParquetFile(data).iter_batches(columns=[KEY]):
+                for key, rows in groupby(batch.column(0).to_pylist()):
+                    n = sum(1 for _ in rows)
+                    if key is None or key != key:
+                        fail(CALLER, "by", "name a group for every row", key, count=n,
+                             remedy="Drop those rows, or give them a key of their own")  # fmt: skip
+                    if keys and keys[-1] == key:
+                        sizes[-1] += n
+                    else:
+                        keys.append(key)
+                        sizes.append(n)
+    except InputError as error:
+        return error
+    return keys, sizes
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRows:
+    """Rows in groups on a cluster, as `batch.groups` asks for them."""
+
+    rows: SparkBlocks
+    tasks: Any
+    sizes: Index
+    source_prior: Vector
+    unsure: float = 0.0
+
+    @property
+    def told(self) -> Vector:
+        """Return how many rows each group's rows are worth (G,)."""
+        return worth_of(self.sizes, self.unsure)
+
+    def run(self, fn: Callable[[GroupedRows, Index], S]) -> list[S]:
+        """Return `fn(rows of a bucket, the numbers of its groups)` for all buckets."""
+        reader, about = self.rows.reader, (self.source_prior, self.unsure)
+        return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, *about, fn)).collect())
+
+    def log_likelihood(self, source_prior: Vector, priors: Matrix) -> Vector:
+        """Return that of each group (G,) under its prior, of `priors` (G, width), relative to a source prior."""
+        sent, out = self.rows.spark.sparkContext.broadcast(priors), np.empty(len(self.sizes))
+
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, Vector]:
+            return groups, rows.log_likelihood(source_prior, sent.value[groups])
+
+        for groups, values in self.run(of_bucket):
+            out[groups] = values
+        sent.destroy()
+        return out
+
+    def fit(self, model: Model, state: State, *, n_iter: int = 300, tol: float = TOLERANCE) -> State:
+        """Return the state after up to `n_iter` iterations from a state's belief; that state is used up."""
+        alike = bool((state.belief == state.belief[0]).all())
+        belief = self.rows.spark.sparkContext.broadcast(state.belief[:1] if alike else state.belief)
+        k = len(self.source_prior)
+
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, tuple[Matrix, ...]]:
+            start = belief.value[0] if alike else belief.value[groups]
+            return groups, rows.fit(
+                model, State.at(len(groups), start[..., :k], model), n_iter=n_iter, tol=tol
+            ).arrays()
+
+        for groups, arrays in self.run(of_bucket):
+            for mine, theirs in zip(state.arrays(), arrays, strict=True):
+                mine[groups] = theirs
+        belief.destroy()
+        return state
+
+    def some(self, which: Index) -> GroupedRows:
+        """Return the rows of some groups (m,) alone, in memory; where they are too many, the first ones of each."""
+        k = len(self.source_prior)
+        most = largest(self.sizes[which], GATHERED // k)
+
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, list[Matrix]]:
+            inside = np.flatnonzero(np.isin(groups, which))
+            return groups[inside], [np.array(rows.of_group(int(g)).array[:most]) for g in inside]  # type: ignore[attr-defined]
+
+        parts = {int(g): part for groups, some in self.run(of_bucket) for g, part in zip(groups, some, strict=True)}
+        held = [parts[int(g)] for g in which]
+        codes = np.repeat(np.arange(len(which)), [len(part) for part in held])
+        rows = np.ascontiguousarray(np.concatenate(held), dtype=np.float64)
+        return GroupedRows.of(ArrayBlocks(rows), codes, len(which), self.source_prior, self.unsure)
+
+    def of_group(self, g: int) -> Blocks:
+        """Return the rows of one group, fetched when they are asked for."""
+        return Fetched(self, g)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The rows of one group on a cluster."""
+
+    rows: ClusterRows
+    group: int
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.rows.source_prior)
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return self.rows.some(np.array([self.group])).target.map_sum(fn)
+
+
+def largest(sizes: Index, room: int) -> int:
+    """Return how many rows of each group may be taken so that all together are no more than `room`."""
+    if sizes.sum() <= room:
+        return int(sizes.max())
+    low, high = 1, int(sizes.max())
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= room else (low, middle)
+    return low
+
+
+def in_bucket(
+    bucket: Bucket, reader: Reader, source_prior: Vector, unsure: float, fn: Callable[[GroupedRows, Index], S]
+) -> S | InputError:
+    """Return what `fn` makes of the rows of a bucket, or the sentence about a bad one."""
+    try:
+        rows = np.concatenate(list(all_blocks(bucket.pieces, reader)))
+    except InputError as error:
+        return error
+    codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
+    assert len(codes) == len(rows)
+    return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups), source_prior, unsure), bucket.groups)
+
+
+def all_blocks(pieces: Sequence[Piece], reader: Reader) -> Iterator[Matrix]:
+    """Yield all blocks of some pieces."""
+    for piece in pieces:
+        yield from blocks_of(piece, reader)

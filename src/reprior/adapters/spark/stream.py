@@ -1,0 +1,204 @@
+"""A keyed stream on Structured Streaming: each key has a stream of its own, whose bytes are Spark's state.
+
+Spark commits state, offsets and output of a micro-batch together, and plans one again that it did not finish. So each
+row is learned exactly once, however often the driver dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from reprior._check import fail, order_of, row_fault
+from reprior._types import Matrix
+from reprior.adapters.spark.frames import chosen, listed
+from reprior.io.files import Choice
+from reprior.online.stream import Stream
+from reprior.pipelines.pipeline import Pipeline
+
+CALLER = "follow"
+N, PRIOR = "reprior_n", "reprior_prior"
+KEY, ORDER, REST = "reprior_key", "reprior_order", "reprior_rest"
+
+
+def follow(
+    pipe: Pipeline, frame: Any, *, key: str, order: str | None = None, columns: str | None = None,
+    method: str = "online-ebls", skip_bad: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """Return a streaming DataFrame with corrected rows, each under the prior that its key had before it.
+
+    It has the columns of `frame`, and `reprior_n`, how many rows of its key were learned up to this one. The last row
+    of each key in a micro-batch has the key's estimated prior in `reprior_prior`; the others have null.
+
+    Parameters
+    ----------
+    pipe : Pipeline
+        What `rp.load` read. A checkpoint that another pipeline has begun is refused.
+    frame : DataFrame
+        Streaming rows with a list column, or one column a class, matched by name.
+    key : str
+        The column that says which stream a row belongs to.
+    order : str, optional
+        The column by which rows of a key are ordered inside a micro-batch, as a sequence number or a time. Spark keeps
+        no order of its own. A row that comes in a later micro-batch is learned there, however late it is.
+    columns : str, optional
+        What holds the probabilities, as for `SparkBlocks`.
+    method : str
+        A name of `ONLINE`.
+    skip_bad : bool
+        Whether rows that are no probabilities pass by with null, unlearned, instead of ending the query.
+    **options
+        Options of the method, as for `Stream`.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import ArrayType, DoubleType, LongType, StructField, StructType
+
+    names = list(frame.columns)
+    for wanted in (key, order):
+        if wanted is not None and wanted not in names:
+            fail(CALLER, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
+    frame = listed(frame, Choice(columns=columns))
+    choice = Choice(columns=columns, caller=CALLER, classes=pipe.classes or (), by=key)
+    taken = chosen(frame, choice)
+    ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, CALLER, "frame")
+    fresh = pipe.stream(method, **options)
+    work = Following(fresh.to_bytes(), key, order, taken, ordered, skip_bad)
+
+    def column(name: str) -> Any:
+        return functions.col(f"`{name}`")
+
+    # pandas makes floats of numbers with gaps: what is only passed on goes as one value, which it leaves alone
+    rest = [name for name in names if name not in taken]
+    numbers, packed = list(map(column, taken)), functions.struct(*map(column, rest)).alias(REST)
+    by = [column(key).alias(KEY), *([] if order is None else [column(order).alias(ORDER)])]
+    kept = frame.select(*by, *numbers, packed)
+    given = [field for field in kept.schema.fields if field.name not in (KEY, ORDER)]
+    more = [StructField(N, LongType()), StructField(PRIOR, ArrayType(DoubleType()))]
+    out = kept.groupBy(KEY).transformWithStateInPandas(
+        statefulProcessor=work, outputStructType=StructType(given + more), outputMode="Append", timeMode="None"
+    )
+    return out.select(*(column(name) if name in taken else column(REST).getField(name).alias(name) for name in names),
+                      N, PRIOR)  # fmt: skip
+
+
+class Following:
+    """What Spark calls for the rows of each key in a micro-batch; `fresh` are the bytes of a stream without rows."""
+
+    def __init__(
+        self, fresh: bytes, key: str, order: str | None, columns: Sequence[str], ordered: list[int] | None,
+        skip_bad: bool,
+    ) -> None:  # fmt: skip
+        self.fresh, self.key, self.order, self.columns = fresh, key, order, list(columns)
+        self.ordered, self.skip_bad = ordered, skip_bad
+        self.mark = blake2b(fresh, digest_size=16).hexdigest()
+        self.state: Any = None
+
+    def init(self, handle: Any) -> None:
+        """Have Spark keep a stream's bytes for each key, and a mark of what it began as."""
+        self.state = handle.getValueState("stream", "bytes binary, mark string")
+
+    def close(self) -> None:
+        """Have nothing to let go of."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        """Correct and learn all rows of a key in this micro-batch, one by one."""
+        import pandas as pd
+
+        name = key[0]
+        if name is None:
+            fail(CALLER, self.key, "name the stream of every row", "null", remedy="Drop those rows")
+        batch = pd.concat(list(rows), ignore_index=True)
+        if self.order is not None:
+            batch = batch.sort_values(ORDER, kind="stable", ignore_index=True)
+        stream = self.stream(name)
+        numbers = self.numbers(batch, name, stream)
+        good = ~np.isnan(numbers[:, 0])
+        fixed, counts = np.full(numbers.shape, np.nan), np.empty(len(batch), np.int64)
+        seen = stream.calibrated(numbers[good]) if good.any() else numbers[:0]
+        at = iter(seen)
+        for i, fine in enumerate(good):
+            if fine:
+                fixed[i] = corrected(stream, row := next(at))
+                stream.learn_calibrated(row[None])
+            counts[i] = stream.n
+        self.state.update((stream.to_bytes(), self.mark))
+        yield self.written(batch, fixed, good, counts, stream)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        """Set no timer, and so have none expire."""
+        return iter(())
+
+    def stream(self, name: Any) -> Stream:
+        """Return the stream of a key as it was after the last micro-batch."""
+        if not self.state.exists():
+            return Stream.from_bytes(self.fresh)
+        kept, mark = self.state.get()
+        if mark != self.mark:
+            fail(CALLER, "pipe", "be the one that the checkpoint was begun with", f"another for the key {name!r}",
+                 remedy="Take the old pipeline and options, or a new checkpoint")  # fmt: skip
+        return Stream.from_bytes(bytes(kept))
+
+    def numbers(self, batch: Any, name: Any, stream: Stream) -> Matrix:
+        """Return the rows (n, K) in the order of the classes, NaN where a bad row is skipped."""
+        k = len(stream.source.prior)
+        if len(self.columns) == 1:
+            values = [() if row is None else row for row in batch[self.columns[0]]]
+            rows = np.full((len(values), k), np.nan)
+            for i, row in enumerate(values):
+                if len(row) == k:
+                    rows[i] = row
+        else:
+            rows = batch[self.columns].to_numpy(np.float64)
+        rows = rows if self.ordered is None else rows[:, self.ordered]
+        logits = stream.calibrator is not None and stream.calibrator.of_logits
+        for i in range(len(rows)) if (bad_any(rows, logits)) else ():
+            if bad_any(rows[i : i + 1], logits):
+                if not self.skip_bad:
+                    place = f"row {i} of the key {name!r} in its micro-batch"
+                    if self.order is not None:
+                        place = f"{self.order} {batch[ORDER][i]} of the key {name!r}"
+                    fault = None if logits else row_fault(rows[i : i + 1])
+                    lengths = len(self.columns) == 1 and len(values[i]) != k
+                    rule = f"have {k} numbers in every row" if lengths else fault[1] if fault else "be finite logits"
+                    got: Any = len(values[i]) if lengths else fault[2] if fault else rows[i].tolist()
+                    fail(CALLER, ", ".join(self.columns[:3]), rule, got, place=place,
+                         remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
+                rows[i] = np.nan
+        return rows
+
+    def written(self, batch: Any, fixed: Matrix, good: Any, counts: Any, stream: Stream) -> Any:
+        """Return the batch with corrected numbers, and the prior behind its last row."""
+        back = fixed if self.ordered is None else fixed[:, np.argsort(self.ordered)]
+        if len(self.columns) == 1:
+            batch[self.columns[0]] = [row.tolist() if fine else None for row, fine in zip(back, good, strict=True)]
+        else:
+            batch[self.columns] = back
+        batch[N] = counts
+        batch[PRIOR] = [*[None] * (len(batch) - 1), stream.prior.tolist()]
+        return batch[[*self.columns, REST, N, PRIOR]]
+
+
+def corrected(stream: Stream, row: Any) -> Any:
+    """Return one calibrated row under the prior of the stream."""
+    joint = row * stream.weights
+    return joint / joint.sum()
+
+
+def bad_any(rows: Matrix, logits: bool) -> bool:
+    """Return whether any of the rows is none that a stream takes."""
+    return not np.isfinite(rows).all() if logits else row_fault(rows) is not None
+
+
+def write_batch(folder: str, key: str, batch: Any, number: int) -> None:
+    """Write a micro-batch of what `follow` returned, whatever an earlier try has left: corrected rows, then priors.
+
+    Each has a folder of its own, so that a batch that Spark runs again after a crash takes the place of its first try.
+    """
+    rows = f"{folder}/rows/batch={number}"
+    batch.write.mode("overwrite").parquet(rows)
+    # read back: to ask the batch twice would learn it twice
+    told = batch.sparkSession.read.schema(batch.schema).parquet(rows).where(f"{PRIOR} is not null")
+    told.select(f"`{key}`", N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
