@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reprior.cli._inputs import (
-    METHODS,
-    ONLINE,
     Inputs,
+    MethodOption,
+    batch_methods,
     by_option,
     check_method,
     method_options,
     parse_options,
     read_pipeline,
     refuse_unsorted,
-    starting,
+    stream_methods,
     with_method,
 )
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
@@ -143,8 +143,8 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
 @shared
 @click.option("--key", required=True, metavar="COLUMN", help="What says which stream a row belongs to.")
 @click.option("--order", metavar="COLUMN", help="What orders the rows of a key: a sequence number or a time.")
-@click.option("-m", "--method", default="online-ebls", show_default=True, shell_complete=starting(ONLINE),
-              help=f"Which online method: {', '.join(ONLINE)}.")  # fmt: skip
+@click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption, names=stream_methods,
+              help="Which online method: {names}.")  # fmt: skip
 @click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
 @click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
 @click.option("--files", default=100, show_default=True, help="How many files to take in a micro-batch, at most.")
@@ -169,7 +169,7 @@ def stream(
     """
     from reprior.adapters.spark.stream import follow, write_batch
 
-    check_method("stream", method, ONLINE, METHODS, "reprior spark estimate")
+    check_method("stream", method, stream_methods(), batch_methods(), "reprior spark estimate")
     pipe, logits, warning = fitted("stream", source, columns, logits=False)
     if logits and pipe.calibrator is not None:  # the stream itself takes them
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
