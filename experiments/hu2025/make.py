@@ -29,13 +29,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     if args.rerun:
+        # whole names: "EBLS" is one itself and would stand for no other
+        wanted = tuple(m for m in run.CONTENDERS if any(text in m for text in args.rerun))
         for name in run.EXPERIMENTS:
-            run.run(name, wanted=tuple(args.rerun), jobs=args.jobs)
+            run.run(name, wanted=wanted, jobs=args.jobs)
         for name in ("online-cifar", "online-imagenet", "intervals"):
             measure, _ = curves.CURVES[name]
             trials = record.read(name)["trials"]
             record.store(record.RESULTS / f"{name}.json", {"trials": trials, **measure(trials)})
-        expected.main(tuple(args.rerun))
+        expected.main(wanted)
     for name in run.EXPERIMENTS:
         path = record.RESULTS / f"{name}.json"
         if path.exists():

@@ -46,6 +46,17 @@ def test_no_result_is_written_into_the_prose_by_hand(experiment: Path) -> None:
     assert by_hand == {"90"}, "a percentage or a decimal must come from a fact (90 % is the rule for a verdict)"
 
 
+def test_a_number_after_a_method_is_the_training_ratio_or_else_the_shift(experiment: Path) -> None:
+    import findings
+
+    table = findings.cells("cifar")
+    at_ratio = [v["MAPLS"][0] for c, v in table.items() if c.startswith("cifar100-lt-0.02/")]
+    assert len(at_ratio) == 10  # not the cells with ρ_test = 0.02
+    assert findings.over("MAPLS@0.02", 0) == pytest.approx(np.mean(at_ratio))
+    assert findings.over("val/MAPLS@0.5", 2) == findings.cells("val")["imagenet-val5k/absent-0.5"]["MAPLS"][2]
+    assert findings.over("val/MAPLS@0", 2) == findings.cells("val")["imagenet-val5k/absent-0"]["MAPLS"][2]
+
+
 def test_every_claim_has_a_quote_from_the_paper_a_place_a_verdict_and_a_command(experiment: Path) -> None:
     import claims
 
