@@ -14,6 +14,8 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, Source, Vector
 
+# what to do where names meet columns without any, whatever function was called
+UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
 ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a row
 
 
@@ -125,8 +127,8 @@ def in_order(
         ordered = sorted(names, key=str)
     if list(names) != ordered:
         fail(caller, name, "come in the sorted order of its names, since the rows have no names to match",
-             f"{names[0]} first", remedy="Name the columns, by `classes` or a DataFrame; or sort it by name, if the"
-             " columns are sorted; or pass the numbers alone, in the order of the columns")  # fmt: skip
+             f"{names[0]} first", remedy=f"{UNNAMED}. Or sort it by name, if the columns are sorted. Or pass the"
+             " numbers alone, in the order of the columns")  # fmt: skip
     return array, tuple(map(str, names))
 
 
@@ -337,6 +339,12 @@ def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -
             known,
             classes=check_classes(known.classes, None if names is None else tuple(names), len(known.prior), caller),
         )
+    if isinstance(getattr(source, "source", None), Source):
+        raw = (
+            "; rows must then be calibrated, by its `calibrate`. Its own `estimate`, `stream` and `table` take raw rows"
+        )
+        fail(caller, "source", "be a Source, class counts or a prior", f"a {type(source).__name__}",
+             remedy="Pass its `source`" + raw * hasattr(source, "calibrate"))  # fmt: skip
     told = None if names is None else [str(label) for label in names]
     numbers, classes = in_order(source, caller, "source", told)
     prior = check_prior(numbers, caller, "source")
@@ -359,20 +367,26 @@ def check_labels(
         fail(caller, name, f"have shape ({n},), one label a row", f"shape {values.shape}")
     if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
+    if values.dtype.kind == "U" and not isinstance(y, np.ndarray):
+        values = np.asarray(y, object)  # a list with NaN in it would be one with the text "nan"
     text = values.dtype.kind in "UOST"
-    if classes is not None:
-        names = [str(label) for label in classes]
-        if text or all(map(is_number, names)) or (values.dtype.kind == "b" and {*names} == {"False", "True"}):
-            return _by_name(values, classes, caller, name)
+    names = [] if classes is None else [str(label) for label in classes]
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
     if text:
-        fail(caller, name, "hold the column index of each row's class", f"names, as {values[0]!r}",
-             remedy="Pass the names of the columns, in their order, as `classes`")  # fmt: skip
+        missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
+    refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows")
+    truths = values.dtype.kind == "b" and {*names} == {"False", "True"}
+    if classes is not None and (text or truths or all(map(is_number, names))):
+        return _by_name(values, classes, caller, name)
+    if text:
+        fail(caller, name, "hold the column index of each row's class", f"names, as {values[0]!r}", remedy=UNNAMED)
     if values.dtype.kind not in "iubf":
         fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
     if values.dtype.kind == "f" and not np.all(values == np.floor(values)):
         fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
     refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
-                 remedy="Whole numbers are column indices of the probabilities; pass `classes` for names")  # fmt: skip
+                 remedy="Whole numbers are column indices of the probabilities, from 0, unless the columns have numbers"
+                 f" for names. {UNNAMED}")  # fmt: skip
     return values.astype(np.intp, copy=False)
 
 
@@ -395,7 +409,7 @@ def check_some_labels(
         fail(caller, name, f"have shape ({n},), one a row and −1 where unknown", f"shape {values.shape}")
     nothing = () if classes is not None and any(is_number(c) and float(c) == -1 for c in classes) else (-1, "-1")
     if values.dtype.kind in "UOST":
-        unknown = np.array([v is None or v in ("", *nothing) or v != v for v in map(plainly, values.tolist())], bool)
+        unknown = np.array([is_missing(v) or v in nothing for v in values.tolist()], bool)
     else:
         unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
         unknown |= (values == -1) & bool(nothing)
@@ -412,9 +426,9 @@ def check_some_labels(
     return out
 
 
-def plainly(value: Any) -> Any:
-    """Return a label as Python has it: None for what pandas calls missing."""
-    return None if type(value).__name__ in ("NAType", "NaTType") else value
+def is_missing(label: Any) -> bool:
+    """Return whether a label says nothing: None, NaN, no text, or what pandas calls missing."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or label in ("", b"") or bool(label != label)
 
 
 def named(y: Labels, classes: Sequence[str] | None) -> Any:

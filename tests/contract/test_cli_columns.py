@@ -86,6 +86,12 @@ def test_a_label_column_that_is_not_there(refused, held, tmp_path):
     assert "Perhaps you mean 'Lable'" in err
     err = refused("estimate", bad, "-s", bad)
     assert "got the columns Lable, ant, bee, cat, dog. Perhaps you mean 'Lable'." in err
+    for name in ("abuse", "target"):  # whatever it is called: the one column that holds no probability
+        for labels in (y, [["ant", "bee", "cat", "dog"].index(label) for label in y]):
+            bad = write(tmp_path / "t.csv", rows, None, {name: labels})
+            assert f"Perhaps you mean {name!r}. Name the label column" in refused("estimate", bad, "-s", bad)
+            other = write(tmp_path / "t.ndjson", rows, None, {name: labels})
+            assert f"Perhaps you mean {name!r}. " in refused("estimate", other, "-s", other)
 
 
 def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, tmp_path):
@@ -141,3 +147,16 @@ def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):
     assert "`--id id` and `--label truth` say where to look" in err
     err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *given, "--id", "id")[2]
     assert "`--label` says what holds labels" in err
+
+
+def test_a_label_that_is_not_there_is_called_missing(refused, held, tmp_path):
+    rows, y = held
+    bad = write(tmp_path / "m.csv", rows, None, {"label": [*y[:4], "", *y[5:]]})
+    err = refused("estimate", bad, "-s", bad)
+    assert "must hold the class of every row; got a missing label, first at row 4, 1 in all. Drop those rows" in err
+
+
+def test_show_says_what_shows_a_table(refused, files):
+    err = refused("show", files["csv"])
+    assert "must be what `reprior fit`, `reprior stream --state` or `save` wrote; got another file" in err
+    assert "`reprior estimate FILE --source MODEL` shows the class mix" in err

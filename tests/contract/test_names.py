@@ -182,7 +182,7 @@ def test_labels_in_another_order_than_the_rows_and_missing_ones_are_refused(fram
     with pytest.raises(rp.InputError, match="same index in another order"):
         rp.pipeline(held, labels[::-1])
     for missing in (None, float("nan")):
-        with pytest.raises(rp.InputError, match="hold names of classes"):
+        with pytest.raises(rp.InputError, match="hold the class of every row; got a missing label"):
             rp.pipeline(held, [missing, *y[1:]])
 
 
@@ -210,6 +210,7 @@ CORRECTIONS = {
     "calibrated of a table": lambda pipe, rows: pipe.table().calibrated(rows),
     "correct": lambda pipe, rows: rp.correct(rows, pd.Series([5, 1, 1, 1, 2], NAMES)),
     "groups": lambda pipe, rows: pipe.groups(["a"] * len(rows), rows)["a"].correct(rows),
+    "all groups": lambda pipe, rows: pipe.groups(["a"] * len(rows), rows).correct(["a"] * len(rows), rows),
 }
 
 
@@ -288,7 +289,7 @@ def test_metrics_of_rows_take_names(problem, frames):
     for metric in (rp.metrics.accuracy, rp.metrics.log_loss):
         expected = metric(problem.proba, problem.y)
         assert metric(problem.proba, y, classes=NAMES) == metric(rows[SHUFFLED], y) == expected
-        with pytest.raises(rp.InputError, match="as `classes`"):
+        with pytest.raises(rp.InputError, match="or by `classes` where that is an argument"):
             metric(problem.proba, y)
     own = problem.proba[np.arange(len(y)), problem.y]
     assert rp.metrics.log_loss(rows, y) == pytest.approx(-np.log(own).mean())

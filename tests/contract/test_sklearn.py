@@ -188,3 +188,21 @@ def test_series_and_dicts_are_matched_by_class_and_an_adapted_prior_is_not_forgo
         after = model.adapt(many).prior_[0]
     assert after > 0.5
     assert model.partial_adapt(many[:5]).prior_[0] > 0.4
+
+
+def test_rows_of_another_kind_are_warned_of_or_refused():
+    X, y = make_classification(3000, 8, n_informative=5, random_state=0)
+    clf = LogisticRegression().fit(X[:1000], y[:1000])
+    odd = X[2000:] + 4 * (np.arange(8) % 2)
+    warned = LabelShiftClassifier(clf).fit(X[1000:2000], y[1000:2000])
+    with pytest.warns(UserWarning, match="by more than their class mix"):
+        warned.adapt(odd)
+    refused = LabelShiftClassifier(clf, on_reject="refuse").fit(X[1000:2000], y[1000:2000])
+    before = refused.prior_
+    with pytest.raises(InputError, match=r"^adapt: `X` must differ from the held-out rows in its class mix alone"):
+        refused.adapt(odd)
+    np.testing.assert_array_equal(refused.prior_, before)
+    refused.set_params(on_reject="ignore").adapt(odd)
+    np.testing.assert_array_equal(refused.prior_, warned.prior_)
+    with pytest.raises(InputError, match="`on_reject` must be one of"):
+        refused.set_params(on_reject="raise").adapt(odd)

@@ -277,3 +277,13 @@ def test_each_key_has_its_own_alarm(tmp_path):
         alarms[7]
     with pytest.raises(InputError, match=r"AlarmTable.watch: `keys` must name the stream of each of 5 rows; got 4"):
         alarms.watch(table, ["a"] * 4, mixed[:5])
+
+
+def test_an_alarm_says_how_it_stands():
+    alarm = rp.Alarm([1, 1], exact=True)
+    assert repr(alarm) == "Alarm(mode='monitor', 2 classes, n=0, not raised)"
+    verdict = alarm.look([[0.9, 0.1]] * 200, [0.9, 0.1])
+    assert repr(alarm) == f"Alarm(mode='monitor', 2 classes, n=200, raised at sample {verdict.raised_at})"
+    table, alarms = rp.StreamTable("online-ebls", [1, 1]), rp.AlarmTable([1, 1], exact=True)
+    alarms.watch(table, ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)
+    assert repr(alarms) == "AlarmTable(2 keys, 1 raised)"

@@ -11,6 +11,7 @@ import pytest
 from scipy.special import gammaln
 
 import reprior as rp
+from reprior import datasets
 from reprior._kernels import NATIVE, loops, small
 from reprior.batch.groups import groups
 
@@ -291,3 +292,23 @@ def test_the_kernel_refuses_what_does_not_fit() -> None:
         loops.group_counts(args[0], np.ones(8), np.array([0, 1]), *np.ones((1, 1, 8)), np.ones((1, 2, 8)), np.ones(1))
         == -2
     )
+
+
+def test_rows_of_known_groups_are_corrected_in_one_call():
+    data = datasets.load("banking77")
+    rows, keys = data.pool_proba[:300], np.array(["x", "y", "z"])[np.arange(300) % 3]
+    for pipe in (rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts), rp.pipeline(counts=data.counts)):
+        found = pipe.groups(keys, rows)
+        some = np.array(["z", "x", "z", "y"])
+        together = found.correct(some, rows[:4])
+        for key, row, raw in zip(some, together, rows[:4], strict=True):
+            np.testing.assert_allclose(row, found[key].correct(raw[None])[0], rtol=1e-12)
+        assert together.dtype == rows.dtype
+        with pytest.raises(KeyError, match=r"There is no group 'w'\. The groups are 'x', 'y', 'z'\."):
+            found.correct(["x", "w"], rows[:2])
+        with pytest.raises(KeyError, match="There is no group 'w'"):
+            found["w"]
+        with pytest.raises(rp.InputError, match=r"Groups.correct: `keys` must name the group of each of the 3 rows"):
+            found.correct(["x", "y"], rows[:3])
+        with pytest.raises(rp.InputError, match=r"^Groups.correct: `proba` must have rows that sum to 1"):
+            found.correct(["x"], 2 * rows[:1])

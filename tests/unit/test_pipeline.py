@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import reprior as rp
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
 from reprior.pipelines.pipeline import pipeline
 from reprior.pipelines.select import select
@@ -272,3 +273,74 @@ def test_a_class_that_held_out_rows_lack_keeps_its_training_share(blunt: float) 
     before, after = (-np.log(p[np.arange(len(true)), true]).mean() for p in (target, est.correct(target)))
     assert after < before + 0.01
     assert est.interval().lower[2] < 1 / 3 < est.interval().upper[2]
+
+
+@pytest.mark.parametrize(("option", "meant"), [("klasses", "classes"), ("class_names", "classes"), ("count", "counts"),
+                                               ("calibrate", "calibration"), ("bas", "base")])  # fmt: skip
+def test_a_slip_in_a_keyword_is_told_at_once(problem, option, meant):
+    rows, y = problem.source.heldout
+    for given in ({}, {"counts": [1, 1, 1, 1, 1]}):
+        with pytest.raises(rp.InputError, match=rf"got {option}\. Perhaps you mean `{meant}`\."):
+            rp.pipeline(rows, y, **given, **{option: [1, 2, 3, 4, 5]})
+    with pytest.raises(rp.InputError, match="`options` must be among n_iter, tol; got base"):
+        rp.pipeline(rows, y, method="em", base=[1, 1, 1, 1, 1])
+
+
+def test_options_of_a_function_are_looked_at_too(problem):
+    rows, y = problem.source.heldout
+
+    def mine(source, target, *, speed=1):
+        return rp.mlls(source, target)
+
+    assert rp.pipeline(rows, y, method=mine, speed=2).options["speed"] == 2
+    with pytest.raises(rp.InputError, match=r"got sped\. Perhaps you mean `speed`"):
+        rp.pipeline(rows, y, method=mine, sped=2)
+
+
+def test_what_is_given_is_told(problem):
+    rows, y = problem.source.heldout
+    for given, said in (({}, "none of them"), ({"proba": rows}, "only `proba`"), ({"y": y}, "only `y`"),
+                        ({"y": y, "counts": [1, 1, 1, 1, 1]}, "only `y` and `counts`")):  # fmt: skip
+        with pytest.raises(rp.InputError, match=f"; got {said}\\."):
+            rp.pipeline(**given)
+
+
+@pytest.mark.parametrize("nothing", [np.nan, None, ""])
+def test_a_missing_label_is_called_missing(problem, nothing):
+    rows, y = problem.source.heldout
+    names = np.array(list("abcde"), object)[y]
+    numbers = y.astype(float)
+    names[4], numbers[4] = nothing, np.nan
+    said = r"`y` must hold the class of every row; got a missing label, first at row 4, 1 in all\. Drop those rows\."
+    for labels in (names, list(names), numbers):
+        with pytest.raises(rp.InputError, match=said):
+            rp.pipeline(rows, labels, classes=list("abcde"))
+
+
+def test_errors_begin_with_what_was_called(problem):
+    rows, y = problem.source.heldout
+    calls = {"estimate": lambda pipe, bad: pipe.estimate(bad), "correct": lambda pipe, bad: pipe.correct(bad, [1] * 5),
+             "groups": lambda pipe, bad: pipe.groups(["a"] * len(bad), bad)}  # fmt: skip
+    for pipe in (rp.pipeline(rows, y), rp.pipeline(counts=[1, 1, 1, 1, 1])):
+        for name, call in calls.items():
+            for bad in (2 * rows, rows[:, :3]):
+                with pytest.raises(rp.InputError, match=f"^{name}: `proba` must"):
+                    call(pipe, bad)
+
+
+def test_a_pipeline_in_the_place_of_a_source_is_told_what_to_do(problem):
+    rows, y = problem.source.heldout
+    pipe = rp.pipeline(rows, y)
+    for call in (lambda: rp.Alarm(pipe), lambda: rp.Stream("online-ebls", pipe), lambda: rp.diagnose(pipe, rows),
+                 lambda: rp.estimate(pipe, rows), lambda: rp.groups(pipe, ["a"] * len(rows), rows)):  # fmt: skip
+        with pytest.raises(rp.InputError, match=r"got a Pipeline\. Pass its `source`; rows must then be calibrated"):
+            call()
+    with pytest.raises(rp.InputError, match=r"got a PriorEstimate\. Pass its `source`\."):
+        rp.mlls(pipe.estimate(rows), rows)
+
+
+def test_one_class_without_a_held_out_row_is_one(problem):
+    rows, y = problem.source.heldout
+    seen = y != 2
+    note = rp.pipeline(rows[seen], y[seen], method="mlls").estimate(rows).interval().note
+    assert "1 class has no held-out row. Its misfit" in note

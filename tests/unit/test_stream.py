@@ -387,3 +387,15 @@ def test_an_interval_of_next_to_no_width_is_one() -> None:
     stream.learn_one([0.2, 0.3, 0.5])
     lower, upper = stream.interval()
     assert ((lower <= stream.prior) & (stream.prior <= upper)).all()
+
+
+def test_streams_are_equal_by_their_state(tmp_path):
+    stream = rp.Stream("online-ebls", [0.5, 0.5])
+    stream.learn_many([[0.9, 0.1], [0.8, 0.2]])
+    stream.save(tmp_path / "s")
+    again = rp.load(tmp_path / "s")
+    assert again == stream
+    again.learn_one([0.5, 0.5])
+    assert again != stream
+    assert stream != rp.Stream("online-ebls", [0.5, 0.5])
+    assert stream != "a stream"

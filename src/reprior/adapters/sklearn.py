@@ -16,11 +16,11 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from reprior._check import check_prior, fail
+from reprior._check import check_choice, check_prior, fail
 from reprior._types import Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
-from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.pipeline import ON_REJECT, pipeline
 from reprior.rows.correction import REJECTED
 
 
@@ -32,6 +32,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     rows of each class, in the order of `classes_` or by class; they are known without saying if `fit` does the
     training. `method`, `calibration` and `source_prior` mean what they mean in `reprior.pipeline`; `options` go to the
     method. A `source_prior` by class says what a resampled or class-weighted training has put into the outputs.
+    `on_reject` is what `adapt` does with rows that clearly differ by more than their class mix: "warn", "refuse" them
+    with an error and keep the prior, or "ignore" that.
 
     Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,), `weights_` (K,) against the source
     and, after `adapt`, `estimate_`.
@@ -40,6 +42,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def __init__(
         self, estimator: Any, *, method: str = "ebls", options: Mapping[str, Any] | None = None,
         calibration: str = "auto", source_prior: Any = "auto", counts: Any = None, cv: Any = 5,
+        on_reject: str = "warn",
     ) -> None:  # fmt: skip
         self.estimator = estimator
         self.method = method
@@ -48,6 +51,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.source_prior = source_prior
         self.counts = counts
         self.cv = cv
+        self.on_reject = on_reject
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
         """Learn the source side from rows of the training distribution, which a fitted estimator has not seen."""
@@ -83,13 +87,18 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def adapt(self, X: Any) -> Self:
         """Estimate the prior of unlabelled target rows, and predict under it from now on.
 
-        Warns if the rows clearly differ from the held-out rows by more than their class mix.
+        Warns, unless `on_reject` says otherwise, if the rows clearly differ from the held-out rows by more than their
+        class mix.
         """
         check_is_fitted(self)
+        check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
         raw = self.estimator_.predict_proba(X)
         estimate = self.pipeline_.estimate(raw)
         p = estimate.checks and estimate.checks.label_shift_p
-        if p is not None and p < REJECTED:
+        if p is not None and p < REJECTED and self.on_reject == "refuse":
+            fail("adapt", "X", "differ from the held-out rows in its class mix alone", f"p = {p:.1g}",
+                 remedy="Check the data. To adapt all the same, set on_reject='warn'")  # fmt: skip
+        if p is not None and p < REJECTED and self.on_reject == "warn":
             warnings.warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
                           "Predictions under the estimated prior may be worse than before.", stacklevel=2)  # fmt: skip
         stream = self.pipeline_.stream()

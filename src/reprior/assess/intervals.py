@@ -23,6 +23,12 @@ MANY = 4096  # classes, beyond which a K×K matrix is too dear
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 
 
+def unseen_note(n: int) -> str:
+    """Return the sentence about classes that no held-out row has."""
+    whose = "class has no held-out row. Its" if n == 1 else "classes have no held-out row. Their"
+    return f"{n} {whose} misfit is taken to be that of the others."
+
+
 def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     """Return lower and upper ends (K,), (K,) for each class's share of the target.
 
@@ -78,7 +84,7 @@ def spread(estimate: PriorEstimate) -> Spread:
                          "that much more than chance.")  # fmt: skip
         unseen = np.flatnonzero(np.bincount(source.heldout[1], minlength=len(group)) == 0)
         if len(unseen) and phi is not None:
-            notes.append(f"{len(unseen)} classes have no held-out row. Their misfit is taken to be that of the others.")
+            notes.append(unseen_note(len(unseen)))
     if rows.n < len(group):
         notes.append(f"There are few rows: {rows.n:.0f} for {len(group)} classes.")
     notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
@@ -147,7 +153,7 @@ def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
             notes.append(f"Interval widened by {wider:.2f} for what the held-out rows leave open about the classifier.")
         unseen = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
         if unseen:
-            notes.append(f"{unseen} classes have no held-out row. Their misfit is taken to be that of the others.")
+            notes.append(unseen_note(unseen))
     if estimate.n < k:
         notes.append(f"There are few rows: {estimate.n:.0f} for {k} classes.")
     if k > MANY:

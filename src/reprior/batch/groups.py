@@ -18,13 +18,14 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_flag, check_level, check_prior, fail
+from reprior._check import check_flag, check_level, check_prior, check_proba, fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
-from reprior.rows.blocks import ArrayBlocks, Blocks, given
+from reprior.rows.blocks import ArrayBlocks, Blocks, by_name, given
 from reprior.rows.calibrated import Calibrator
+from reprior.rows.correction import as_given
 from reprior.rows.passes import count_rows, some_rows
 
 S = TypeVar("S")
@@ -125,8 +126,14 @@ class Groups:
     def _slot(self) -> Mapping[Hashable, int]:
         return MappingProxyType({key: g for g, key in enumerate(self.keys)})
 
+    def _at(self, key: Hashable) -> int:
+        if key not in self._slot:
+            some = ", ".join(map(repr, self.keys[:5])) + ", …" * (len(self) > 5)
+            raise KeyError(f"There is no group {key!r}. The groups are {some}.")
+        return self._slot[key]
+
     def __getitem__(self, key: Hashable) -> PriorEstimate:
-        g = self._slot[key]
+        g = self._at(key)
         status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
         return PriorEstimate(
             self.prior[g], self.prior[g] / self.source.prior, status, self.n_iter, int(self.n[g]),
@@ -142,6 +149,30 @@ class Groups:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def correct(self, keys: Any, proba: Any) -> Matrix:
+        """Return raw outputs (n, K), each row as the classifier would have put it under the class mix of its group.
+
+        Parameters
+        ----------
+        keys : (n,)
+            The group of each row, one of those estimated: another key is a KeyError.
+        proba : (n, K) array or DataFrame
+            Outputs as the classifier gives them. The columns of a DataFrame are matched to the classes by name, and it
+            comes back as one.
+        """
+        names, codes = factorize(keys, "Groups.correct")
+        of = np.array([self._at(key) for key in names], np.intp)
+        rows = by_name(proba, self.source.classes, "Groups.correct")
+        if self.calibrator is None:
+            rows = check_proba(rows, "Groups.correct", "proba", self.prior.shape[1])
+        else:
+            rows = self.calibrator(rows, caller="Groups.correct")
+        if len(codes) != len(rows):
+            fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
+        joint = rows * (self.prior / self.source.prior)[of[codes]]
+        fixed = np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+        return as_given(fixed, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return lower and upper ends (G, K), (G, K) of an interval for each class's share of each group."""
@@ -253,22 +284,22 @@ def note(known: Source, *, shared: bool) -> str:
     )
 
 
-def factorize(keys: Any) -> tuple[tuple[Hashable, ...], Index]:
+def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], Index]:
     """Return the groups' keys, sorted if they can be, and the number of each row's group (n,)."""
     remedy = "Drop those rows, or give them a key of their own"
     rule = "name a group for every row"
     if isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__"):
-        fail("groups", "keys", "be an array or a list, one key a row", type(keys).__name__)
+        fail(caller, "keys", "be an array or a list, one key a row", type(keys).__name__)
     # a list of numbers and text, or of tuples, would not survive as an array
     mixed = isinstance(keys, (list, tuple)) and {type(key) for key in keys} not in ({str}, {int})
     column = None if mixed else np.asarray(keys)
     if column is not None and column.ndim != 1:
-        fail("groups", "keys", "have one axis", f"shape {column.shape}")
+        fail(caller, "keys", "have one axis", f"shape {column.shape}")
     if column is not None and column.dtype.kind in "iufbUSmM":
         missing = np.isnat(column) if column.dtype.kind in "mM" else column != column
         if missing.any():
             at, total = int(np.argmax(missing)), int(missing.sum())
-            fail("groups", "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
+            fail(caller, "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
         if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
             near = column - low  # numbers that lie close together need no sorting
             there = np.bincount(near) > 0
@@ -287,10 +318,10 @@ def factorize(keys: Any) -> tuple[tuple[Hashable, ...], Index]:
             codes[i] = slots.setdefault(key, len(slots))
         except (TypeError, ValueError):  # not hashable; pandas.NA, which is neither itself nor another
             if type(key).__name__ != "NAType":
-                fail("groups", "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
+                fail(caller, "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
             bad.append(i)
     if bad:
-        fail("groups", "keys", rule, values[bad[0]], place=f"row {bad[0]}", count=len(bad), remedy=remedy)
+        fail(caller, "keys", rule, values[bad[0]], place=f"row {bad[0]}", count=len(bad), remedy=remedy)
     names = list(slots)
     try:
         ranked = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -29,6 +29,22 @@ ALIASES: Mapping[str, str] = MappingProxyType({"pacc": "bbse", "em": "mlls", "em
 def method_name(method: str | Method) -> str:
     """Return what to call a method: its name, or that of the user's own function."""
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
+
+
+def check_options(method: str | Method, options: Iterable[str], caller: str, beside: Iterable[str] = ()) -> None:
+    """Refuse an option that a method does not take; `beside` are other arguments that may have been meant."""
+    try:
+        parameters = signature(METHODS[method] if isinstance(method, str) else method).parameters
+    except (TypeError, ValueError):  # some functions do not say what they take
+        return
+    known = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for option in options:
+        if option not in known:
+            close = get_close_matches(option, [*beside, *known], n=1)
+            fail(caller, "options", "be among " + ", ".join(known), option,
+                 remedy=f"Perhaps you mean `{close[0]}`" if close else "")  # fmt: skip
 
 
 def estimate(
@@ -70,11 +86,8 @@ def estimate(
         close = get_close_matches(name, [*METHODS, *ALIASES], n=1)
         fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method),
              remedy=f"Perhaps you mean {close[0]!r}" if close else "")  # fmt: skip
+    check_options(function, options, name)
     parameters = signature(function).parameters
-    known = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
-    for option in options if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else ():
-        if option not in known:
-            fail(name, "options", "be among " + ", ".join(known), option)
     if labels is None and label_weights is None:
         return function(source, proba, **options)
     if "labels" not in parameters:  # a method of one's own sees labelled rows as certain ones

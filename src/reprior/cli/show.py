@@ -26,11 +26,16 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     Example:  reprior show state.bin
     """
     from reprior import Alarm, Pipeline, Stream, StreamTable
+    from reprior._check import fail
     from reprior.cli._watch import Watch
+    from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
     from reprior.state import decode, kind_of
 
     data = saved.read_bytes()
+    if not is_saved(saved):
+        fail("show", str(saved), "be what `reprior fit`, `reprior stream --state` or `save` wrote", "another file",
+             remedy="`reprior estimate FILE --source MODEL` shows the class mix of a table of predictions")  # fmt: skip
     kind = kind_of(data, "show", name=str(saved))
     held = load(data)
     value: dict[str, Any] = {"kind": kind}

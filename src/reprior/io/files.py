@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -40,6 +40,7 @@ MAGIC = {
 
 
 LABEL_NAMES = ("label", "y")
+FLOATS = ("double", "float", "halffloat")  # what probabilities are, and labels are not
 RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
 ID_NAMES = ("id", "row_id")
 
@@ -452,17 +453,20 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
     if wanted == choice.by:
         how = f"Name what holds the {'labels with `--labels`' if wanted == choice.label else 'groups with `--by`'}"
-    how = perhaps(wanted, there) + how
-    order = sorted(there, key=lambda column: labels and there[column] in ("double", "float", "halffloat"))
+    order = sorted(there, key=lambda column: labels and there[column] in FLOATS)
+    among = [column for column in order if there[column] not in FLOATS] if wanted in LABEL_NAMES else order
+    how = perhaps(wanted, among) + how
     listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
     fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
          remedy=how)  # fmt: skip
 
 
-def perhaps(wanted: str, there: Iterable[str]) -> str:
-    """Return which of the columns may have been meant."""
+def perhaps(wanted: str, there: Collection[str]) -> str:
+    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
     lower = {column.lower(): column for column in there}
     close = get_close_matches(wanted.lower(), lower, n=1)
+    if not close and wanted in LABEL_NAMES and len(there) == 1:
+        close = list(lower)
     return f"Perhaps you mean {lower[close[0]]!r}. " if close else ""
 
 

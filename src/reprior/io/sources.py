@@ -172,7 +172,8 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []
         first = next(reader, header)
-    likely = sorted(header, key=lambda column: "." in "".join(first[header.index(column) :][:1]))  # labels first
+    whole = [name for name, text in zip(header, first, strict=False) if "." not in text]  # these may hold labels
+    likely = [*whole, *(name for name in header if name not in whole)]
     for names, counts in ((0, 1), (1, 0)):
         body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
         values = [number(row[counts]) if len(row) == 2 else None for row in body]
@@ -182,7 +183,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
             return values, labels
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", "the columns " + ", ".join(likely[:8]) + ", …" * (len(header) > 8),
-         remedy=f"{perhaps('label', header)}Name the label column with `--label`")  # fmt: skip
+         remedy=f"{perhaps('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 
 def number(text: str) -> float | None:

@@ -292,7 +292,7 @@ class Alarm:
     Parameters
     ----------
     source : Source or (K,)
-        Made by `summarize`; its held-out rows are the reference.
+        Made by `summarize`; its held-out rows are the reference. Of a pipeline it is `pipe.source`.
     alpha : float
         The chance of a false alarm, ever, in mode "ever"; in mode "monitor" the chance that the promise on `run_length`
         fails because the reference rows happen to be unusual.
@@ -349,6 +349,11 @@ class Alarm:
         """What the samples seen so far say."""
         verdict, names = self.purse.verdict, self.source.classes
         return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
+
+    def __repr__(self) -> str:
+        verdict, kind = self.purse.verdict, "monitor" if self.plan.forgets else "ever"
+        said = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
+        return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {said})"
 
     def reset(self) -> None:
         """Start anew, as after an alarm that was dealt with."""
@@ -561,6 +566,10 @@ class AlarmTable:
     def __getitem__(self, key: Hashable) -> Verdict:
         self._seen[plain(key)]  # or a KeyError
         return self._of(key).verdict
+
+    def __repr__(self) -> str:
+        raised = sum(bool(purse.verdict) for purse, _ in self._seen.values())
+        return f"AlarmTable({len(self):,} keys, {raised:,} raised)"
 
     def _of(self, key: Hashable) -> Alarm:
         alarm = copy(self.model)

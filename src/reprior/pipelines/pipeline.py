@@ -30,7 +30,7 @@ from reprior._check import (
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
 from reprior.batch.groups import Groups, groups
-from reprior.batch.registry import ALIASES, METHODS, Method, estimate, method_name
+from reprior.batch.registry import ALIASES, METHODS, Method, check_options, estimate, method_name
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines import calibrate
@@ -363,11 +363,13 @@ def pipeline(
     (('cat', 'dog'), array([0.625, 0.375]))
     """
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
-        given = "one of them" if counts is None else "`counts`"
+        there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
+        given = f"only {' and '.join(there)}" if there else "none of them"
         fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
         method = ALIASES.get(method, method)
+    check_options(method, options, "pipeline", ("counts", "classes", "logits", "calibration", "prior", "method"))
     if proba is None:
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = check_labelled(proba, y, "pipeline", classes, logits=logits)
