@@ -103,12 +103,15 @@ def ebls(
         total += more
     prior = answer(target, known, fit, supposed, rows, n, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
-    means, variances = fit.modes, fit.variances
+    # a mode is drawn to the middle, what the rows say is not: the truth of a loose hypothesis may lie at either
+    both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
+    means = np.concatenate([fit.modes, np.where(supposed.loose[:, None], fit.said, fit.modes)])
+    variances = np.concatenate([fit.variances, fit.variances])
     if isinstance(target, LabelledBlocks):  # of these rows, some of which are known: no chance is left in those
-        middle, left = fit.open_weights @ means, n / len(target.labels)
+        middle, left = both @ means, n / len(target.labels)
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
         variances = left * variances
-    return replace(estimate, posterior=Posterior(fit.open_weights, means, variances, unsure))
+    return replace(estimate, posterior=Posterior(both, means, variances, unsure))
 
 
 @dataclass(frozen=True, slots=True)
