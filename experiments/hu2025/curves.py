@@ -157,8 +157,8 @@ def all_intervals(source: rp.Source, proba: np.ndarray) -> dict[str, tuple[np.nd
     printed = rp.fmapls(source, proba, variant="paper", c=2.0 * len(proba))
     return {"eq. 14 around EBLS, α = 1": by_bound(estimate, proba, np.ones(len(source.prior))),
             "eq. 14 around FMAPLS as printed, α = ĉπ": by_bound(printed, proba, printed.alpha),
-            "observed information": without.interval(0.95),
-            "observed information, misfit from held-out rows": estimate.interval(0.95)}
+            "EBLS, no held-out rows": without.interval(0.95),
+            "EBLS, held-out rows known": estimate.interval(0.95)}
 
 
 def by_bound(estimate: rp.PriorEstimate, proba: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
