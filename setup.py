@@ -1,12 +1,19 @@
-"""The one thing pyproject.toml cannot say: build the native kernel if there is a compiler, else go on without."""
+"""What pyproject.toml cannot say: build the native kernel if there is a compiler, else go on without.
 
+REPRIOR_PURE=1 leaves it out, for a wheel that installs anywhere.
+"""
+
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 native = Path("src/reprior/_kernels/native.c")
+pure = os.environ.get("REPRIOR_PURE") == "1" or not native.exists()
 setup(
-    ext_modules=[
+    ext_modules=[]
+    if pure
+    else [
         Extension(
             "reprior._kernels.native",
             [str(native), str(native.with_name("small.c"))],
@@ -15,8 +22,6 @@ setup(
             py_limited_api=True,
             optional=True,
         )
-    ]
-    if native.exists()
-    else [],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    ],
+    options={} if pure else {"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -7,15 +7,16 @@ Needs results/drift_swap.json, which drift.py makes.
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from _record import RESULTS  # isort: split
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+import style
 from drift import Follower, kl_rows, population, problem, target, trajectory
 
 import reprior as rp
@@ -26,22 +27,16 @@ from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.published import PEERS
 
-COLOURS = {"online-ebls": "#0b6e4f", "fresh online-ebls": "#8fcf9f", "online-ebls, drift=False": "#7a7a7a",
-           "online-fmapls": "#b58900", "ftfwh 1000": "#2b6cb0", "flh-ftl": "#c2410c"}  # fmt: skip
-
-
-def finish(figure, path):
-    for axis in figure.axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+COLOURS = {
+    "online-ebls": style.METHODS["online-EBLS"], "fresh online-ebls": style.BLACK,
+    "online-ebls, drift=False": style.PINK, "online-fmapls": style.METHODS["online-FMAPLS"],
+    "ftfwh 1000": style.GREEN, "flh-ftl": style.GREY,
+}  # fmt: skip
 
 
 def follow(out):
     """Recovery from a sudden swap, and the share of ten classes along a drift."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8))
     stored = json.loads((RESULTS / "drift_swap.json").read_text())["problems"]["banking77"]
     for label, curve in stored["curves, every 100"].items():
         left.semilogy(100 * np.arange(len(curve)), curve, color=COLOURS[label], label=label,
@@ -53,7 +48,9 @@ def follow(out):
         xlabel="samples since the swap",
         ylabel="KL(true ‖ estimate)",
     )
-    left.legend(fontsize=8)
+    ends = [(100 * (len(curve) - 1), curve[-1], label, COLOURS[label]) for label, curve in
+            stored["curves, every 100"].items()]  # fmt: skip
+    style.label_ends(left, ends)
     source, pool, y = problem("banking77")
     rng = np.random.default_rng(3)
     first, second = (target("dirichlet", len(source.prior), rng) for _ in range(2))
@@ -70,8 +67,8 @@ def follow(out):
             label=label,
         )
     right.set(title="Ten of 77 classes together, square drift", xlabel="samples", ylabel="share", ylim=(0, None))
-    right.legend(fontsize=8)
-    finish(figure, out / "drift.png")
+    right.legend(ncol=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
+    style.save(figure, out / "drift.png")
 
 
 def alarm(out):
@@ -97,7 +94,7 @@ def alarm(out):
         axis.plot(
             20 * np.arange(101),
             evidence,
-            color="#c2410c" if moves else "#9a9a9a",
+            color=style.RED if moves else style.GREY,
             lw=1.2 if moves else 0.8,
             label=label,
         )
@@ -105,8 +102,8 @@ def alarm(out):
     axis.annotate("alarm", (0, np.log(1e4)), va="bottom", fontsize=9)
     axis.axvline(1000, color="black", lw=0.6)
     axis.set(title="Banking77 outputs, head class 30 %, 4,000 held-out rows", xlabel="samples", ylabel="log evidence")
-    axis.legend(fontsize=8, loc="center left")
-    finish(figure, out / "alarm.png")
+    axis.legend(loc="center left")
+    style.save(figure, out / "alarm.png")
 
 
 def printed(out):
@@ -117,7 +114,7 @@ def printed(out):
     truth = target("dirichlet", k, rng)
     rows = simulate.draw_stream(pool, y, np.tile(truth, (n, 1)), rng=rng).proba
     figure, axis = plt.subplots(figsize=(7.5, 4))
-    for c, colour in ((100, "#222222"), (300, "#0072b2"), (1000, "#cc79a7"), (10000, "#999999")):
+    for c, colour in ((100, style.BLACK), (300, style.BLUE), (1000, style.PINK), (10000, style.GREY)):
         prior, path = np.full(k, 1 / k), []
         for i, p in enumerate(rows):
             if i % 20 == 0:
@@ -135,8 +132,10 @@ def printed(out):
             20 * np.arange(n // 20), kl_rows(truth[None], trajectory(method, rows, 20)[0]), color=colour, label=label
         )
     axis.set(title="K = 100, a prior that stays", xlabel="samples", ylabel="KL(true ‖ estimate)")
-    axis.legend(fontsize=8, loc="center", bbox_to_anchor=(0.48, 0.66))
-    finish(figure, out / "printed.png")
+    style.label_ends(
+        axis, [(line.get_xdata()[-1], line.get_ydata()[-1], line.get_label(), line.get_color()) for line in axis.lines]
+    )
+    style.save(figure, out / "printed.png")
 
 
 def main():
