@@ -12,11 +12,15 @@ stored. All random choices are seeded.
 import argparse
 import re
 import subprocess
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pack import pack
 
 COMMIT = "5af5bbe66e30df83fdffd55fc419d493c408fd3b"  # of gedit, 30 June 2024
 SEED, KEPT, HELD_OUT, STREAM = 176, 20, 2500, 4000
@@ -169,7 +173,7 @@ def main() -> None:
     index, steps = packed(proba)
     planes = steps.view(np.uint8).reshape(*steps.shape, 2)
     path = options.out / "lid176.npz"
-    np.savez_compressed(
+    pack(
         path,
         classes=np.array(classes),
         index=index.T,  # transposed, and bytes apart: a third smaller

@@ -9,6 +9,7 @@ are seeded; on the versions named in README.md the stored arrays come out the sa
 import argparse
 import csv
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline, make_union
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pack import pack
 
 SEED, RATIO, HELD_OUT = 77, 0.1, 0.25
 STRENGTHS = (30.0, 100.0, 300.0, 1000.0)  # of the ridge (scikit-learn's C), chosen by cross-validation
@@ -117,7 +121,7 @@ def make(name: str, corpus: Corpus, n_max: int, pool_max: int, out: Path) -> Non
     parts = {"heldout": heldout, "pool": pool}
     log_proba = {part: model.predict_log_proba(text[at]) for part, at in parts.items()}
 
-    np.savez_compressed(
+    pack(
         out / f"{name}.npz",
         classes=np.array(corpus.classes),
         counts=counts.astype(np.int16),
