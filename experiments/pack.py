@@ -13,4 +13,4 @@ def pack(path: Path, **arrays: np.ndarray) -> None:
             entry = zipfile.ZipInfo(f"{name}.npy")  # without the time of day
             entry.compress_type = zipfile.ZIP_LZMA
             with archive.open(entry, "w") as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+                np.lib.format.write_array(file, array, allow_pickle=False)

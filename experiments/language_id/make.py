@@ -176,8 +176,8 @@ def main() -> None:
     pack(
         path,
         classes=np.array(classes),
-        index=index.T,  # transposed, and bytes apart: a third smaller
-        log_proba=np.moveaxis(planes, 2, 0).transpose(0, 2, 1),
+        index=index.T,
+        log_proba=np.moveaxis(planes, 2, 0).transpose(0, 2, 1),  # high and low bytes apart: smaller
         y=y.astype(np.uint8),
         day=found.when[rows].astype(np.uint16),
         **{f"rows_{name}": part.astype(np.uint16) for name, part in at.items()},
