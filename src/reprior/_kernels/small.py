@@ -109,7 +109,8 @@ def ascend(
     going = np.arange(len(alpha))
 
     def step(modes: Array) -> Array:
-        new = alpha[going] + each * modes * ((1 / (rows @ modes.T)).T @ rows)
+        scale = rows @ modes.T
+        new = alpha[going] + each * modes * (np.reciprocal(scale, out=scale).T @ rows)
         if len(factors):
             inverse = 1 / (chosen @ modes.T)
             new = new + modes * ((inverse * gain[:, None]).T @ chosen)
