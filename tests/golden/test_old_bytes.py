@@ -21,6 +21,8 @@ STREAMS = {
 def made(name: str) -> rp.Stream:
     method, options = STREAMS[name]
     stream = rp.Stream(method, rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")), **options)
+    if name == "online-fmapls":  # it started at the uniform prior then
+        stream.method.parts(stream._values)["u"][:] = 1 / 3
     stream.learn_many(ROWS)
     return stream
 

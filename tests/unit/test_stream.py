@@ -51,9 +51,10 @@ def test_one_sample_takes_the_printed_form_over(problem) -> None:
 
 
 def test_the_stable_recursion_counts(problem) -> None:
-    """With ĉ growing, the estimate is (½ + Σ r)/(K/2 + n) but for the inflow of a ten-thousandth a sample."""
+    """With ĉ growing, the estimate is (ε K/2 + Σ r)/(K/2 + n) but for the inflow of a ten-thousandth a sample."""
     stream = rp.Stream("online-fmapls", problem.source)
-    counts = np.full(5, 0.5)
+    np.testing.assert_array_equal(stream.prior, problem.source.prior)  # nothing is changed before a row is seen
+    counts = 2.5 * problem.source.prior
     for t, p in enumerate(problem.proba):
         counts += posterior(p, stream.prior, problem.source.prior)
         stream.learn_one(p)
@@ -142,7 +143,8 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
     method = OnlineEbls(problem.source, drift=False, base=base)
     kept = source if base is None else np.array(base)
     state, worth = init(method), len(problem.source.heldout[1])
-    f = len(OnlineEbls.AT_UNIFORM)
+    f = len(OnlineEbls.AT_UNIFORM + OnlineEbls.NEAR_UNIFORM)
+    doubt = max(1 / worth, OnlineEbls.MISLED * method.misfit / k)  # five classes are few
     m, s, odds, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), 9.0, None
     for t, p in enumerate(problem.proba[:100]):
         part = {name: x.copy() for name, x in method.parts(state.values).items()}
@@ -153,12 +155,71 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
         likelihoods = (p / source * part["mean"]).sum(axis=1)
         odds *= ((p / source * kept).sum() / (others @ likelihoods)) ** ((1 + 3 * t / worth) ** -2.0)
         odds = float(np.clip(odds, 1e-6 / (1 - 1e-6), 999.0))
-        g = (1 + t / worth) ** -2.0  # five classes are few
+        g = (1 + t * doubt) ** -2.0
         r = posterior(p, m, source)
         new = (s * m + g * r) / (s + g)
         second = (r * (s * m + g) * (s * m + g + 1) + (1 - r) * s * m * (s * m + 1)) / ((s + g) * (s + g + 1))
         s, m = (new - second) / (second - new**2), new / new.sum()
         state = step(state, p[None])
+
+
+def test_filters_are_weighed_as_little_as_the_classifier_can_be_trusted(problem) -> None:
+    """What a row says for a filter counts 1/(1 + RIVALRY·misfit·t/K)² after t rows, and in full without misfit."""
+    held, y = problem.source.heldout
+    vague = rp.summarize(0.5 * held + 0.5 * held[::-1], y)  # half of each output belongs to another row
+    trusting, doubting = OnlineEbls(rp.Source(vague.prior), drift=False), OnlineEbls(vague, drift=False)
+    assert trusting.options[4] == 0.0
+    assert doubting.options[4] == OnlineEbls.RIVALRY * doubting.misfit / 5 > 0.001
+    for method in (trusting, doubting):
+        state = init(method)
+        for t, p in enumerate(problem.proba[:60]):
+            part = {name: x.copy() for name, x in method.parts(state.values).items()}
+            before = part["weights"][:-1]
+            z = (p / vague.prior * part["mean"]).sum(axis=1)
+            won = before * (z * before.sum() / (before @ z)) ** ((1 + method.options[4] * t) ** -2.0)
+            state = step(state, p[None])
+            after = method.parts(state.values)["weights"][:-1]
+            np.testing.assert_allclose(after / after.sum(), won / won.sum(), rtol=1e-9)
+
+
+def test_a_late_label_counts_in_full_however_little_the_rows_do(problem) -> None:
+    method = OnlineEbls(problem.source, drift=False)
+    state = method.init()
+    method.learn(state, problem.proba)
+    before = {name: x.copy() for name, x in method.parts(state).items()}
+    method.observe(state, problem.proba[7], 3)
+    after = method.parts(state)
+    r = problem.proba[7] / problem.source.prior * before["mean"]
+    r /= r.sum(axis=1)[:, None]
+    count = (1 + method.options[2] * before["held"][:, None]) ** -2.0
+    assert count.max() < 0.7  # so little does a row count by now
+    mass = before["precision"] * before["mean"] - count * r + np.eye(5)[3]
+    precision = before["precision"] + 1 - count * (r**2).sum(axis=1)[:, None]
+    np.testing.assert_allclose(after["precision"], precision, rtol=1e-12)
+    np.testing.assert_allclose(after["mean"], (mass / precision) / (mass / precision).sum(axis=1)[:, None], rtol=1e-12)
+    assert method.valid(state[None])
+
+
+def test_late_labels_correct_a_classifier_that_misleads_as_they_do_in_batch() -> None:
+    """Outputs that take every third row of class 0 for class 1, held out and live alike, but calibrated as if not."""
+    rng = np.random.default_rng(0)
+    source, target = np.full(6, 1 / 6), np.array([0.4, 0.05, 0.1, 0.15, 0.1, 0.2])
+
+    def mislead(y):
+        shown = np.where((y == 0) & (rng.random(len(y)) < 0.33), 1, y)
+        p = np.exp(2.5 * np.eye(6)[shown] + rng.normal(size=(len(y), 6)))
+        return p / p.sum(axis=1, keepdims=True)
+
+    y = rng.choice(6, 3000, p=target)
+    rows, pipe = mislead(y), rp.pipeline(prior=source)
+    error = {}
+    for m in (0, 300):
+        stream = pipe.stream()
+        stream.learn_many(rows)
+        for i in range(m):
+            stream.observe(rows[i], int(y[i]))
+        error[m] = rp.metrics.kl(target, stream.prior)
+    assert error[300] < 0.6 * error[0]
 
 
 def drawn(k: int, n: int, source, target, seed: int, spread: float = 1.0):

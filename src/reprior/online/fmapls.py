@@ -84,14 +84,16 @@ class OnlineFmapls:
         k = len(self.source.prior)
         state = np.zeros(state_size(self.layout))
         part = self.parts(state)
-        part["u"][:], part["a"][...], part["last"][...] = 1.0 / k, 1.0, -1.0 if self.delta == "predicted" else 0.0
-        part["alpha"][:] = 1.0
-        if self.delta == "running":  # Differs from hu2025: eq. 24 needs an S⁰ and none is printed; it is 1/K here
-            part["d"][:] = 1.0 / k
+        # Differs from hu2025, which starts at the uniform prior: if nothing has shifted, nothing is to change
+        first = np.full(k, 1.0 / k) if self.variant == "paper" else self.source.prior
+        part["u"][:], part["a"][...], part["last"][...] = first, 1.0, -1.0 if self.delta == "predicted" else 0.0
+        part["alpha"][:] = (k * first)[: len(part["alpha"])]
+        if self.delta == "running":  # Differs from hu2025: eq. 24 needs an S⁰ and none is printed; it is π⁰ here
+            part["d"][:] = first[: len(part["d"])]
         if self.variant == "paper":
             part["strength"][...] = k  # α = 1, as printed
         else:  # Differs from hu2025: α⁰ follows from π⁰, else one sample's posterior becomes the estimate
-            part["strength"][...] = k / 2.0 if self.c == "auto" else float(self.c) * k
+            part["strength"][...] = k / 2.0 if self.c == "auto" else float(self.c) / first.max()
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
