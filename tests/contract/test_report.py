@@ -13,8 +13,8 @@ import reprior as rp
 from reprior._types import Interval, Status
 from reprior.assess.diagnose import Diagnosis
 from reprior.report.charts import cloud_chart, named, shift_chart
-from reprior.report.collect import ending, headline
-from reprior.report.page import STYLE, page
+from reprior.report.collect import collect, ending, headline
+from reprior.report.page import STYLE, before_after, page
 from reprior.report.show import cut, share, times
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
@@ -303,3 +303,41 @@ def test_plot_says_what_was_found():
     assert "sorted by how far the share moved" in axes.get_title(loc="left")
     assert {len(label.get_text()) for label in axes.get_yticklabels()} == {40, 5, 1}
     axes.figure.canvas.draw()  # names are no formulas
+
+
+def test_the_first_lines_say_that_the_class_mix_has_shifted(problem):
+    held, y = problem.source.heldout
+    est = rp.pipeline(held, y).estimate(problem.proba)
+    assert est.checks.label_shift_p > 0.05 > est.checks.shift_p
+    assert repr(est).splitlines()[1].startswith("The class mix has shifted (p")
+
+
+def test_what_has_not_shifted_shows_no_change_against_training():
+    rng = np.random.default_rng(5)
+    held, y = draw(rng, 400, [0.5, 0.3, 0.2])
+    est = rp.pipeline(held, y, counts=[560, 280, 160]).estimate(draw(rng, 2000, [0.5, 0.3, 0.2])[0])
+    assert repr(est).splitlines()[1].startswith("No shift found (p")
+    np.testing.assert_allclose(est.source.prior, [0.56, 0.28, 0.16], atol=1e-6)  # the shares that changes start from
+
+
+def test_calibration_and_correction_are_told_apart(problem):
+    held, y = problem.source.heldout
+    est = rp.pipeline(held, y, calibration="vector").estimate(problem.proba)
+    raw, seen, fixed = (rows.argmax(axis=1) for rows in (
+        problem.proba, est.calibrator(problem.proba), est.correct(problem.proba, anyway=True)))  # fmt: skip
+    report = collect(est, rp.ArrayBlocks(problem.proba), level=0.95, made={"method": "ebls"})
+    told = report["predictions"]
+    assert told["changed_by_calibration"] == (raw != seen).sum() > 0
+    assert told["changed_by_correction"] == (seen != fixed).sum() > 0
+    assert told["changed"] == (raw != fixed).sum()
+    text = before_after(report).replace("\u00a0", " ")
+    assert f"Calibration changes the predicted class of {(raw != seen).sum():,} row" in text
+    assert f"Together they change {(raw != fixed).sum():,} row" in text
+    plain = replace(est, calibrator=None)
+    text = before_after(collect(plain, rp.ArrayBlocks(problem.proba), level=0.95, made={"method": "ebls"}))
+    assert "Correction changes the predicted class of " in text
+    assert "Calibration changes" not in text
+
+
+def test_nearly_all_is_not_all():
+    assert [share(x) for x in (0.99949, 0.99951, 0.99996, 1.0)] == ["99.9 %", "> 99.9 %", "> 99.9 %", "100.0 %"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._types import Checks, Interval, Labels, Matrix, PriorEstimate, Status
 from reprior.assess.compare import compare
-from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences, told_p
+from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
 from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
 from reprior.report.show import CHEAP, cut, movers, names, share, verdicts
@@ -20,17 +20,21 @@ from reprior.rows.labelled import LabelledBlocks
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """How often each class is predicted before and after correction (K,), and for how many rows that changed."""
+    """How often each class is predicted before and after correction (K,), and for how many rows that changed: in all,
+    by calibration, and by correction of what was calibrated."""
 
     before: Labels
     after: Labels
     changed: int
+    by_calibration: int
+    by_correction: int
     confidence: float
     corrected_confidence: float
 
     def __add__(self, other: Predictions) -> Predictions:
         return Predictions(
             self.before + other.before, self.after + other.after, self.changed + other.changed,
+            self.by_calibration + other.by_calibration, self.by_correction + other.by_correction,
             self.confidence + other.confidence, self.corrected_confidence + other.corrected_confidence,
         )  # fmt: skip
 
@@ -40,10 +44,12 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
     k, weights, calibrator = len(estimate.prior), estimate.weights, estimate.calibrator
 
     def of_block(block: Matrix) -> Predictions:
-        scaled = reweight(block if calibrator is None else calibrator(block), weights)
-        before, after = block.argmax(axis=1), scaled.argmax(axis=1)
+        seen = block if calibrator is None else calibrator(block)
+        scaled = reweight(seen, weights)
+        before, between, after = (rows.argmax(axis=1) for rows in (block, seen, scaled))
         return Predictions(
             np.bincount(before, minlength=k), np.bincount(after, minlength=k), int((before != after).sum()),
+            int((before != between).sum()), int((between != after).sum()),
             float(block.max(axis=1).sum(dtype=np.float64)), float(scaled.max(axis=1).sum(dtype=np.float64)),
         )  # fmt: skip
 
@@ -62,8 +68,6 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     said = [Sentence(text, not rejected and not unknown) for text in verdicts(tested)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
-    elif shifted and not unknown:
-        said.append(Sentence(f"The class mix has shifted ({told_p(found.shift_p)}).", True))
     called, level = names(estimate), f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
@@ -117,6 +121,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         "weights": estimate.weights, "distance": float(np.abs(prior - source.prior).sum() / 2),
         "predictions": {
             "before": moved.before, "after": moved.after, "changed": moved.changed,
+            "changed_by_calibration": moved.by_calibration, "changed_by_correction": moved.by_correction,
             "confidence": moved.confidence / n, "corrected_confidence": moved.corrected_confidence / n,
         },
         "diagnosis": plainly([*ending(estimate.status), *sentences(found)]), "made": made,

@@ -168,11 +168,18 @@ def before_after(report: dict[str, Any]) -> str:
     said = report["predictions"]
     order = by_change(said["before"], said["after"])[:BARS]
     names, before, after = ([values[j] for j in order] for values in (report["classes"], said["before"], said["after"]))
-    rows = "1 row" if said["changed"] == 1 else f"{said['changed']:,} rows"
+
+    def rows(count: int) -> str:
+        return f"{count:,} row{'s' * (count != 1)} ({percent(count / report['n'])})"
+
+    what = f"Correction changes the predicted class of {rows(said['changed_by_correction'])}."
+    if said["changed_by_calibration"]:
+        what = f"Calibration changes the predicted class of {rows(said['changed_by_calibration'])}. {what} "
+        what += f"Together they change {rows(said['changed'])}."
     some = f"the {BARS} with the largest change, " if len(said["before"]) > BARS else ""
     return (
-        f"<p>Correction changes the predicted class of {rows} ({percent(said['changed'] / report['n'])}). Mean "
-        f"confidence goes from {percent(said['confidence'])} to {percent(said['corrected_confidence'])}.</p>"
+        f"<p>{what} Mean confidence goes from {percent(said['confidence'])} to "
+        f"{percent(said['corrected_confidence'])}.</p>"
         + key(before="rows predicted by the raw outputs", after="rows predicted after calibration and correction")
         + pair_chart(names, before, after)
         + f'<p class="soft">Classes: {some}sorted by how far the number of predictions moved.</p>'

@@ -33,6 +33,8 @@ def share(x: float | None) -> str:
     """Return a share in percent, as many digits as it deserves and never an exponent; — if it is not known."""
     if x is None or not math.isfinite(x):
         return "—"
+    if 0.9995 <= x < 1:  # not all, though it would be rounded to that
+        return "> 99.9 %"
     digits = next((d for low, d in ((1e-2, 1), (1e-3, 2), (1e-5, 3)) if x >= low), None)
     return f"{100 * x:.{digits}f} %" if digits else "< 0.001 %" if x > 0 else "0 %"
 
@@ -63,8 +65,9 @@ def verdicts(checks: Checks | None) -> list[str]:
         said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the classes"
                     " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
                     " tell.")  # fmt: skip
-    elif checks.shift_p >= ALPHA:
-        said.append(f"No shift found ({told_p(checks.shift_p)}).")
+    else:
+        found = "No shift found" if checks.shift_p >= ALPHA else "The class mix has shifted"
+        said.append(f"{found} ({told_p(checks.shift_p)}).")
     return said
 
 
