@@ -379,7 +379,7 @@ def check_labels(
     if classes is not None and (text or truths or all(map(is_number, names))):
         return _by_name(values, classes, caller, name)
     if text:
-        fail(caller, name, "hold the column index of each row's class", f"names, as {values[0]!r}", remedy=UNNAMED)
+        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
     if values.dtype.kind not in "iubf":
         fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
     if values.dtype.kind == "f" and not np.all(values == np.floor(values)):

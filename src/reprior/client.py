@@ -123,7 +123,8 @@ class Client:
 
         Parameters
         ----------
-        source : class counts or shares (K,), or a Series or dict from class to count; or what `saved` takes.
+        source : class counts or shares (K,); or a Series or dict from class to count, which names the classes in its
+            own order if there are no `classes` and no `heldout`; or what `saved` takes.
         classes : the names of the classes (K,), in the order of the columns.
         method : the online method; "online-ebls" if not given. `options` are the method's.
         alarm : False, True or a dict of options of `reprior.Alarm`.
@@ -145,6 +146,8 @@ class Client:
         caller = "Client.put"
         if classes is None and heldout is not None:
             classes = names_of(heldout[0])[1]
+        if classes is None and heldout is None:
+            classes = names_of(source)[1]  # no rows yet whose columns might have another order
         names = None if classes is None else tuple(str(name) for name in classes)
         if source is not None:
             numbers, names = in_order(source, caller, "source", names)
@@ -154,8 +157,12 @@ class Client:
         if heldout is not None:
             same_rows(*heldout, caller)
             body["heldout"] = {"proba": plain(by_name(heldout[0], names, caller)), "y": plain(heldout[1])}
-        kept = {key: value for key, value in body.items() if value is not None}
-        return self._made(stream, self._asked("PUT", self._at(stream), json.dumps(kept).encode(), "application/json"))
+        try:
+            said = json.dumps({key: value for key, value in body.items() if value is not None}).encode()
+        except TypeError as error:
+            fail(caller, "options", "be what JSON can hold", str(error),
+                 remedy="A Pipeline or Stream is given as `source` or `saved`")  # fmt: skip
+        return self._made(stream, self._asked("PUT", self._at(stream), said, "application/json"))
 
     def _made(self, stream: str, told: dict[str, Any]) -> dict[str, Any]:
         """Return what the service says of a stream, once its classes are noted."""

@@ -160,3 +160,9 @@ def test_show_says_what_shows_a_table(refused, files):
     err = refused("show", files["csv"])
     assert "must be what `reprior fit`, `reprior stream --state` or `save` wrote; got another file" in err
     assert "`reprior estimate FILE --source MODEL` shows the class mix" in err
+
+
+def test_a_slip_in_an_option_is_not_saved(refused, files, tmp_path):
+    err = refused("fit", files["heldout"], "-O", "bas=1", "-o", tmp_path / "m.reprior")
+    assert "got bas. Perhaps you mean `base`." in err
+    assert not (tmp_path / "m.reprior").exists()

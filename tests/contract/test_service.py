@@ -903,8 +903,14 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
         before = client.get("numbers")["prior"]
         after = client.label("numbers", np.full((50, 3), 1 / 3), [1] * 50).prior
         assert after[0] > before[0]  # the class that is called 1, and not column 1
+        for name, given in (("own", counts), ("own dict", counts.to_dict())):
+            told = client.put(name, given)
+            assert told["classes"] == OTHER_ORDER
+            np.testing.assert_allclose(told["source"], [0.1, 0.7, 0.2])
         with pytest.raises(rp.InputError, match="sorted order of its names"):
-            client.put("unsorted", counts)
+            client.put("unsorted", counts, heldout=(rows, y))
+        with pytest.raises(rp.InputError, match="A Pipeline or Stream is given as `source` or `saved`"):
+            client.put("slip", [1, 1], pipeline=rp.pipeline(counts=[1, 1]))
         with pytest.raises(rp.InputError, match="`saved` must stand without source, classes and heldout"):
             client.put("twice", rp.pipeline(counts=[1, 1]), classes=["a", "b"])
         with pytest.raises(ServiceError, match=r"have 3 classes, so rows of 3 numbers .*; got 2 numbers"):

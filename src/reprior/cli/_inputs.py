@@ -296,16 +296,16 @@ def read_names(path: Path | None, caller: str) -> tuple[str, ...]:
 def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) -> Pipeline:
     """Return the pipeline with the method and options asked for on the command line."""
     from reprior._check import fail
-    from reprior.batch.registry import ALIASES
+    from reprior.batch.registry import ALIASES, check_options, method_name
 
-    given = parse_options(options)
-    if method is None:
-        return replace(pipe, options={**pipe.options, **given})
-    name = ALIASES.get(method.lower(), method.lower())
-    check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
-    if name in ("bbse", "rlls") and pipe.source.confusion is None:
-        fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
-             remedy="Give held-out rows with labels as --source")  # fmt: skip
+    given, name = parse_options(options), method_name(pipe.method)
+    if method is not None:
+        name = ALIASES.get(method.lower(), method.lower())
+        check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
+        if name in ("bbse", "rlls") and pipe.source.confusion is None:
+            fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
+                 remedy="Give held-out rows with labels as --source")  # fmt: skip
+    check_options(name, given, name)
     kept = pipe.options if name == pipe.method else {}
     return replace(pipe, method=name, options={**kept, **given})
 
