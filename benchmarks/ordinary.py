@@ -19,7 +19,9 @@ from _record import RESULTS, markdown, progress, store
 
 import numpy as np  # isort: skip
 import reprior as rp
+from reprior.assess.diagnose import stretch
 from reprior.assess.label_shift import label_shift_p_value
+from reprior.rows.correction import REJECTED, STRETCHED
 
 BEGIN, END = "<!-- made by benchmarks/ordinary.py -->", "<!-- to there -->"
 HARM = 0.01  # nats of log-loss by which a single draw counts as harmed
@@ -80,7 +82,8 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
             estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
             assert pipe.source.heldout is not None
             p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior)
-            out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, **found})
+            moved = stretch(estimate, rows)
+            out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, "stretch": moved, **found})
     return out
 
 
@@ -156,13 +159,14 @@ def month_table(records: list[dict[str, Any]]) -> str:
     for size in sorted({r["size"] for r in records}):
         for name in sorted({r["classifier"] for r in records}):
             some = [r for r in records if r["size"] == size and r["classifier"] == name]
-            silent = [r["log_loss"] for r in some if r["p"] >= 1e-3]
+            silent = [r["log_loss"] for r in some if r["p"] >= REJECTED and r["stretch"] < STRETCHED]
             rows.append([name, str(size), f"{np.mean([r['log_loss'] for r in some]):+.4f}",
                          f"{max(r['log_loss'] for r in some):+.4f}",
-                         f"{sum(r['p'] < 1e-3 for r in some)} of {len(some)}",
+                         f"{sum(r['log_loss'] > HARM for r in some)} of {len(some)}",
+                         f"{sum(r['p'] < REJECTED for r in some)}", f"{len(some) - len(silent)}",
                          f"{max(silent):+.4f}" if silent else "none"])  # fmt: skip
-    head = ["classifier", "held-out rows", "mean change", "worst month", "label shift rejected (p < 0.001)",
-            "worst month not rejected"]  # fmt: skip
+    head = ["classifier", "held-out rows", "mean change", "worst month", "harmed", "refused (p < 0.001)",
+            "refused or warned of", "worst month without a word"]  # fmt: skip
     return markdown(head, rows)
 
 

@@ -118,6 +118,8 @@ def test_classes_of_any_type(dtype):
     assert wrapped.classes_.dtype == names.dtype
     assert set(wrapped.predict(x)) <= set(names)
     np.testing.assert_allclose(wrapped.prior_, [0.25, 0.75])
+    assert wrapped.prior_by_class_ == {names[0].item() if dtype is not object else names[0]: 0.25,
+                                       names[1].item() if dtype is not object else names[1]: 0.75}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:The rows differ")  # models of half of the rows are not the one of all

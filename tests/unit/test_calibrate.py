@@ -199,6 +199,7 @@ def test_the_float_type_that_comes_in_goes_out_and_large_input_is_done_in_blocks
         (lambda: calibrate.temperature(y=[0]), "neither"),
         (lambda: calibrate.temperature([[0.5, 0.5]], [0], logits=[[0.0, 0.0]]), "both"),
         (lambda: calibrate.temperature(y=[0], logits=[[np.nan, 0.0]]), "finite"),
+        (lambda: calibrate.temperature(y=[0, 1], logits=[[0.9, 0.1], [0.2, 0.8]]), "rows of probabilities"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="platt"), "be one of"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0]), "cross-validate"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="ts", ridge=-1), "`ridge`"),

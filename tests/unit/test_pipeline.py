@@ -106,6 +106,42 @@ def test_with_counts_calibrated_outputs_have_the_mix_of_training():
     assert np.mean(gain) > 0
 
 
+def test_no_shift_found_beside_counts_changes_no_share():
+    """It was said beside shares that changed by a fifth: held-out rows of another mix by chance, not the target."""
+    rng = np.random.default_rng(5)
+    held, y = outputs(2000, EPS, seed=9)
+    some = rng.permutation(np.concatenate([np.flatnonzero(y == 0)[:40], np.flatnonzero(y > 0)[:110]]))
+    found = pipeline(held[some], y[some], counts=COUNTS).estimate(outputs(1000, EPS, seed=10)[0])
+    assert found.checks.shift_p > 0.05
+    np.testing.assert_allclose(found.weights, 1, atol=0.1)
+
+
+def test_a_weak_classifier_whose_shares_move_far_is_warned_of_before_it_corrects():
+    """A change within classes looks like a large change of shares then, and no test can tell."""
+
+    def weak(n, prior, seed, moved=0.0):
+        rng = np.random.default_rng(seed)
+        y = (rng.random(n) < prior).astype(int)
+        z = 0.5 * (rng.normal(size=n) + 0.5 * y - 0.25 + moved) + np.log(0.4 / 0.6)
+        p = 1 / (1 + np.exp(-z))
+        return np.column_stack([1 - p, p]), y
+
+    pipe = pipeline(*weak(1000, 0.4, 0))
+    rows, labels = weak(2000, 0.4, 1, moved=0.4)  # the inputs moved; the classes are as they were
+    found = pipe.estimate(rows)
+    assert found.checks.label_shift_p > 1e-3  # not to be found by a test
+    assert found.checks.stretch > 2
+    own = (np.arange(2000), labels)
+    with pytest.warns(UserWarning, match="times as far as the mean output"):
+        fixed = found.correct(rows)
+    assert np.log(fixed[own]).mean() < np.log(pipe.calibrate(rows)[own]).mean() - 0.01  # harm, as was said
+    assert "times as far as the mean output" in repr(found)
+    found.correct(rows, anyway=True)  # no warning
+    same = pipe.estimate(weak(2000, 0.4, 2)[0])
+    assert same.checks.stretch == 1
+    same.correct(rows)
+
+
 def test_without_counts_the_mean_output_is_the_prior():
     held, y = outputs(300, EPS)
     pipe = pipeline(held, y)
@@ -177,7 +213,6 @@ def test_the_pooled_prior_goes_from_training_counts_to_the_mean_output():
     truth = flat.mean(axis=0)
     errors = [metrics.kl(truth, p) for p in (pooled_prior(flat[few], COUNTS), flat[few].mean(axis=0), EPS)]
     assert errors[0] < min(errors[1:])
-
 
 
 def test_select_finds_the_calibrator_that_the_outputs_need_and_shows_its_table():

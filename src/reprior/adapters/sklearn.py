@@ -21,7 +21,7 @@ from reprior._types import Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import ON_REJECT, pipeline
-from reprior.rows.correction import REJECTED
+from reprior.rows.correction import REJECTED, STRETCHED, stretched
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -35,8 +35,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     `on_reject` is what `adapt` does with rows that clearly differ by more than their class mix: "warn", "refuse" them
     with an error and keep the prior, or "ignore" that.
 
-    Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,), `weights_` (K,) against the source
-    and, after `adapt`, `estimate_`.
+    Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,) in the order of `classes_`, the same
+    by class as `prior_by_class_`, `weights_` (K,) against the source and, after `adapt`, `estimate_`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Estimate the prior of unlabelled target rows, and predict under it from now on.
 
         Warns, unless `on_reject` says otherwise, if the rows clearly differ from the held-out rows by more than their
-        class mix.
+        class mix, and if the shares move much further than the mean output, as a change within classes would make them.
         """
         check_is_fitted(self)
         check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
@@ -101,6 +101,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if p is not None and p < REJECTED and self.on_reject == "warn":
             warnings.warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
                           "Predictions under the estimated prior may be worse than before.", stacklevel=2)  # fmt: skip
+        elif estimate.checks is not None and estimate.checks.stretch >= STRETCHED and self.on_reject != "ignore":
+            warnings.warn(stretched(estimate.checks), stacklevel=2)
         stream = self.pipeline_.stream()
         stream.learn_many(raw)  # `partial_adapt` goes on from these rows
         self.stream_ = stream.state
@@ -130,6 +132,12 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return the most probable class (n,) of each row under the current prior."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
+
+    @property
+    def prior_by_class_(self) -> dict[Any, float]:
+        """The share of each class under the current prior."""
+        check_is_fitted(self)
+        return dict(zip(self.classes_.tolist(), self.prior_.tolist(), strict=True))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Route what `fit` is given to the estimator's own `fit`."""

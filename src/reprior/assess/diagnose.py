@@ -20,6 +20,7 @@ from reprior.rows.passes import e_step, some_rows
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 FEW_LABELS = 5  # below which chance may contradict anything
+HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -139,7 +140,18 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
-    return Checks(shift_p_value(target, sample, source), p, contradiction(estimate))
+    return Checks(shift_p_value(target, sample, source), p, contradiction(estimate), stretch(estimate, sample))
+
+
+def stretch(estimate: PriorEstimate, sample: Matrix) -> float:
+    """Return how much further than the mean output the shares have moved; 1 if they have hardly.
+
+    A classifier that tells classes apart poorly says by a small change of outputs that the shares have changed much. A
+    small change within the classes looks the same, and then the correction does harm.
+    """
+    source = estimate.source.prior
+    moved, seen = np.abs(estimate.prior - source).sum(), np.abs(sample.mean(axis=0) - source).sum()
+    return 1.0 if moved < 2 * HARDLY else float(max(moved / max(seen, 1e-12), 1.0))
 
 
 def contradiction(estimate: PriorEstimate) -> str:

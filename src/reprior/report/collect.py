@@ -64,7 +64,8 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     source, prior, k = estimate.source.prior, estimate.prior, len(estimate.prior)
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
     unknown = shifted and found.applies is None
-    tested = Checks(found.shift_p, found.label_shift_p)
+    far = 1.0 if estimate.checks is None else estimate.checks.stretch
+    tested = Checks(found.shift_p, found.label_shift_p, stretch=far)
     said = [Sentence(text, not rejected and not unknown) for text in verdicts(tested)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))

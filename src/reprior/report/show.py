@@ -11,6 +11,7 @@ from reprior._types import Checks, Interval, PriorEstimate
 from reprior.assess.diagnose import told_p
 from reprior.batch.groups import Groups
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
+from reprior.rows.correction import STRETCHED, stretched
 from reprior.rows.labelled import LabelledBlocks
 
 SHOWN = 10  # classes in a repr
@@ -68,6 +69,7 @@ def verdicts(checks: Checks | None) -> list[str]:
     else:
         found = "No shift found" if checks.shift_p >= ALPHA else "The class mix has shifted"
         said.append(f"{found} ({told_p(checks.shift_p)}).")
+    said += [stretched(checks)] * (checks.stretch >= STRETCHED)
     return said
 
 

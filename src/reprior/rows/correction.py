@@ -11,9 +11,10 @@ import numpy as np
 from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
-from reprior._types import Matrix, PriorEstimate, Vector
+from reprior._types import Checks, Matrix, PriorEstimate, Vector
 from reprior.rows.blocks import ArrayBlocks, by_name, numbered
 
+STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 
 
@@ -93,6 +94,19 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
                  " command line)")  # fmt: skip
         warnings.warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction"
                       " may do harm.", stacklevel=5)  # fmt: skip
+        return
+    told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
+    if told is not None and told.stretch >= STRETCHED:
+        warnings.warn(stretched(told), stacklevel=5)
+
+
+def stretched(checks: Checks) -> str:
+    """Return the warning about shares that moved further than the outputs by themselves bear out."""
+    return (
+        f"The shares moved {checks.stretch:.1f} times as far as the mean output, for the classifier tells classes apart"
+        " poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some rows"
+        " would tell."
+    )
 
 
 def as_given(rows: Any, proba: Any, classes: Sequence[str] | None) -> Any:
