@@ -56,7 +56,7 @@ class OnlineEbls:
     source: Source = field(repr=False)
     drift: bool = True
     cautious: bool = True
-    base: tuple[float, ...] | None = None
+    base: tuple[float, ...] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_flag(self.drift, self.name, "drift")
