@@ -290,7 +290,7 @@ def test_labels_are_observed_as_the_library_does_it(http, name):
     assert http.post(f"/streams/{name}/labels", json=body).json()["repeated"]
     assert http.get(f"/streams/{name}").json()["labels"] == 2
     url = f"/streams/{name}/labels"
-    assert "names of the stream" in error(http.post(url, json={"proba": rows[:1].tolist(), "y": ["cow"]}), 400)
+    assert "names of classes; got cow" in error(http.post(url, json={"proba": rows[:1].tolist(), "y": ["cow"]}), 400)
     assert "between 0 and 2" in error(http.post(url, json={"proba": rows[:1].tolist(), "y": [3]}), 400)
     bad = [rows[0].tolist(), [0.9, 0.9, 0.9]]
     assert "sum to 1" in error(http.post(url, json={"proba": bad, "y": [0, 0]}), 400)
