@@ -107,7 +107,7 @@ def test_a_pipe_is_read_and_written(files):
 @pytest.mark.parametrize("calibrate", ["none", "bcts"])
 def test_a_terminal_shows_passes(files, tmp_path, calibrate):
     target = tmp_path / "t.npy"
-    np.save(target, np.tile(np.load(files["npy"]), (1000, 1)))  # long enough for a bar to be drawn more than once
+    np.save(target, np.tile(np.load(files["npy"]), (5000, 1)))  # long enough for a bar to be drawn more than once
     ours, theirs = pty.openpty()
     command = [*PROGRAM, "estimate", str(target), "-s", str(files["heldout"]), "-m", "mlls", "--calibrate", calibrate]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, env={**os.environ, "TERM": "xterm"})

@@ -232,7 +232,7 @@ def test_a_class_without_held_out_rows_is_not_blamed_on_the_classifier() -> None
     part = rp.ebls(rp.summarize(proba[kept], y[kept], prior=problem.source.prior), problem.proba).interval()
     wider = (part.upper - part.lower).sum() / (whole.upper - whole.lower).sum()
     assert wider < 2
-    assert "1 classes have no held-out row" in part.note
+    assert "1 class has no held-out row" in part.note
 
 
 def test_intervals_survive_pickling() -> None:

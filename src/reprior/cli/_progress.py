@@ -96,6 +96,6 @@ class Passes:
     def passes_left(self) -> float:
         """Return how many more passes the gap's fall so far suggests."""
         if len(self.gaps) < 2 or self.gaps[-1] >= self.gaps[0]:
-            return 15.0 if self.gaps else 0.0
+            return 6.0 if self.gaps else 0.0
         fall = math.log(self.gaps[0] / self.gaps[-1]) / (len(self.gaps) - 1)
         return max(0.0, math.log(self.gaps[-1] / GOAL)) / fall
