@@ -82,7 +82,7 @@ def cases():
             len(some),
             partial(rp.Stream("online-ebls", source, drift=False).learn_many, some),
         )
-        yield f"ebls, bank of 21, K={k}", len(some), partial(rp.Stream("online-ebls", source).learn_many, some)
+        yield f"ebls, default bank, K={k}", len(some), partial(rp.Stream("online-ebls", source).learn_many, some)
         if k == 100:
             few = rows[:300]
             state = method.init()
@@ -155,11 +155,11 @@ def main():
          f["lean NumPy, K=100"] / f["fmapls, rows in cache, K=100"], "at least 60"],
         ["learn_one above an empty method, ns", f["fmapls learn_one"] - f["empty method"], "1000"],
         ["ebls, one filter / 150 ns, K=100", f["ebls, one filter, K=100"] / 150, "3"],
-        ["ebls, bank of 21, us a sample, K=100", f["ebls, bank of 21, K=100"] / 1000, "5"],
+        ["ebls, default bank, us a sample, K=100", f["ebls, default bank, K=100"] / 1000, "5"],
         ["keyed kernel / single stream", f["keyed kernel, 10,000 x K=100"] / f["fmapls, K=100"], "1.5"],
         ["StreamTable.learn / single stream", f["StreamTable.learn, 10,000 x K=100"] / f["fmapls, K=100"], "1.5"],
         ["StreamTable.learn / single stream, ebls",
-         f["StreamTable.learn, ebls, 10,000 x K=100"] / f["ebls, bank of 21, K=100"], "1.5"],
+         f["StreamTable.learn, ebls, 10,000 x K=100"] / f["ebls, default bank, K=100"], "1.5"],
         ["dense / top-10, K=100,000", f["dense, K=100,000"] / f["top-10 of K=100,000"], "at least 100"],
     ]  # fmt: skip
     table = "\n\n".join([

@@ -17,15 +17,20 @@
 #define INLINE static inline __attribute__((always_inline))
 #define WIDTH(k) (((k) + 7) / 8 * 8)
 
-typedef double v8 __attribute__((vector_size(64), aligned(8), may_alias));
-typedef int64_t v8i __attribute__((vector_size(64), aligned(8), may_alias));
-typedef float f8 __attribute__((vector_size(32), aligned(4), may_alias));
-#define LOAD(p) (*(const v8 *)(p))
-#define STORE(p, x) (*(v8 *)(p) = (x))
-#define WIDENED(p) __builtin_convertvector(*(const f8 *)(p), v8)
-#define EIGHT(row, i, single) ((single) ? WIDENED((row) + 4 * (i)) : LOAD((row) + 8 * (i))) /* of a row, from i on */
-#define SPLAT(x) ((v8){0} + (x))
-#define SELECT(mask, x, y) ((v8)(((v8i)(x) & (mask)) | ((v8i)(y) & ~(mask))))
+/* Registers hold four numbers on most machines, and wider vectors would live in memory there. */
+typedef double v4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t v4i __attribute__((vector_size(32), aligned(8), may_alias));
+typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
+#define LOAD(p) (*(const v4 *)(p))
+#define STORE(p, x) (*(v4 *)(p) = (x))
+#define WIDENED(p) __builtin_convertvector(*(const f4 *)(p), v4)
+#define FOUR(row, i, single) ((single) ? WIDENED((row) + 4 * (i)) : LOAD((row) + 8 * (i))) /* of a row, from i on */
+#define SPLAT(x) ((v4){0} + (x))
+#define SELECT(mask, x, y) ((v4)(((v4i)(x) & (mask)) | ((v4i)(y) & ~(mask))))
+/* Blocks of eight numbers, each in two halves h, whose sums are kept apart: they need not wait for each other. */
+#define HALVES(i, width) \
+    for (Py_ssize_t i##_ = 0; i##_ < (width); i##_ += 8) \
+        for (Py_ssize_t i = i##_, h = 0; h < 2; i += 4, h++)
 
 enum { DONE = -1, REFUSED = -2 };
 enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
@@ -58,16 +63,20 @@ INLINE const char *row_at(const Job *job, Py_ssize_t row, double *room, int sing
     return row * job->k + job->width > job->n * job->k ? memcpy(room, p, (size_t)(job->k * size)) : p;
 }
 
-INLINE double total(v8 x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+/* The sum of two halves. */
+INLINE double total(const v4 *x) {
+    const v4 y = x[0] + x[1];
+    return (y[0] + y[2]) + (y[1] + y[3]);
+}
 
 INLINE double largest(const double *x, Py_ssize_t width) {
-    v8 best = LOAD(x);
-    for (Py_ssize_t i = 8; i < width; i += 8) {
-        v8 y = LOAD(x + i);
+    v4 best = LOAD(x);
+    for (Py_ssize_t i = 4; i < width; i += 4) {
+        v4 y = LOAD(x + i);
         best = SELECT(y > best, y, best);
     }
     double most = best[0];
-    for (int lane = 1; lane < 8; lane++)
+    for (int lane = 1; lane < 4; lane++)
         if (best[lane] > most) most = best[lane];
     return most;
 }
@@ -78,22 +87,22 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
     const Py_ssize_t k = job->k, whole = k / 8 * 8;
     const int single = job->single;
     const char *p = row_at(job, row, job->scratch, single);
-    v8 sum = {0}, joint = {0};
-    v8i signs = {0};
-    for (Py_ssize_t i = 0; i < job->width; i += 8) {
-        v8 x = EIGHT(p, i, single);
-        if (i == whole) x = (v8)((v8i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
-        sum += x;
-        signs |= (v8i)x;
+    v4 sum[2] = {{0}}, joint[2] = {{0}};
+    v4i signs = {0};
+    HALVES(i, job->width) {
+        v4 x = FOUR(p, i, single);
+        if (i >= whole) x = (v4)((v4i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
+        sum[h] += x;
+        signs |= (v4i)x;
         if (!out) continue;
         x *= LOAD(job->inverse + i);
         if (prior) x *= LOAD(prior + i);
-        joint += x;
+        joint[h] += x;
         STORE(out + i, x);
     }
     *z = total(joint);
     int64_t sign = 0;
-    for (int lane = 0; lane < 8; lane++) sign |= signs[lane];
+    for (int lane = 0; lane < 4; lane++) sign |= signs[lane];
     int bad = 0;
     if (sign < 0) /* rare: a negative number, or a zero with a sign, which is none */
         for (Py_ssize_t i = 0; i < k; i++) bad |= (single ? ((const float *)p)[i] : ((const double *)p)[i]) < 0.0;
@@ -174,20 +183,20 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
             scale = 1.0;
         }
         if (paper) { /* eq. 31, with the floor it needs */
-            v8 sum = {0};
-            for (Py_ssize_t i = 0; i < width; i += 8) {
-                v8 x = strength * LOAD(u + i) - 1.0 + scale * LOAD(joint + i);
+            v4 sum[2] = {{0}};
+            HALVES(i, width) {
+                v4 x = strength * LOAD(u + i) - 1.0 + scale * LOAD(joint + i);
                 x = SELECT(x > LEAST_NUMERATOR, x, SPLAT(LEAST_NUMERATOR)) * LOAD(job->valid + i);
                 STORE(u + i, x);
-                sum += x;
+                sum[h] += x;
             }
             const double whole = 1.0 / total(sum);
-            for (Py_ssize_t i = 0; i < width; i += 8) STORE(u + i, LOAD(u + i) * whole);
+            for (Py_ssize_t i = 0; i < width; i += 4) STORE(u + i, LOAD(u + i) * whole);
         } else { /* the posterior's mean */
             const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole, add = inflow / (double)k * whole;
             scale *= whole;
             Py_ssize_t i = 0;
-            for (; i < k / 8 * 8; i += 8) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add);
+            for (; i < k / 4 * 4; i += 4) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add);
             if (i < k) STORE(u + i, keep * LOAD(u + i) + scale * LOAD(joint + i) + add * LOAD(job->valid + i));
         }
         state[N] += 1.0;
@@ -220,8 +229,8 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
-        v8 products = {0};
-        for (Py_ssize_t i = 0; i < width; i += 8) products += LOAD(l + i) * LOAD(kept + i);
+        v4 products[2] = {{0}};
+        HALVES(i, width) products[h] += LOAD(l + i) * LOAD(kept + i);
         const double mass = total(products);
         double evidence = 0.0, shifted = 0.0, counts = 0.0;
         for (Py_ssize_t f = 0; f < filters; f++) {
@@ -232,24 +241,23 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             }
             if (!cautious) held[f] = 0.0;
             const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened), square = count * count;
-            v8 sum = {0};
-            for (Py_ssize_t i = 0; i < width; i += 8) sum += LOAD(l + i) * LOAD(m + i);
-            z[f] = total(sum);
+            v4 dot[2] = {{0}}, sum[2] = {{0}};
+            HALVES(i, width) dot[h] += LOAD(l + i) * LOAD(m + i);
+            z[f] = total(dot);
             const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = 1.0 / z[f];
             evidence += joint, shifted += weights[f], counts += joint * trust * trust;
-            sum = SPLAT(0.0);
-            for (Py_ssize_t i = 0; i < width; i += 8) {
-                v8 x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
-                v8 inside = y * x, outside = y * (1.0 - x), more = y + count;
-                v8 spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
-                v8 whole = spread + r * (1.0 - r) * square * (more + 1.0);
+            HALVES(i, width) {
+                v4 x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
+                v4 inside = y * x, outside = y * (1.0 - x), more = y + count;
+                v4 spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
+                v4 whole = spread + r * (1.0 - r) * square * (more + 1.0);
                 /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
-                v8 inverse = 1.0 / (more * whole);
+                v4 inverse = 1.0 / (more * whole);
                 x = (inside + count * r) * whole * inverse;
                 y = more * spread * more * inverse;
                 STORE(m + i, x);
                 STORE(s + i, SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y) * LOAD(job->valid + i));
-                sum += x;
+                sum[h] += x;
             }
             norm[f] = 1.0 / total(sum);
         }
@@ -295,18 +303,18 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
                 const int still = about[AT_SOURCE] > 0.0;
                 const double *base = still ? kept : job->valid, inflow = still ? whole : (1.0 - keep) * a;
-                v8 sum = {0};
-                for (Py_ssize_t i = 0; i < width; i += 8) {
-                    v8 valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
-                    v8 x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
+                v4 sum[2] = {{0}};
+                HALVES(i, width) {
+                    v4 valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
+                    v4 x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
                     STORE(s + i, y * valid);
                     STORE(m + i, x);
-                    sum += x;
+                    sum[h] += x;
                 }
                 scale = 1.0 / total(sum);
                 held[f] *= keep;
             }
-            for (Py_ssize_t i = 0; i < width; i += 8) STORE(m + i, LOAD(m + i) * scale);
+            HALVES(i, width) STORE(m + i, LOAD(m + i) * scale);
         }
     }
     return DONE;
@@ -396,7 +404,7 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
         const double scale = 1.0 / z;
         Py_ssize_t i = 0;
         if (job->single) {
-            for (; i < k / 8 * 8; i += 8) *(f8 *)(out + 4 * i) = __builtin_convertvector(LOAD(joint + i) * scale, f8);
+            for (; i < k / 4 * 4; i += 4) *(f4 *)(out + 4 * i) = __builtin_convertvector(LOAD(joint + i) * scale, f4);
             for (; i < k; i++) ((float *)out)[i] = (float)(joint[i] * scale);
         } else
             for (; i < k; i++) ((double *)out)[i] = joint[i] * scale;
@@ -609,13 +617,13 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
     for (Py_ssize_t row = 0; row < job->n; row += many) {
         for (int j = 0; j < many; j++) /* no such row: zeros */
             r[j] = row + j < job->n ? row_at(job, row + j, none + (j + 1) * width, single) : (const char *)none;
-        v8 s[4] = {{0}};
+        v4 s[4][2] = {{{0}}};
         const char *ahead = r[0] + AHEAD;
-        for (Py_ssize_t i = 0; i < width; i += 8) {
-            const v8 x = LOAD(w + i);
+        HALVES(i, width) {
+            const v4 x = LOAD(w + i);
             for (int j = 0; j < many; j++) {
-                if (!single || i % 16 == 0) __builtin_prefetch(ahead + ((many + j) * k + i) * (single ? 4 : 8), 0, 2);
-                s[j] += EIGHT(r[j], i, single) * x;
+                if (!h && (!single || i % 16 == 0)) __builtin_prefetch(ahead + ((many + j) * k + i) * (single ? 4 : 8), 0, 2);
+                s[j][h] += FOUR(r[j], i, single) * x;
             }
         }
         for (int j = 0; j < many; j++) {
@@ -624,10 +632,10 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
             product *= scale; /* one logarithm for many rows */
             if (logs && !(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
         }
-        for (Py_ssize_t i = 0; i < width; i += 8) {
-            v8 x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
+        for (Py_ssize_t i = 0; i < width; i += 4) {
+            v4 x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
             for (int j = 0; j < many; j++) {
-                const v8 g = EIGHT(r[j], i, single) * inverse[j];
+                const v4 g = FOUR(r[j], i, single) * inverse[j];
                 x += g;
                 if (squares) y += g * g;
             }
