@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reprior as rp
-from reprior.online.method import step
+from reprior.online.method import step, unpack
 from reprior.rows.calibrated import Calibrator
 
 
@@ -137,3 +137,15 @@ def test_a_stream_knows_the_names_of_its_classes() -> None:
     source = rp.Source(np.array([0.5, 0.5]), classes=("cat", "dog"))
     assert rp.Stream("online-ebls", source).classes == rp.StreamTable("online-ebls", source).classes == ("cat", "dog")
     assert rp.Stream("online-ebls", [1, 1]).classes is None
+
+
+@pytest.mark.parametrize("held", [1e6, 1e9, 1e12])
+def test_a_filter_that_has_held_millions_of_rows_goes_on(held: float) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.full(5, 0.5), 60)  # of five classes: three numbers behind them are padding
+    stream = rp.pipeline(rows, [int(rng.choice(5, p=p)) for p in rows]).stream()
+    stream.learn_many(rows)
+    before = stream.prior
+    unpack(stream.method.layout, stream._values)["held"][:] = held
+    stream.learn_many(rows)
+    np.testing.assert_allclose(stream.prior, before, atol=0.05)

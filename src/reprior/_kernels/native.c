@@ -36,7 +36,7 @@ enum { DONE = -1, REFUSED = -2 };
 enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
-static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-300, LEAST_PRECISION = 0.01,
+static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-200, LEAST_PRECISION = 0.01,
                     LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999;
 
 typedef struct {

@@ -48,7 +48,7 @@ SUM_TOLERANCE = 1e-3 + 1e-9  # a hair above the tolerance of the check, so that 
 RUNNING, PREDICTED, OBSERVED = 0.0, 1.0, 2.0
 FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last predicted class, or how many labels are in d
 LEAST_NUMERATOR = 1e-12
-TINY = 1e-300
+TINY = 1e-200  # above what divides by a count of next to nothing, behind the last class
 LEAST_A, MOST_APART = 1e-100, 4.0  # see `fmapls_top`
 LEAST_SOURCE, MOST_SOURCE = 1e-6, 0.999  # weight of the source prior, so that a shift and its end are still found
 

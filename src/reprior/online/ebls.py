@@ -29,6 +29,7 @@ class OnlineEbls:
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes", "misled")
     before: ClassVar[dict[str, Any]] = {"cautious": False}  # options that the bytes of release 0.1 do not name
+    MOST_MISFIT: ClassVar[float] = 100.0  # shares ten times too large: what is worse tells nothing more
     STRENGTHS: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0)
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
     SHARE: ClassVar[float] = 0.001
@@ -84,7 +85,8 @@ class OnlineEbls:
     def misfit(self) -> float:
         """The variance of the classifier's own error in the logarithm of a share, of a typical class; 0 if unknown."""
         told = self.misled is not None and self.misled[2] > 0
-        return float(np.median(self.misled[0][told])) if self.misled is not None and np.any(told) else 0.0
+        median = float(np.median(self.misled[0][told])) if self.misled is not None and np.any(told) else 0.0
+        return min(median, self.MOST_MISFIT)
 
     @cached_property
     def worth(self) -> float:
@@ -208,7 +210,8 @@ class OnlineEbls:
         unused = not (part["spare"].any() or mean[..., k:].any() or precision[..., k:].any())
         if self.cautious:
             source = part["weights"][..., -1]
-            sound = sound and (part["held"] >= 0).all() and (source < 0.5 * (1 + reference.MOST_SOURCE)).all()
+            held = (part["held"] >= 0) & (part["held"] <= np.asarray(part["n"])[..., None] + 1e-6)
+            sound = sound and held.all() and (source < 0.5 * (1 + reference.MOST_SOURCE)).all()
         return bool(sound and unused and (part["behind"] >= 0).all())
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
