@@ -38,7 +38,8 @@ def server(tmp_path_factory):
             names = [HOSTILE, *(f"class {i}" for i in range(1, k))]
             client.put(f"K{k}", np.ones(k), classes=names, method="online-fmapls")
             for seed in range(4):
-                client.send(f"K{k}", rows(150, k, rng.dirichlet(np.ones(k)), seed))
+                mix = np.array([0.8, 0.2]) if k == 2 else rng.dirichlet(np.ones(k))  # two classes at ½ have one colour
+                client.send(f"K{k}", rows(150, k, mix, seed))
                 time.sleep(0.25)
         client.put(HOSTILE, [1, 1])
         client.put("watched", [1, 1], classes=["cat", "dog"], alarm={"exact": True, "run_length": 100.0})

@@ -834,6 +834,13 @@ def test_classes_that_are_numbers_are_refused_with_what_to_do(http, source):
     assert said.endswith('must be a list of texts; got 1. Put numbers in quotes, as in ["1", "2"].')
 
 
+@pytest.mark.parametrize("proba", [[], [1, 2], [[]], [None], ["ab"], [{}]])
+def test_held_out_rows_that_are_no_rows_are_refused(http, proba):
+    body = {"classes": ["a", "b"], "heldout": {"proba": proba, "y": ["a", "b"]}}
+    said = error(http.put("/streams/none", json=body), 400)
+    assert "must" in said
+
+
 CLASSES = ["ant", "mole", "zebra"]
 OTHER_ORDER = ["zebra", "ant", "mole"]
 

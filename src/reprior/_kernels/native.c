@@ -2,37 +2,16 @@
  *
  * Vectors of K classes lie in WIDTH(K) numbers, a multiple of eight, with zeros behind. Sums run over eight fixed lanes
  * and products are not contracted, so results depend neither on the machine's vectors nor on how rows are cut. */
-#include <Python.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "lanes.h"
 
-/* REPRIOR_PLAIN is for sanitizers, which start up later than the choice among clones is made */
-#if !defined(REPRIOR_PLAIN) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDEST
-#endif
-#define INLINE static inline __attribute__((always_inline))
-#define WIDTH(k) (((k) + 7) / 8 * 8)
-
-/* Registers hold four numbers on most machines, and wider vectors would live in memory there. */
-typedef double v4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t v4i __attribute__((vector_size(32), aligned(8), may_alias));
 typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
-#define LOAD(p) (*(const v4 *)(p))
-#define STORE(p, x) (*(v4 *)(p) = (x))
-#define WIDENED(p) __builtin_convertvector(*(const f4 *)(p), v4)
+#define WIDENED(p) __builtin_convertvector(*(const f4 *)(p), lanes)
 #define FOUR(row, i, single) ((single) ? WIDENED((row) + 4 * (i)) : LOAD((row) + 8 * (i))) /* of a row, from i on */
-#define SPLAT(x) ((v4){0} + (x))
-#define SELECT(mask, x, y) ((v4)(((v4i)(x) & (mask)) | ((v4i)(y) & ~(mask))))
 /* Blocks of eight numbers, each in two halves h, whose sums are kept apart: they need not wait for each other. */
 #define HALVES(i, width) \
     for (Py_ssize_t i##_ = 0; i##_ < (width); i##_ += 8) \
-        for (Py_ssize_t i = i##_, h = 0; h < 2; i += 4, h++)
+        for (Py_ssize_t i = i##_, h = 0; h < 2; i += LANES, h++)
 
-enum { DONE = -1, REFUSED = -2 };
 enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across pages */
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
@@ -63,16 +42,12 @@ INLINE const char *row_at(const Job *job, Py_ssize_t row, double *room, int sing
     return row * job->k + job->width > job->n * job->k ? memcpy(room, p, (size_t)(job->k * size)) : p;
 }
 
-/* The sum of two halves. */
-INLINE double total(const v4 *x) {
-    const v4 y = x[0] + x[1];
-    return (y[0] + y[2]) + (y[1] + y[3]);
-}
+INLINE double total_of(const lanes *halves) { return total(halves[0] + halves[1]); }
 
 INLINE double largest(const double *x, Py_ssize_t width) {
-    v4 best = LOAD(x);
+    lanes best = LOAD(x);
     for (Py_ssize_t i = 4; i < width; i += 4) {
-        v4 y = LOAD(x + i);
+        lanes y = LOAD(x + i);
         best = SELECT(y > best, y, best);
     }
     double most = best[0];
@@ -87,26 +62,26 @@ INLINE double likelihood(const Job *job, Py_ssize_t row, const double *prior, do
     const Py_ssize_t k = job->k, whole = k / 8 * 8;
     const int single = job->single;
     const char *p = row_at(job, row, job->scratch, single);
-    v4 sum[2] = {{0}}, joint[2] = {{0}};
-    v4i signs = {0};
+    lanes sum[2] = {{0}}, joint[2] = {{0}};
+    lanes_i signs = {0};
     HALVES(i, job->width) {
-        v4 x = FOUR(p, i, single);
-        if (i >= whole) x = (v4)((v4i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
+        lanes x = FOUR(p, i, single);
+        if (i >= whole) x = (lanes)((lanes_i)x & (LOAD(job->valid + i) > 0.0)); /* the rest belongs to the next row */
         sum[h] += x;
-        signs |= (v4i)x;
+        signs |= (lanes_i)x;
         if (!out) continue;
         x *= LOAD(job->inverse + i);
         if (prior) x *= LOAD(prior + i);
         joint[h] += x;
         STORE(out + i, x);
     }
-    *z = total(joint);
+    *z = total_of(joint);
     int64_t sign = 0;
     for (int lane = 0; lane < 4; lane++) sign |= signs[lane];
     int bad = 0;
     if (sign < 0) /* rare: a negative number, or a zero with a sign, which is none */
         for (Py_ssize_t i = 0; i < k; i++) bad |= (single ? ((const float *)p)[i] : ((const double *)p)[i]) < 0.0;
-    const double mass = total(sum);
+    const double mass = total_of(sum);
     return !bad && fabs(mass - 1.0) <= TOLERANCE ? mass : NAN;
 }
 
@@ -183,14 +158,14 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
             scale = 1.0;
         }
         if (paper) { /* eq. 31, with the floor it needs */
-            v4 sum[2] = {{0}};
+            lanes sum[2] = {{0}};
             HALVES(i, width) {
-                v4 x = strength * LOAD(u + i) - 1.0 + scale * LOAD(joint + i);
+                lanes x = strength * LOAD(u + i) - 1.0 + scale * LOAD(joint + i);
                 x = SELECT(x > LEAST_NUMERATOR, x, SPLAT(LEAST_NUMERATOR)) * LOAD(job->valid + i);
                 STORE(u + i, x);
                 sum[h] += x;
             }
-            const double whole = 1.0 / total(sum);
+            const double whole = 1.0 / total_of(sum);
             for (Py_ssize_t i = 0; i < width; i += 4) STORE(u + i, LOAD(u + i) * whole);
         } else { /* the posterior's mean */
             const double whole = 1.0 / (strength + 1.0 + inflow), keep = strength * whole, add = inflow / (double)k * whole;
@@ -229,9 +204,9 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
-        v4 products[2] = {{0}};
+        lanes products[2] = {{0}};
         HALVES(i, width) products[h] += LOAD(l + i) * LOAD(kept + i);
-        const double mass = total(products);
+        const double mass = total_of(products);
         double evidence = 0.0, shifted = 0.0, counts = 0.0;
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width;
@@ -241,25 +216,25 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             }
             if (!cautious) held[f] = 0.0;
             const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened), square = count * count;
-            v4 dot[2] = {{0}}, sum[2] = {{0}};
+            lanes dot[2] = {{0}}, sum[2] = {{0}};
             HALVES(i, width) dot[h] += LOAD(l + i) * LOAD(m + i);
-            z[f] = total(dot);
+            z[f] = total_of(dot);
             const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = 1.0 / z[f];
             evidence += joint, shifted += weights[f], counts += joint * trust * trust;
             HALVES(i, width) {
-                v4 x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
-                v4 inside = y * x, outside = y * (1.0 - x), more = y + count;
-                v4 spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
-                v4 whole = spread + r * (1.0 - r) * square * (more + 1.0);
+                lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
+                lanes inside = y * x, outside = y * (1.0 - x), more = y + count;
+                lanes spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
+                lanes whole = spread + r * (1.0 - r) * square * (more + 1.0);
                 /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
-                v4 inverse = 1.0 / (more * whole);
+                lanes inverse = 1.0 / (more * whole);
                 x = (inside + count * r) * whole * inverse;
                 y = more * spread * more * inverse;
                 STORE(m + i, x);
                 STORE(s + i, SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y) * LOAD(job->valid + i));
                 sum[h] += x;
             }
-            norm[f] = 1.0 / total(sum);
+            norm[f] = 1.0 / total_of(sum);
         }
         if (cautious) { /* filters compete among themselves; together they have to prove a shift */
             const double odds = weights[filters] / shifted * exp(counts / evidence * log(mass * shifted / evidence));
@@ -303,15 +278,15 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
                 const int still = about[AT_SOURCE] > 0.0;
                 const double *base = still ? kept : job->valid, inflow = still ? whole : (1.0 - keep) * a;
-                v4 sum[2] = {{0}};
+                lanes sum[2] = {{0}};
                 HALVES(i, width) {
-                    v4 valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
-                    v4 x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
+                    lanes valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
+                    lanes x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
                     STORE(s + i, y * valid);
                     STORE(m + i, x);
                     sum[h] += x;
                 }
-                scale = 1.0 / total(sum);
+                scale = 1.0 / total_of(sum);
                 held[f] *= keep;
             }
             HALVES(i, width) STORE(m + i, LOAD(m + i) * scale);
@@ -617,25 +592,25 @@ INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, con
     for (Py_ssize_t row = 0; row < job->n; row += many) {
         for (int j = 0; j < many; j++) /* no such row: zeros */
             r[j] = row + j < job->n ? row_at(job, row + j, none + (j + 1) * width, single) : (const char *)none;
-        v4 s[4][2] = {{{0}}};
+        lanes s[4][2] = {{{0}}};
         const char *ahead = r[0] + AHEAD;
         HALVES(i, width) {
-            const v4 x = LOAD(w + i);
+            const lanes x = LOAD(w + i);
             for (int j = 0; j < many; j++) {
                 if (!h && (!single || i % 16 == 0)) __builtin_prefetch(ahead + ((many + j) * k + i) * (single ? 4 : 8), 0, 2);
                 s[j][h] += FOUR(r[j], i, single) * x;
             }
         }
         for (int j = 0; j < many; j++) {
-            const double scale = row + j < job->n ? total(s[j]) : 1.0;
+            const double scale = row + j < job->n ? total_of(s[j]) : 1.0;
             inverse[j] = 1.0 / scale;
             product *= scale; /* one logarithm for many rows */
             if (logs && !(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
         }
         for (Py_ssize_t i = 0; i < width; i += 4) {
-            v4 x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
+            lanes x = LOAD(sums + i), y = LOAD(sums + (squares ? width : 0) + i);
             for (int j = 0; j < many; j++) {
-                const v4 g = FOUR(r[j], i, single) * inverse[j];
+                const lanes g = FOUR(r[j], i, single) * inverse[j];
                 x += g;
                 if (squares) y += g * g;
             }

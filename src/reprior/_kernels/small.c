@@ -1,34 +1,12 @@
 /* Whole iterations over rows that stay in cache: EM, and the groups' model. small.py says what each computes.
  *
  * As in native.c, K classes lie in a multiple of eight numbers, with zeros behind. */
-#include <Python.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "lanes.h"
 
-#if !defined(REPRIOR_PLAIN) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
-#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDEST
-#endif
-#define INLINE static inline __attribute__((always_inline))
-#define WIDTH(k) (((k) + 7) / 8 * 8)
 #define USED(k) (((k) + 3) / 4 * 4) /* of the width: whole lanes that have a class */
 
-enum { LANES = 4 }; /* eight would be spilled to the stack where the machine has four */
-typedef double lanes __attribute__((vector_size(32), aligned(8), may_alias));
-typedef int64_t lanes_i __attribute__((vector_size(32), aligned(8), may_alias));
-typedef uint64_t lanes_u __attribute__((vector_size(32), aligned(8), may_alias));
-#define LOAD(p) (*(const lanes *)(p))
-#define STORE(p, x) (*(lanes *)(p) = (x))
-#define SPLAT(x) ((lanes){0} + (x))
-#define SELECT(mask, x, y) ((lanes)(((lanes_i)(x) & (mask)) | ((lanes_i)(y) & ~(mask))))
-
-enum { REFUSED = -2, GATHERED = 1 << 17 }; /* numbers of a group's rows that are copied side by side: 1 MB */
+enum { GATHERED = 1 << 17 }; /* numbers of a group's rows that are copied side by side: 1 MB */
 static const double LEAST_BELIEF = 1e-200, NEGLIGIBLE = 1e-12;
-
-INLINE double total(lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 /* log x for normal x > 0: x = 2^e m, log m = 2 artanh((m - 1)/(m + 1)) */
 INLINE lanes v_log(lanes x) {

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from reprior.rows.blocks import Blocks
 
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
-EXACT = 1e9  # counts of the rarest class that shares, which have no number of rows, are taken for
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {:.0%}. If those rows were not drawn as the"
@@ -320,6 +319,7 @@ def read_pipeline(
     from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline, pipeline
+    from reprior.pipelines.source import as_rows
 
     if source is None and counts is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
@@ -347,9 +347,7 @@ def read_pipeline(
         numbers = read_counts(path, known, caller)
         pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)
         return Fitted(replace(pipe, source=known), values)
-    trained = None if counts is None else read_counts(counts, known, caller)
-    if trained is not None and trained.min() < 1:
-        trained *= EXACT / trained.min()
+    trained = None if counts is None else as_rows(read_counts(counts, known, caller))
     rows, y = known.heldout
     pipe = pipeline(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
     kind = pipe.calibrator.kind if pipe.calibrator else "none"

@@ -58,6 +58,7 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
 CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
 CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
+EXACT = 1e9  # rows of the rarest class that shares, which have no number of rows, are taken for
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
 
@@ -101,6 +102,11 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
     log_prior = (1 - held_back) * np.log(mean) + held_back * np.log(pooled_prior(rows, counts, weight))
     prior = np.exp(log_prior - log_prior.max())
     return np.asarray(prior / prior.sum())
+
+
+def as_rows(counts: Vector) -> Vector:
+    """Return training rows of each class (K,); shares, which have no number of rows, are taken for very many."""
+    return counts if counts.min() >= 1 else counts * (EXACT / counts.min())
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:

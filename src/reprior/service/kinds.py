@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from reprior._check import check_choice, check_prior, fail
 from reprior._types import Source
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline, pipeline
+from reprior.pipelines.source import as_rows
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json
 from reprior.state import kind_of
@@ -17,7 +20,6 @@ from reprior.state import kind_of
 KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
 LONGEST_NAME = 200
-EXACT = 1e12  # rows that shares, which have no number of rows, are taken for
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,6 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
             fail("PUT", "source", "be a list of counts or shares, or an object from class to count",
                  type(given).__name__)  # fmt: skip
         check_size(len(given), limits)
-    if given is not None:
         prior = check_prior(given, "PUT", "source")
     if heldout is None:
         pipe = pipeline(prior=prior)
@@ -89,9 +90,10 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         proba, y = heldout.get("proba"), heldout.get("y")
         if not isinstance(proba, list) or not isinstance(y, list):
             fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
-        check_size(len(proba[0]) if proba and isinstance(proba[0], list) else 0, limits)
-        called = None if classes is None else check_classes(classes, len(proba[0]) if proba else 0)
-        counts = None if given is None else given if min(given) >= 1 else prior * EXACT
+        width = len(proba[0]) if proba and isinstance(proba[0], list) else 0
+        check_size(width, limits)
+        called = None if classes is None else check_classes(classes, width)
+        counts = None if given is None else as_rows(np.asarray(given, np.float64))
         pipe = pipeline(proba, y, counts=counts, classes=called)
     named = None if classes is None else check_classes(classes, len(pipe.source.prior))
     options = body.get("options", {})
