@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from reprior.batch.mlls import mlls
     from reprior.batch.moments import bbse, rlls
     from reprior.batch.registry import ALIASES, METHODS, estimate
-    from reprior.online.alarm import Alarm, AlarmTable
+    from reprior.online.alarm import Alarm
+    from reprior.online.alarm_table import AlarmTable
     from reprior.online.stream import ONLINE, Stream
     from reprior.online.table import StreamTable
     from reprior.pipelines import calibrate
@@ -51,7 +52,8 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "batch.mlls": ("mlls",),
     "batch.moments": ("bbse", "rlls"),
     "batch.registry": ("ALIASES", "METHODS", "estimate"),
-    "online.alarm": ("Alarm", "AlarmTable"),
+    "online.alarm": ("Alarm",),
+    "online.alarm_table": ("AlarmTable",),
     "online.stream": ("ONLINE", "Stream"),
     "online.table": ("StreamTable",),
     "pipelines.load": ("load",),

@@ -7,7 +7,9 @@ import pytest
 
 import reprior as rp
 from reprior import InputError
-from reprior.online.alarm import RENEW, Alarm, AlarmTable, log_bets, mean_bounds
+from reprior.online.alarm import RENEW, Alarm
+from reprior.online.alarm_table import AlarmTable
+from reprior.online.bets import log_bets, mean_bounds
 from reprior.online.ebls import OnlineEbls
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable

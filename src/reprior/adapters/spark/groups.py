@@ -14,18 +14,8 @@ from reprior._types import Matrix, Vector
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, listed
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
-from reprior.batch.groups import (
-    GATHERED,
-    TOLERANCE,
-    GroupedRows,
-    Groups,
-    Index,
-    Model,
-    State,
-    estimated,
-    factorize,
-    worth_of,
-)
+from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, factorize, worth_of
+from reprior.batch.groups import GATHERED, Groups, estimated
 from reprior.io.files import Choice, readable
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks

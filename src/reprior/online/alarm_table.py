@@ -1,0 +1,156 @@
+"""Alarms for many streams at once, one a key of a `StreamTable`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix, Vector
+from reprior.online.alarm import Alarm, check_times
+from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
+from reprior.online.table import StreamTable, plain
+from reprior.state import Key, decode, encode, refuse, take, write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """One stream of a table, as a `Learner`."""
+
+    table: StreamTable
+    key: Hashable
+
+    @property
+    def prior(self) -> Vector:
+        return self.table.prior(self.key) if self.key in self.table else self.table.method.prior(self.table._fresh)
+
+    def calibrated(self, proba: Any) -> Matrix:
+        return self.table.calibrated(proba)
+
+    def learn_calibrated(self, rows: Any) -> None:
+        self.table.learn_calibrated([self.key] * len(rows), rows)
+
+
+class AlarmTable:
+    """An `Alarm` for each key of a `StreamTable`, all against the same reference.
+
+    `alarms[key]` is the verdict of a key; a key that was never watched is a KeyError. `alpha` and `run_length` hold for
+    each key by itself: among G keys that are well, one is raised falsely G times as often.
+
+    Parameters
+    ----------
+    source : Source or (K,)
+        As for `Alarm`.
+    **options
+        Options of `Alarm`.
+
+    Examples
+    --------
+    >>> from reprior.online.table import StreamTable
+    >>> table, alarms = StreamTable("online-ebls", [1, 1]), AlarmTable([1, 1], exact=True)
+    >>> verdicts = alarms.watch(table, ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)
+    >>> bool(verdicts["a"]), bool(verdicts["b"])
+    (True, False)
+    """
+
+    def __init__(self, source: Any, **options: Any) -> None:
+        self.model = Alarm(source, **options)
+        self._seen: dict[Hashable, tuple[Purse, Vector | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return plain(key) in self._seen
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(tuple(self._seen))
+
+    def __getitem__(self, key: Hashable) -> Verdict:
+        self._seen[plain(key)]  # or a KeyError
+        return self._of(key).verdict
+
+    def __repr__(self) -> str:
+        raised = sum(bool(purse.verdict) for purse, _ in self._seen.values())
+        return f"AlarmTable({len(self):,} keys, {raised:,} raised)"
+
+    def _of(self, key: Hashable) -> Alarm:
+        alarm = copy(self.model)
+        alarm.purse, alarm._believed = self._seen.get(plain(key), (start(alarm.plan), None))
+        return alarm
+
+    def reset(self, key: Hashable) -> None:
+        """Start anew for a key, as after an alarm that was dealt with."""
+        self._seen.pop(plain(key), None)
+
+    def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
+        """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them.
+
+        Return the verdict of each key named. What a full table evicts keeps its alarm, until `reset`.
+
+        Parameters
+        ----------
+        table : StreamTable
+            Whose priors to bet with.
+        keys : (n,)
+            The key of each row.
+        proba : (n, K)
+            The rows.
+        times : (n,), optional
+            When each row came; the verdict then tells times too.
+        """
+        caller = "AlarmTable.watch"
+        rows = self.model._rows(proba, caller)
+        when = check_times(times, len(rows), caller)
+        names, _ = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
+        if len(names) != len(rows):
+            fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
+        found: dict[Hashable, list[int]] = {}
+        for row, name in enumerate(map(plain, names)):
+            found.setdefault(name, []).append(row)
+        verdicts = {}
+        for name, where in found.items():
+            alarm = self._of(name)
+            verdicts[name] = alarm.watch(Keyed(table, name), rows[where], None if times is None else when[where])
+            self._seen[name] = alarm.purse, alarm._believed
+        return verdicts
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return all alarms as bytes; keys must be strings or whole numbers."""
+        if odd := [name for name in self._seen if type(name) not in (str, int)]:
+            fail("AlarmTable.to_bytes", "keys", "be strings or whole numbers", repr(odd[0]))
+        seen = [seen_to_fields(*pair) for pair in self._seen.values()]
+        arrays = {f"{i}_{name}": x for i, one in enumerate(seen) for name, x in one.items()}
+        return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> AlarmTable:
+        """Return the alarms that `to_bytes` wrote; what holds none is refused."""
+        caller, table = "AlarmTable.from_bytes", cls.__new__(cls)
+        stored = decode(data, "alarm-table", caller, key=key)
+        table.model = Alarm._from_fields(stored, caller)
+        keys = take(stored, "keys", list, caller)
+        if not all(type(name) in (str, int) for name in keys) or len(set(keys)) != len(keys):
+            refuse(caller, "data", "keys that are not strings or whole numbers, each once")
+        parts: list[dict[str, Any]] = [{} for _ in keys]
+        for name, value in stored.items():
+            number, _, field = name.partition("_")
+            if number.isdecimal() and int(number) < len(keys):
+                parts[int(number)][field] = value
+        plan = table.model.plan
+        table._seen = {name: seen_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
+        return table
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the alarms to a file so that a crash at any moment leaves the old or the new ones, whole."""
+        write_atomically(path, self.to_bytes(key))
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> AlarmTable:
+        """Return the alarms that `save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes(), key)

@@ -1,0 +1,226 @@
+"""Bets that cannot be expected to gain while nothing has moved: the mathematics of the alarm.
+
+A bet is a function of one row's outputs whose mean over the reference rows is 1. If nothing has moved, it cannot be
+expected to gain, so a stake that has grown A-fold is evidence whenever one looks (Ville; [shin2023] for the mode
+"monitor"). That mean is only estimated, so each bet first pays a margin for how wrong it may be. The stakes are spread
+over bets on the prior a stream has learned and bets on one class at a time: the former see any shift but need a margin
+against all directions at once, up to √K standard errors; the latter need about five.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_prior
+from reprior._types import Labels, Matrix, Vector
+from reprior.state import refuse, take
+
+BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
+FACTORS = np.array([0.5, 0.75, 1.5, 4.0])  # by which a bet on one class multiplies its share
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an alarm says after `n` samples; true if it was raised.
+
+    `evidence` is the logarithm of the stake now; the alarm is raised at `threshold`. `raised_at` is the sample at which
+    that first happened, `since` the sample from which on the evidence had gathered, and `classes` those whose own bets
+    had gained most by then, `names` what they are called if the source has names. `raised_time` and `since_time` are
+    the times of those two samples, where times were given.
+    """
+
+    n: int
+    evidence: float
+    threshold: float
+    raised_at: int | None = None
+    since: int | None = None
+    classes: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    raised_time: float | None = None
+    since_time: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.raised_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The fixed part: the `mean` (K,) of the reference rows, the margins for it, and how the stake is spread.
+
+    The class bets (F, K) are 1 + slope·(p/mean − 1), divided by `price`. A bet with weights 1 + d on the classes pays
+    √(Σ d²·spread). `log_share` (3 + F·K,) is the logarithm of each bet's share of the stake at the start.
+    """
+
+    mean: Vector
+    spread: Vector
+    slope: Matrix
+    price: Matrix
+    log_share: Vector
+    log_threshold: float
+    forgets: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, after how many samples that was, and
+    the time of the sample that came next (NaN if it was not told)."""
+
+    gain: Vector
+    lowest: Vector
+    lowest_at: Labels
+    lowest_time: Vector
+    verdict: Verdict
+
+
+def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
+    """Return limits (K,), (K,) of the true means of numbers in [0, 1], each wrong with chance exp(−log_odds) at most.
+
+    Chernoff's bound in Hoeffding's form [hoeffding1963], so it holds for any n: those p with n·KL(mean ‖ p) ≤ log_odds.
+    """
+
+    def divergence(p: Vector) -> Vector:
+        rest = np.maximum(1 - mean, 1e-300)
+        return np.asarray(mean * np.log(mean / p) + rest * np.log(rest / np.maximum(1 - p, 1e-300)))
+
+    ends = []
+    for outer in (np.zeros_like(mean), np.ones_like(mean)):
+        inside, outside = mean.copy(), outer
+        for _ in range(60):
+            middle = (inside + outside) / 2
+            fits = n * divergence(np.maximum(middle, 1e-300)) <= log_odds
+            inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
+        ends.append(outside)
+    return ends[0], ends[1]
+
+
+def spread_out(mean: Vector) -> tuple[Matrix, Vector, Vector]:
+    """Return the slopes (F, K) of the class bets, the weight of each class (K,), and how the stake is spread."""
+    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
+    weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
+    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
+    return (share - mean) / (1 - mean), weight, np.log(np.concatenate(shares))
+
+
+def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:
+    """Return the test against reference rows (n, K) with this mean (K,), or against the mean itself if it is exact."""
+    from scipy.stats import chi2
+
+    n = math.inf if rows is None else len(rows)
+    mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
+    # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
+    spare = alpha / 2 if mode == "ever" else alpha
+    slope, weight, log_share = spread_out(mean)
+    low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
+    # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
+    # 1/n and the quarter more are for classes with few rows, where it has a longer tail
+    c_squared = 0.0
+    if rows is not None:
+        x = (rows - mean) / np.sqrt(mean * (n - 1))
+        gram = x.T @ x if len(mean) < n else x @ x.T  # the same trace and norm, by the smaller of the two
+        first, second = float(np.trace(gram)), float((gram**2).sum())
+        c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
+    price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
+    threshold = 2 / alpha if mode == "ever" else run_length
+    spread = 1.25 * c_squared * (mean + 1 / n) / n
+    return Plan(mean, spread, slope, price, log_share, math.log(threshold), mode == "monitor")
+
+
+def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield as many rows of the arrays (n, ...) as to bet on at once: it bounds the memory, not the answer."""
+    size = max(1, (1 << 17) // len(plan.log_share))
+    for first in range(0, len(arrays[0]), size):
+        yield tuple(array[first : first + size] for array in arrays)
+
+
+def start(plan: Plan) -> Purse:
+    """Return the stakes before the first sample."""
+    none = np.zeros(len(plan.log_share))
+    return Purse(none, none, none.astype(np.intp), none + math.nan, Verdict(0, 0.0, plan.log_threshold))
+
+
+def log_bets(plan: Plan, rows: Matrix, prior: Vector) -> Matrix:
+    """Return the log gain (n, 3 + F·K) of each bet on each row; `prior` is the one believed in before these rows."""
+    odds = prior / plan.mean - 1
+    believed = (1 + (rows @ odds)[:, None] * BOLDNESS) / (1 + BOLDNESS * math.sqrt(odds**2 @ plan.spread))
+    single = (1 + plan.slope * (rows / plan.mean - 1)[:, None, :]) / plan.price
+    # a prior with zeros can lose everything on a row; that bet is then out, the others are not
+    return np.asarray(np.log(np.concatenate([np.maximum(believed, 1e-300), single.reshape(len(rows), -1)], axis=1)))
+
+
+def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector, times: Vector) -> Purse:
+    """Return the stakes after `rows` (n, K) of `times` (n,), all of them bet on with the `prior` (K,) of before."""
+    gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
+    before = np.concatenate([purse.gain[None], gain[:-1]])
+    lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
+    n, fell = purse.verdict.n, before <= lowest
+
+    def lowest_at(rows: int) -> tuple[Labels, Vector]:
+        """Return after how many samples each bet was lowest, the latest of equal ones, as seen after so many rows, and
+        the time of the sample that came next."""
+        last = rows - 1 - fell[:rows][::-1].argmax(axis=0)
+        here = fell[:rows].any(axis=0)
+        return np.where(here, n + last, purse.lowest_at), np.where(here, times[last], purse.lowest_time)
+
+    stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
+    top = stakes.max(axis=1)
+    evidence = top + np.log(np.exp(stakes - top[:, None]).sum(axis=1))
+    verdict = replace(purse.verdict, n=n + len(rows), evidence=float(evidence[-1]))
+    raised = evidence >= plan.log_threshold
+    if raised.any() and not verdict:
+        at = int(np.argmax(raised))
+        since, since_time = (float(x[stakes[at].argmax()]) for x in lowest_at(at + 1))
+        by_class = stakes[at, len(BOLDNESS) :].reshape(plan.slope.shape).max(axis=0)
+        order = np.argsort(-by_class, kind="stable")[:3]
+        gained = tuple(int(k) for k in order if by_class[k] > by_class[order[0]] - 3)
+        then = [None if math.isnan(time) else float(time) for time in (times[at], since_time)]
+        verdict = replace(verdict, raised_at=n + at + 1, since=int(since) + 1, classes=gained,
+                          raised_time=then[0], since_time=then[1])  # fmt: skip
+    return Purse(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict)
+
+
+def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
+    """Return for each class (K,) whether a bet on a stream's prior gains once that class has shifted by σ (K,)."""
+    odds = np.sqrt(sigma**2 * (plan.spread / plan.mean**2 - 2 * plan.spread / plan.mean + plan.spread.sum()))
+    growth = np.zeros((len(BOLDNESS), len(sigma)))
+    for (block,) in in_blocks(plan, rows):
+        moved = sigma * (block / plan.mean - block.sum(axis=1)[:, None])
+        for i, bold in enumerate(BOLDNESS):
+            won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * odds))
+            growth[i] += ((block.sum(axis=1)[:, None] + moved) * won).sum(axis=0)
+    return (growth > 0).any(axis=0)
+
+
+def seen_to_fields(purse: Purse, believed: Vector | None) -> dict[str, Any]:
+    """Return what bytes must say of what an alarm has seen."""
+    parts = asdict(purse)
+    return {"verdict": parts.pop("verdict"), "believed": believed, **{f"purse_{name}": x for name, x in parts.items()}}
+
+
+def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[Purse, Vector | None]:
+    """Return what `seen_to_fields` described, once it is known to be such."""
+    bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
+    gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
+    lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
+    time = stored.get("purse_lowest_time", np.full(bets, math.nan))
+    told = take(stored, "verdict", dict, caller)
+    names = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
+             "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
+    said = {name: take(told, name, kinds, caller) for name, kinds in names.items()}
+    n, raised, since, classes = said["n"], said["raised_at"], said["since"], said["classes"]
+    ordered = 0 <= n <= 2**53 and (raised is None) == (since is None) == (not classes)
+    ordered &= raised is None or since is None or 1 <= since <= raised <= n
+    counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and ((lowest <= 0) & (lowest > -1e100)).all()
+    counted &= (np.abs(gain) < 1e100).all()
+    timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
+    if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
+        refuse(caller, "data", "a verdict that no alarm gives")
+    believed = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
+    if believed is not None:
+        check_prior(believed, caller, "believed", allow_zero=True)
+    verdict = Verdict(**{**said, "classes": tuple(classes), "threshold": plan.log_threshold})
+    return Purse(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), believed
