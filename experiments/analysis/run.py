@@ -124,8 +124,8 @@ def fixed_points(quick, folder):
     for c, (colour, width, dash) in zip((n / 4, n, 4 * n), looks, strict=True):
         path = [rp.fmapls(UNIFORM, rows, variant="paper", c=c, n_iter=t).prior for t in iterations]
         ends[f"c = {c:g}"] = path[-1]
-        left.loglog(iterations, [rp.metrics.kl(target, p) for p in path], color=colour, lw=width, ls=dash,
-                    label=f"c = {c / n:g} N")
+        shown = [rp.metrics.kl(target, np.maximum(p, 1e-9)) for p in path]  # a dead class is as dead in every curve
+        left.loglog(iterations, shown, color=colour, lw=width, ls=dash, label=f"c = {c / n:g} N")
     optimum = rp.metrics.kl(target, np.maximum(likely, 1e-12))
     left.axhline(optimum, color=GREY, lw=1, ls="--", label="maximum likelihood")
     left.set(
