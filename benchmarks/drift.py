@@ -119,42 +119,45 @@ def contenders(source):
     yield "atlas [bai2022]", PEERS["atlas"](source)
 
 
+def streams(name, seeds):
+    """Yield the drifts of one problem: its name, its source, and for every seed the true priors (1000, K) and rows."""
+    source, pool, y = problem(name)
+    k = len(source.prior)
+    for kind in simulate.DRIFTS:
+        for speed, period in (("", None), ("slow", 100)) if kind == "squ" else (("", None),):
+            drawn = []
+            for seed in range(seeds):
+                rng = np.random.default_rng(seed)
+                shape = "dirichlet" if seed % 2 else "shuffled long tail"
+                path = simulate.drift(target(shape, k, rng), target(shape, k, rng), n=1000, kind=kind,
+                                      period=period, rng=rng)  # fmt: skip
+                drawn.append((path, simulate.draw_stream(pool, y, path, repeat=10, rng=rng)))
+            yield f"{name}, {kind} {speed}".strip(), source, drawn
+
+
 def drifts(seeds):
     """Mean over time of KL(true ‖ estimate) along 1,000 steps of 10 samples; `seconds` a stream of each method."""
     out, seconds, wins = {}, {}, []
     for name in PROBLEMS:
-        source, pool, y = problem(name)
-        k = len(source.prior)
-        for kind in simulate.DRIFTS:
-            for speed, period in (("", None), ("slow", 100)) if kind == "squ" else (("", None),):
-                found, suited = {}, {}
-                for seed in range(seeds):
-                    rng = np.random.default_rng(seed)
-                    shape = "dirichlet" if seed % 2 else "shuffled long tail"
-                    path = simulate.drift(target(shape, k, rng), target(shape, k, rng), n=1000, kind=kind,
-                                          period=period, rng=rng)  # fmt: skip
-                    sample = simulate.draw_stream(pool, y, path, repeat=10, rng=rng)
-                    for label, method in contenders(source):
-                        start = time.perf_counter()
-                        priors, _ = trajectory(method, sample.proba)
-                        seconds.setdefault(label, []).append(time.perf_counter() - start)
-                        found.setdefault(label, []).append(kl_rows(path, priors).mean())
-                        if method.name in PEERS:  # smoothed as would have suited it best on this very stream
-                            bare = (priors - method.floor / k) / (1 - method.floor)
-                            error = min(kl_rows(path, (1 - f) * bare + f / k).mean() for f in FLOORS)
-                            suited.setdefault(label, []).append(error)
-                cell = {label: float(np.mean(errors)) for label, errors in found.items()}
-                best = min((v, label) for label, v in cell.items() if label not in OURS)
-                easy = min((float(np.mean(errors)), label) for label, errors in suited.items())
-                out[f"{name}, {kind} {speed}".strip()] = {**cell, "best published, smoothed in hindsight": easy[0]}
-                wins.append((cell["online-ebls"] < best[0], cell["online-ebls"] < easy[0]))
-                print(
-                    name,
-                    kind,
-                    speed,
-                    f"online-ebls {cell['online-ebls']:.3f}, best published {best} {easy}",
-                    flush=True,
-                )
+        for called, source, drawn in streams(name, seeds):
+            k = len(source.prior)
+            found, suited = {}, {}
+            for path, sample in drawn:
+                for label, method in contenders(source):
+                    start = time.perf_counter()
+                    priors, _ = trajectory(method, sample.proba)
+                    seconds.setdefault(label, []).append(time.perf_counter() - start)
+                    found.setdefault(label, []).append(kl_rows(path, priors).mean())
+                    if method.name in PEERS:  # smoothed as would have suited it best on this very stream
+                        bare = (priors - method.floor / k) / (1 - method.floor)
+                        error = min(kl_rows(path, (1 - f) * bare + f / k).mean() for f in FLOORS)
+                        suited.setdefault(label, []).append(error)
+            cell = {label: float(np.mean(errors)) for label, errors in found.items()}
+            best = min((v, label) for label, v in cell.items() if label not in OURS)
+            easy = min((float(np.mean(errors)), label) for label, errors in suited.items())
+            out[called] = {**cell, "best published, smoothed in hindsight": easy[0]}
+            wins.append((cell["online-ebls"] < best[0], cell["online-ebls"] < easy[0]))
+            print(f"{called}: online-ebls {cell['online-ebls']:.3f}, best published {best} {easy}", flush=True)
     below, below_easy = np.sum(wins, axis=0)
     return {"seeds": seeds, "kl": out, "online-ebls below every published method": f"{below} of {len(wins)} cells",
             "even if each is smoothed towards uniform, up to 20 %, as suits it best in hindsight": f"{below_easy}",
