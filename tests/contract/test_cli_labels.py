@@ -86,7 +86,14 @@ def test_bad_labels_are_told(refused, files, target):
     folder, y = target
     given = ["--source", files["heldout"], "--labels"]
     assert "have the column 'thruth'" in refused("estimate", folder / "t.csv", *given, "thruth")
-    assert "--labels" in refused("estimate", folder / "t.csv", *given, "thruth")
+    for more in ([], ["--by", "id"]):
+        said = refused("estimate", folder / "t.csv", *given, "thruth", *more)
+        assert "Perhaps you mean 'truth'. Name what holds the labels with `--labels`" in said
+    (folder / "to_label.csv").write_text("id,label\nrow 3,ant\n")
+    said = refused("estimate", folder / "t.csv", *given, folder / "to_lable.csv")
+    assert "no file of that name; got id (string)" in said
+    assert f"Perhaps you mean the file '{folder / 'to_label.csv'}'" in said
+    assert f"no folder {folder / 'lists'}" in refused("estimate", folder / "t.csv", *given, folder / "lists" / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,owl\n")
     assert "must hold names of classes; got owl, first at row 3" in refused(
         "estimate", folder / "t.csv", *given, folder / "a.csv"
@@ -97,8 +104,27 @@ def test_bad_labels_are_told(refused, files, target):
     assert "name each row once" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
     (folder / "a.csv").write_text("id,weight\nrow 3,1\n")
     assert "the column 'label'" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
-    assert "left out with --by" in refused("estimate", folder / "t.csv", *given, "truth", "--by", "id")
     rolled = [CLASSES[(CLASSES.index(x) + 1) % 4] for x in y]
     (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{rolled[i]}\n" for i in range(0, 1000, 10)))
     said = refused("correct", folder / "t.csv", *given, folder / "a.csv", "-o", folder / "out.csv")
     assert "Do the labels belong to these rows?" in said
+
+
+def test_groups_take_labels_from_a_column_and_from_a_list(ask, call, refused, files, target):
+    folder, y = target
+    frame = pd.read_csv(folder / "t.csv").assign(shop=np.where(np.arange(1000) % 3 == 0, "north", "south"))
+    frame.to_csv(folder / "t.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    given = ["--source", files["heldout"], "--by", "shop"]
+    without = ask("estimate", folder / "t.csv", *given, "--columns", "ant,bee,cat,dog")
+    column = [ask("estimate", folder / name, *given, "--labels", "truth") for name in ("t.csv", "t.parquet")]
+    (folder / "a.csv").write_text("id,label\n" + "".join(f"row {i},{y[i]}\n" for i in range(0, 1000, 10)))
+    column.append(ask("estimate", folder / "t.csv", *given, "--labels", folder / "a.csv"))
+    for found in column:
+        assert found["n_labels"] == 100
+        priors, first, bare = ([group["prior"] for group in x["groups"]] for x in (found, column[0], without))
+        np.testing.assert_allclose(priors, first, atol=1e-6)
+        assert np.abs(np.subtract(priors, bare)).max() > 1e-4
+    ask("correct", folder / "t.csv", *given, "--labels", "truth", "-o", folder / "c.csv")
+    ask("compare", folder / "t.csv", *given, "--labels", "truth")
+    ask("report", folder / "t.csv", *given, "--labels", "truth", "-o", folder / "r.html")

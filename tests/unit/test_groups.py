@@ -312,3 +312,42 @@ def test_rows_of_known_groups_are_corrected_in_one_call():
             found.correct(["x", "y"], rows[:3])
         with pytest.raises(rp.InputError, match=r"^Groups.correct: `proba` must have rows that sum to 1"):
             found.correct(["x"], 2 * rows[:1])
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_labels_tell_groups_what_outputs_get_wrong(chosen: bool) -> None:
+    _, proba, keys = draw(30, 60, 20.0, seed=4)
+    rng = np.random.default_rng(1)
+    y = (proba.cumsum(axis=1) > rng.random(len(proba))[:, None]).argmax(axis=1)
+    mixes = np.array([np.bincount(y[keys == g], minlength=K) for g in range(30)]) / 60
+    misled = proba * np.array([5.0, 1, 1, 1, 1, 0.2])
+    misled /= misled.sum(axis=1, keepdims=True)
+    labels = np.full(len(y), -1)
+    weights = None
+    if chosen:
+        rows, w = rp.query(rp.ebls(np.ones(K), misled), n=400)
+        labels[rows], weights = y[rows], np.ones(len(y))
+        weights[rows] = w
+    else:
+        rows = rng.permutation(len(y))[:400]
+        labels[rows] = y[rows]
+    without = groups(np.ones(K), keys, misled)
+    found = groups(np.ones(K), keys, misled, labels=labels, label_weights=weights)
+    assert np.abs(found.prior - mixes).sum() < 0.6 * np.abs(without.prior - mixes).sum()
+    assert found.converged.all()
+    every = groups(np.ones(K), keys, misled, labels=y)
+    assert every.population is not None
+    np.testing.assert_allclose(every.population.prior, np.bincount(y, minlength=K) / len(y), atol=1e-3)
+    assert np.abs(every.prior - mixes).sum() < np.abs(found.prior - mixes).sum()
+
+
+def test_labels_of_groups_are_checked_and_rows_of_any_kind_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, proba, keys = draw(5, 20, 20.0)
+    labels = np.where(np.arange(100) % 3 == 0, proba.argmax(axis=1), -1)
+    found = groups(np.ones(K), keys, proba, labels=labels)
+    monkeypatch.setattr("reprior.batch.groups.GATHERED", 0)
+    np.testing.assert_allclose(groups(np.ones(K), keys, proba, labels=labels).prior, found.prior, atol=1e-4)
+    none = groups(np.ones(K), keys, proba, labels=np.full(100, -1))
+    np.testing.assert_array_equal(none.prior, groups(np.ones(K), keys, proba).prior)
+    with pytest.raises(rp.InputError, match="labels"):
+        groups(np.ones(K), keys, proba, labels=labels[:50])

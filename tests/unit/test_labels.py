@@ -180,6 +180,25 @@ def test_weights_of_chosen_rows_take_out_the_bias_of_the_choice():
     np.testing.assert_array_equal(even.prior, pipe.estimate(proba, labels=labels, check=False).prior)
 
 
+def test_chosen_labels_that_refute_the_outputs_are_weighed_by_their_chances():
+    """Outputs of chosen rows say what a label brings beyond them. If they are wrong, that must not bend the mix."""
+    problem = make_problem(n=2000, separation=1.0, seed=3, alpha=5.0)
+    y, true = problem.y, np.bincount(problem.y, minlength=5) / 2000
+    wrong = problem.proba * np.array([6.0, 1, 1, 1, 1 / 6])
+    wrong /= wrong.sum(axis=1, keepdims=True)
+    none, errors = rp.ebls(problem.source_prior, wrong), []
+    for seed in range(4):
+        rows, weights = rp.query(none, n=500, rng=seed)
+        labels, label_weights = np.full(2000, -1), np.ones(2000)
+        labels[rows], label_weights[rows] = y[rows], weights
+        found = rp.ebls(problem.source_prior, wrong, labels=labels, label_weights=label_weights)
+        by_chance = np.bincount(y[rows], weights, minlength=5) / weights.sum()
+        errors.append([rp.metrics.kl(true, prior) for prior in (found.prior, by_chance, none.prior)])
+    mean, alone, without = np.mean(errors, axis=0)
+    assert mean < 1.5 * alone
+    assert mean < 0.1 * without
+
+
 def test_weights_are_checked(problem):
     labels = some(problem.y, 5)
     with pytest.raises(rp.InputError, match="label_weights` must stand beside `labels`"):

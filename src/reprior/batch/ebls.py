@@ -96,6 +96,7 @@ def ebls(
     if labelled_rows and n:
         refuted = contradicted(fit, seen, (1 + misled) / (1 + unsure))
         misled = refuted * (1 + misled) - 1
+        seen = seen.believed(1 / refuted)
     if labelled_rows or abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
         kept = (fit.log_odds > fit.log_odds.max() - HOPELESS) | labelled_rows  # labels may revive any of them
         unsure, supposed, start = misled, replace(supposed, seen=seen).those(kept), fit.modes[kept]
@@ -132,6 +133,14 @@ class Seen:
         do; what is left, 1 − `temper`, is untempered evidence of the classes' mix, as often as a random row brings it.
         """
         return (1 - temper) * self.more
+
+    def believed(self, outputs: float) -> Seen:
+        """Return the same where outputs are believed that much: of chosen rows these say what a label brings beyond
+        them, and if they are wrong, only the chances by which rows were chosen tell how often they would have come."""
+        if not len(self.more):
+            return self
+        counts = outputs * self.counts + (1 - outputs) * self.drawn
+        return replace(self, counts=counts, more=outputs * self.more)
 
 
 def stands_behind(known: Source, *, beside_base: bool) -> float:

@@ -23,6 +23,7 @@ from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
 from reprior.rows.blocks import ArrayBlocks, Blocks, by_name, given
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given
+from reprior.rows.labelled import labelled
 from reprior.rows.passes import count_rows, some_rows
 
 MANY = 0.95  # weight of the others from which a group's own `ebls` estimate is not asked for
@@ -169,7 +170,10 @@ class Groups:
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
 
-def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, **options: Any) -> Groups:
+def groups(
+    source: Any, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
+    **options: Any,
+) -> Groups:  # fmt: skip
     """Estimate the prior of each group of target rows, by a Dirichlet prior that is learned from all groups.
 
     Parameters
@@ -182,6 +186,11 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, **options:
         Outputs (n, K), or `Blocks` that come in the order of `keys`.
     share
         Whether groups learn from each other; without it each is estimated by itself.
+    labels
+        Classes of some rows (n,), -1 or nothing where unknown. Such a row is certain in its group; all labels together
+        also tell by how much the outputs err.
+    label_weights
+        Weights of rows that `query` chose (n,).
     options
         Options of `ebls`, which estimates the mix of all rows and tells how far outputs can be trusted.
 
@@ -200,9 +209,12 @@ def groups(source: Any, keys: Any, proba: Any, *, share: bool = True, **options:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
+    target = rows = labelled(target, labels, known, "groups", label_weights)
+    if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
+        rows = ArrayBlocks(some_rows(rows, n, n))
 
     def made(source_prior: Vector, unsure: float) -> Grouped:
-        return GroupedRows.of(target, codes, len(names), source_prior, unsure)
+        return GroupedRows.of(rows, codes, len(names), source_prior, unsure)
 
     return estimated(known, names, made, target, n, share=share, options=options)
 

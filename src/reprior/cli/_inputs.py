@@ -184,8 +184,13 @@ class Inputs:
 
     def estimate(self, *, check: bool = True) -> PriorEstimate:
         """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
+        return self.pipeline.estimate(self.rows, **self.labels, on_reject="ignore", check=check)
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """Labels of some rows and their weights, as estimates take them."""
         labels, weights = (None, None) if self.given is None else (self.given.labels, self.given.weights)
-        return self.pipeline.estimate(self.rows, labels=labels, label_weights=weights, on_reject="ignore", check=check)
+        return {"labels": labels, "label_weights": weights}
 
     def verdict(self, found: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
@@ -194,9 +199,9 @@ class Inputs:
         said = verdicts(found.checks)
         return said if self.keys is None else [f"All rows together: {line[0].lower()}{line[1:]}" for line in said]
 
-    def groups(self) -> Groups:
+    def groups(self, *, share: bool = True) -> Groups:
         """Return the estimate of each group that the column of keys names."""
-        return self.pipeline.groups(self.keys, self.rows)
+        return self.pipeline.groups(self.keys, self.rows, share=share, **self.labels)
 
 
 def read_inputs(
@@ -205,14 +210,11 @@ def read_inputs(
     options: tuple[str, ...] = (), by: str | None = None, target_labels: str | None = None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
-    from reprior._check import fail
     from reprior.io.files import Choice, open_table
     from reprior.io.labels import is_list
     from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
 
-    if by and target_labels:
-        fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
     names = read_names(classes, caller)
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
                            label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
@@ -231,17 +233,19 @@ def read_inputs(
     keys, given = read_keys(table, pipe) if by else None, None
     if target_labels:
         given = read_target_labels(target_labels, target, table, rows, pipe)
-        table = replace(table, choice=replace(table.choice, by=None))  # it is no column of groups
+        table = replace(table, choice=replace(table.choice, by=by))  # the column of labels is none of groups
     return Inputs(table, rows, pipe, matched, fitted.warning, keys, given)
 
 
 def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:
     """Return the labels of some target rows, by a column of the target or by a list."""
-    from reprior.io.labels import Given, as_labels, column_values, is_list, read_list
+    from reprior.io.labels import Given, as_labels, column_values, is_list, opened_again, read_list
     from reprior.rows.passes import count_rows
 
     if is_list(where):
         return read_list(where, target, table.choice, count_rows(rows), pipe.classes)
+    if table.choice.by != where:  # that column holds the groups, and one is read at a time
+        table = opened_again(target, table.choice, where, "--labels")
     return Given(as_labels(column_values(table), pipe.classes))
 
 

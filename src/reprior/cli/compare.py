@@ -68,7 +68,7 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
         overall = given.estimate(check=False)  # which also decodes the rows, before anything is timed
         for share in (True, False):
             start = time.perf_counter()
-            found = given.pipeline.groups(given.keys, given.rows, share=share)
+            found = given.groups(share=share)
             seconds.append(time.perf_counter() - start)
             priors.append(found.prior)
     priors.append(np.broadcast_to(overall.prior, priors[0].shape))

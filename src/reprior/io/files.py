@@ -451,14 +451,18 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
     labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
     how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
-    if wanted == choice.by:
-        how = f"Name what holds the {'labels with `--labels`' if wanted == choice.label else 'groups with `--by`'}"
+    some = wanted == choice.label and not choice.with_labels  # labels of some rows, which also come as a list
+    if wanted == choice.by or some:
+        how = f"Name what holds the {'labels with `--labels`' if some else 'groups with `--by`'}"
     order = sorted(there, key=lambda column: labels and there[column] in FLOATS)
     among = [column for column in order if there[column] not in FLOATS] if wanted in LABEL_NAMES else order
     how = perhaps(wanted, among) + how
+    rule = f"have the column {wanted!r}"
+    if some:
+        rule += ", since there is no file of that name"
+        how = perhaps_file(wanted) + how
     listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
-    fail(choice.caller, name, f"have the column {wanted!r}", listed + (", …" if len(there) > 30 else "") or "no column",
-         remedy=how)  # fmt: skip
+    fail(choice.caller, name, rule, listed + (", …" if len(there) > 30 else "") or "no column", remedy=how)
 
 
 def perhaps(wanted: str, there: Collection[str]) -> str:
@@ -468,6 +472,17 @@ def perhaps(wanted: str, there: Collection[str]) -> str:
     if not close and wanted in LABEL_NAMES and len(there) == 1:
         close = list(lower)
     return f"Perhaps you mean {lower[close[0]]!r}. " if close else ""
+
+
+def perhaps_file(wanted: str) -> str:
+    """Return which file of the folder may have been meant."""
+    path = Path(wanted)
+    try:
+        there = {file.name.lower(): file.name for file in path.parent.iterdir() if file.is_file()}
+    except OSError:
+        return f"There is no folder {path.parent}. "
+    close = get_close_matches(path.name.lower(), there, n=1)
+    return f"Perhaps you mean the file {str(path.parent / there[close[0]])!r}. " if close else ""
 
 
 def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -51,6 +52,13 @@ def column_values(table: Table) -> list[Any]:
     return values
 
 
+def opened_again(target: Path, choice: Choice, column: str, option: str) -> Table:
+    """Return the target, opened for one more column, which `option` names."""
+    if str(target) == "-":
+        fail(choice.caller, option, "name a column of a file, which can be read twice", "standard input")
+    return open_table(target, replace(choice, by=column))
+
+
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     """Return labels as they were meant: text that says a number is one, where classes have no names."""
     found = [value.strip() if isinstance(value, str) else value for value in values]
@@ -65,10 +73,7 @@ def read_ids(target: Path, choice: Choice, name: str | None) -> tuple[str, list[
     """Return what names the rows and their names: a column of ids, else None, which stands for their numbers."""
     for column in ID_NAMES if name is None else (name,):
         try:
-            if str(target) == "-":
-                fail(choice.caller, "--id", "name a column of a file, which can be read twice", "standard input")
-            wanted = Choice(choice.columns, choice.label, caller=choice.caller, classes=choice.classes, by=column)
-            table = open_table(target, wanted)
+            table = opened_again(target, choice, column, "--id")
         except InputError:
             if name is not None:
                 raise

@@ -151,7 +151,9 @@ class Pipeline:
         tested = checks(found, target) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 
-    def groups(self, keys: Any, proba: Any, *, share: bool = True) -> Groups:
+    def groups(
+        self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None
+    ) -> Groups:
         """Return the estimate of each group of rows; groups learn from each other.
 
         Parameters
@@ -162,9 +164,12 @@ class Pipeline:
             Raw outputs, as in `estimate`.
         share : bool
             Whether groups learn from each other.
+        labels, label_weights : (n,), optional
+            Classes of some rows, and weights of those that `query` chose, as in `estimate`.
         """
         options = self.options if self.method == "ebls" else {}
-        found = groups(self.source, keys, self.rows(proba, "groups"), share=share, **options)
+        found = groups(self.source, keys, self.rows(proba, "groups"), share=share, labels=labels,
+                       label_weights=label_weights, **options)  # fmt: skip
         return replace(found, calibrator=self.calibrator)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
