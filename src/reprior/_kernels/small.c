@@ -263,28 +263,33 @@ WIDEST static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, co
 
 /* ---- EM ---- */
 
+enum { TURN = 8, BEHIND = TURN - 1 }; /* rows at a time, whose sums need not wait for each other; rows of zeros at the end */
+
 /* Add l/s of all rows side by side to sums, s = l·w. Return Σ log s if asked. */
 INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const double *w, double *sums, int logs) {
     const Py_ssize_t width = WIDTH(k), used = USED(k);
     double sum = 0.0, product = 1.0;
     memset(sums, 0, (size_t)width * sizeof(double));
-    for (Py_ssize_t row = 0; row < n; row += 4) { /* rows of zeros lie behind the last */
-        const double *a = room + row * width, *b = a + width, *c = b + width, *d = c + width;
-        lanes s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
+    for (Py_ssize_t row = 0; row < n; row += TURN) {
+        const double *l = room + row * width;
+        lanes s[TURN] = {{0}};
+        double inverse[TURN];
         for (Py_ssize_t i = 0; i < used; i += LANES) {
             const lanes x = LOAD(w + i);
-            s0 += LOAD(a + i) * x, s1 += LOAD(b + i) * x, s2 += LOAD(c + i) * x, s3 += LOAD(d + i) * x;
+            for (int j = 0; j < TURN; j++) s[j] += LOAD(l + j * width + i) * x;
         }
-        lanes scale = {total(s0), total(s1), total(s2), total(s3)};
-        for (Py_ssize_t j = n - row; j < 4; j++) scale[j] = 1.0;
-        const lanes inverse = 1.0 / scale;
-        if (logs) {
-            product *= (scale[0] * scale[1]) * (scale[2] * scale[3]);
+        for (int j = 0; j < TURN; j++) inverse[j] = row + j < n ? total(s[j]) : 1.0;
+        for (int j = 0; logs && j < TURN; j += 4) { /* one logarithm for many rows */
+            product *= (inverse[j] * inverse[j + 1]) * (inverse[j + 2] * inverse[j + 3]);
             if (!(product > 1e-50 && product < 1e50)) sum += log(product), product = 1.0;
         }
-        const double i0 = inverse[0], i1 = inverse[1], i2 = inverse[2], i3 = inverse[3];
-        for (Py_ssize_t i = 0; i < used; i += LANES)
-            STORE(sums + i, LOAD(sums + i) + ((LOAD(a + i) * i0 + LOAD(b + i) * i1) + (LOAD(c + i) * i2 + LOAD(d + i) * i3)));
+        for (int j = 0; j < TURN; j++) inverse[j] = 1.0 / inverse[j];
+        for (Py_ssize_t i = 0; i < used; i += LANES) {
+            lanes x[TURN / 2];
+            for (int j = 0; j < TURN / 2; j++)
+                x[j] = LOAD(l + 2 * j * width + i) * inverse[2 * j] + LOAD(l + (2 * j + 1) * width + i) * inverse[2 * j + 1];
+            STORE(sums + i, LOAD(sums + i) + ((x[0] + x[1]) + (x[2] + x[3])));
+        }
     }
     return logs ? sum + log(product) : 0.0;
 }
@@ -328,7 +333,7 @@ INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const d
 WIDEST static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
                                     double *answer) {
     const Py_ssize_t width = m->width, k = m->k;
-    double *once = room + (n + 3) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
+    double *once = room + (n + BEHIND) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
     for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
     gap = evaluate(m, n, room, prior, gradient, &value);
     Py_ssize_t passes = 1;
@@ -476,7 +481,7 @@ INLINE void bend_one(const double *room, Py_ssize_t n, Py_ssize_t k, const doubl
 
 WIDEST static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, const Weighing *w, double *room) {
     const Py_ssize_t width = WIDTH(k);
-    double *mode = room + (n + 3) * width, *scratch = mode + width, *half = scratch + 6 * width;
+    double *mode = room + (n + BEHIND) * width, *scratch = mode + width, *half = scratch + 6 * width;
     for (Py_ssize_t i = 0; i < n; i++) memcpy(room + i * width, rows + i * k, (size_t)k * sizeof(double));
     for (Py_ssize_t h = 0; h < w->hypotheses; h++) {
         int reached;
@@ -635,11 +640,11 @@ PyObject *em(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
     double *room = NULL;
     if (buffers.bad || prior->shape[0] != m.width || options->shape[0] != 6 ||
-        !(room = calloc((size_t)((n + 4) * m.width), sizeof(double))))
+        !(room = calloc((size_t)((n + BEHIND + 1) * m.width), sizeof(double))))
         return answer(&buffers, REFUSED);
     const double *o = options->buf;
     PyThreadState *thread = PyEval_SaveThread();
-    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + (n + 3) * m.width);
+    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + (n + BEHIND) * m.width);
     PyEval_RestoreThread(thread);
     free(room);
     return answer(&buffers, 0);
@@ -657,7 +662,7 @@ PyObject *climb(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     const Py_ssize_t most = PyLong_AsSsize_t(args[5]);
     double *room = NULL;
     if (buffers.bad || prior->shape[0] != m.width || out->shape[0] != 2 ||
-        !(room = calloc((size_t)((n + 6) * m.width), sizeof(double))))
+        !(room = calloc((size_t)((n + BEHIND + 3) * m.width), sizeof(double))))
         return answer(&buffers, REFUSED);
     PyThreadState *thread = PyEval_SaveThread();
     const Py_ssize_t passes = climb_rows(&m, n, prior->buf, tol, most, room, out->buf);
@@ -679,7 +684,7 @@ PyObject *weigh(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     w.hypotheses = alpha->shape[0];
     int bad = alpha->shape[1] != k || n < 1 || k < 1;
     for (int i = 0; i < 4; i++) bad |= out[i]->shape[0] != w.hypotheses || out[i]->shape[1] != (i < 3 ? k : 4);
-    if (bad || !(room = calloc((size_t)((n + 10 + k) * WIDTH(k)), sizeof(double)))) return answer(&buffers, REFUSED);
+    if (bad || !(room = calloc((size_t)((n + BEHIND + 7 + k) * WIDTH(k)), sizeof(double)))) return answer(&buffers, REFUSED);
     w.alpha = alpha->buf, w.modes = out[0]->buf, w.counts = out[1]->buf, w.inverse = out[2]->buf, w.tail = out[3]->buf;
     PyThreadState *thread = PyEval_SaveThread();
     weigh_rows(rows->buf, n, k, &w, room);

@@ -13,6 +13,7 @@ from reprior.batch.mlls import M_STEP
 from reprior.rows.blocks import given
 from reprior.rows.labelled import labelled
 
+EVEN = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
 
 def mapls(
     source: Any, proba: Any, *, labels: Any = None, lam: float | str = "auto", n_iter: int = 100
@@ -44,7 +45,9 @@ def mapls(
     known, target = given(source, proba, "mapls")
     target = labelled(target, labels, known, "mapls")
     uniform = np.full(len(known.prior), 1.0 / len(known.prior))
-    if isinstance(lam, str):
+    if isinstance(lam, str) and np.ptp(known.prior) == 0:
+        lam = EVEN  # whatever the target
+    elif isinstance(lam, str):
         fitted, _, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
         lam = adaptive_lambda(fitted.prior, known.prior, uniform)
     m_step = Linear(gain=lam, add_a_row=(1 - lam) / len(uniform))  # π ← λ n/N + (1 − λ)/K
@@ -60,5 +63,5 @@ def adaptive_lambda(target: Vector, source: Vector, uniform: Vector) -> float:
 
     tu, ts, su = kl(target, uniform), kl(target, source), kl(source, uniform)
     if su < 1e-12:
-        return 0.9  # Differs from ye2024: their code divides by zero for a uniform source; this is the limit
+        return EVEN
     return 0.9 * 4 * tu / (su + 4 * tu) + 0.1 * su / (su + 4 * ts)

@@ -200,15 +200,16 @@ def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, roun
 
     `free` (K,) guesses which classes are positive.
     """
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+    from scipy.linalg.lapack import dposv
 
     best, patience = len(b) + 1, 3
     x = np.zeros(len(b))
     for _ in range(rounds):
         x = np.zeros(len(b))
-        try:
-            x[free] = cho_solve(cho_factor(h[np.ix_(free, free)], check_finite=False), b[free], check_finite=False)
-        except LinAlgError:
+        if not free.any():
+            return x
+        _, x[free], singular = dposv(h if free.all() else h[np.ix_(free, free)], b[free])
+        if singular:
             return None
         wrong = np.where(free, x < 0, h @ x - b < -1e-12)
         bad = int(wrong.sum())
