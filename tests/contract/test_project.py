@@ -134,6 +134,12 @@ def test_the_headline_tables_are_those_of_the_stored_results() -> None:
     assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8"), "run python benchmarks/headline.py"
 
 
+def test_the_page_of_times_is_that_of_the_stored_results() -> None:
+    code = "import sys; sys.path.insert(0, 'benchmarks'); import headline; sys.stdout.reconfigure(encoding='utf-8'); "
+    done = run("-c", code + "print(headline.speed(), end='')")
+    assert done.stdout == (ROOT / "docs" / "speed.md").read_text("utf-8"), "run python benchmarks/headline.py"
+
+
 def test_every_page_is_linked_from_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
