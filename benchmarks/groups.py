@@ -10,6 +10,8 @@ alike. With --large the cost on simulated outputs instead: 100,000 x 100 rows x 
 import argparse
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from _ordinary import KEPT_ASIDE, load
 from _outputs import Outputs, shipped
@@ -167,32 +169,41 @@ def ordinary(seeds: int, n_groups: int = 40) -> None:
     store("groups_ordinary", {"cells": figures}, text)
 
 
+def one_cost(n_groups: int, n: int, k: int, share: bool) -> dict[str, float]:
+    """Return what an estimate takes, in a process of its own."""
+    rng = np.random.default_rng(0)
+    true = rng.dirichlet(np.maximum(0.5 * k * rng.dirichlet(np.ones(k)), 0.05), size=n_groups)
+    rows, keys = np.empty((n_groups * n, k)), np.repeat(np.arange(n_groups), n)
+    for g in range(0, n_groups, 50):
+        y = (true[g : g + 50].cumsum(axis=1)[:, None, :] < rng.random((50, n, 1))).sum(axis=2).clip(0, k - 1)
+        logits = 2.5 * (rng.standard_normal((50 * n, k)) + 2.5 * np.eye(k)[y.ravel()])
+        part = np.exp(logits - logits.max(axis=1, keepdims=True))
+        rows[g * n : (g + 50) * n] = part / part.sum(axis=1, keepdims=True)
+    start = time.process_time()
+    found = groups(np.ones(k), keys, rows, share=share)
+    spent = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / rows.nbytes
+    return {
+        "cpu_seconds": spent,
+        "peak_over_rows": peak,
+        "kl": divergence(np.maximum(true, 1e-12), found.prior),
+        "rows_mb": rows.nbytes / 1e6,
+    }
+
+
 def cost() -> None:
     figures, table = {}, []
-    for n_groups, n, k in ((10_000, 100, 77), (100_000, 100, 10)):
-        rng = np.random.default_rng(0)
-        true = rng.dirichlet(np.maximum(0.5 * k * rng.dirichlet(np.ones(k)), 0.05), size=n_groups)
-        rows, keys = np.empty((n_groups * n, k)), np.repeat(np.arange(n_groups), n)
-        for g in range(0, n_groups, 1000):
-            y = (true[g : g + 1000].cumsum(axis=1)[:, None, :] < rng.random((1000, n, 1))).sum(axis=2).clip(0, k - 1)
-            logits = 2.5 * (rng.standard_normal((1000 * n, k)) + 2.5 * np.eye(k)[y.ravel()])
-            part = np.exp(logits - logits.max(axis=1, keepdims=True))
-            rows[g * n : (g + 1000) * n] = part / part.sum(axis=1, keepdims=True)
-        for share in (False, True):
-            start = time.process_time()
-            found = groups(np.ones(k), keys, rows, share=share)
-            spent = time.process_time() - start
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / rows.nbytes
-            error = divergence(np.maximum(true, 1e-12), found.prior)
-            name = f"{n_groups:,} x {n} x {k}, {'shared' if share else 'alone'}"
-            figures[name] = {"cpu_seconds": spent, "peak_over_rows": peak, "kl": error}
-            table.append([name, f"{spent:.1f}", f"{peak:.2f}", f"{error:.4f}"])
-            progress(1, 1, name)
-        del rows, found  # an estimate holds its rows
+    cases = [(*size, share) for size in ((10_000, 100, 77), (100_000, 100, 10)) for share in (False, True)]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for done, (case, made) in enumerate(zip(cases, pool.map(one_cost, *zip(*cases, strict=True)), strict=True), 1):
+            name = f"{case[0]:,} x {case[1]} x {case[2]}, {'shared' if case[3] else 'alone'}"
+            figures[name] = made
+            table.append([name, f"{made['cpu_seconds']:.1f}", f"{made['rows_mb']:.0f}",
+                          f"{made['peak_over_rows']:.2f}", f"{made['kl']:.4f}"])  # fmt: skip
+            progress(done, len(cases), name)
     text = (
-        "# What many groups cost, on one thread\n\nPeak memory is that of the whole process, in units of the larger "
-        "rows so far.\n\n"
-        + markdown(["groups x rows x classes", "CPU seconds", "peak memory / rows", "mean KL"], table)
+        "# What many groups cost, on one thread\n\nPeak memory is that of the whole process, in units of its rows.\n\n"
+        + markdown(["groups x rows x classes", "CPU seconds", "rows, MB", "peak memory / rows", "mean KL"], table)
     )
     store("groups_cost", {"cells": figures}, text)
 
