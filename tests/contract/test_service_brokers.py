@@ -17,7 +17,7 @@ from service_help import ALL, WHY, Process, free_port, replay, rows_of, wait_for
 
 import reprior as rp
 from reprior.client import Client
-from reprior.service.intake import check_address
+from reprior.service.intake import PACKAGES, check_address, check_package
 from reprior.service.store import check
 
 SOURCE = [3, 2, 1]
@@ -38,6 +38,12 @@ def test_an_address_is_read():
     assert (found.host, found.port, found.topic, found.stream, found.password) == ("h", 7, "my key", "s", "p")
     assert check_address("nats://h/scores").stream == "scores"
     assert check_address("kafka://h/t").port == 9092
+
+
+def test_a_broker_without_its_package_is_refused_at_the_start(monkeypatch):
+    monkeypatch.setitem(PACKAGES, "kafka", ("no_such_module", "confluent-kafka"))
+    with pytest.raises(rp.InputError, match=r"got kafka:// without it\. Run `pip install confluent-kafka`\."):
+        check_package(check_address("kafka://h/t"))
 
 
 def message(k: int) -> bytes:

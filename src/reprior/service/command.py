@@ -90,7 +90,7 @@ def serve(given: dict[str, Any]) -> int:
 
     from reprior.service.app import open_hub
     from reprior.service.guard import LOOPBACK
-    from reprior.service.intake import check_address
+    from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
     from reprior.service.settings import Limits, Settings
 
@@ -101,7 +101,7 @@ def serve(given: dict[str, Any]) -> int:
         fail("serve", "--host", "be this machine alone where no token is set", given["host"],
              remedy="Give --token-file")  # fmt: skip
     for url in given["intakes"]:
-        check_address(url)
+        check_package(check_address(url))
     folder = None
     if given["db"] is None:
         if not given["demo"]:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -27,6 +28,8 @@ AT_ONCE = 256  # messages that may wait for one commit
 PAUSE = 1.0  # seconds before a broker is tried again
 LOOK_SECONDS = 0.5  # for which a read waits for messages
 PORTS = {"redis": 6379, "mqtt": 1883, "nats": 4222, "kafka": 9092}
+PACKAGES = {"redis": ("redis", "redis"), "mqtt": ("paho", "paho-mqtt"), "nats": ("nats", "nats-py"),
+            "kafka": ("confluent_kafka", "confluent-kafka")}  # as imported, as installed  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,14 @@ def check_address(url: str) -> Address:
                    parts.password, query)  # fmt: skip
 
 
+def check_package(address: Address) -> None:
+    """Refuse a broker whose Python package is not installed."""
+    module, package = PACKAGES[address.kind]
+    if find_spec(module) is None:
+        fail("serve", "--intake", f"have the package {package} installed", f"{address.kind}:// without it",
+             remedy=f"Run `pip install {package}`")  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A message, where it stood, and how to confirm it, if its broker wants that."""
@@ -80,9 +91,6 @@ async def run(hub: Hub, url: str) -> None:
                 await asyncio.gather(*(take(hub, address.stream, message) for message in messages))
         except (Missing, Unavailable) as error:
             problem = str(error)
-        except ImportError as error:
-            log.error("intake from %s needs a package: pip install %s", address.kind, error.name)
-            return
         except Exception as error:  # each broker's client has its own kinds
             problem = f"{type(error).__name__}"
         else:
