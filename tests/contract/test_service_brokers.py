@@ -187,7 +187,7 @@ def test_mqtt(tmp_path, broker):
         server.kill()
         send(range(100, 150))
         server.start()
-        wait_for(lambda: http.get("s")["n"] >= 600)  # what comes while it delivers the old, the broker may put before it
+        wait_for(lambda: http.get("s")["n"] >= 600)  # new messages might overtake the backlog
         send([-1])
         send(range(150, 200))
         wait_for(lambda: http.get("s")["n"] >= 800)
