@@ -21,6 +21,7 @@ CACHE = Path(os.environ.get("REPRIOR_ORDINARY", Path.home() / ".cache" / "reprio
 DESIGNED_ON = ("spam", "german", "origin", "cut", "satellite", "income", "digits", "carrier")
 KEPT_ASIDE = ("segmentation", "ticdata", "dna", "region", "delay", "shuttle", "vehicle", "vowel", "letter")
 TRAIN, REST = 4000, 9000  # rows at most
+LEAST = -60.0  # what the logarithm of 0 is stored as
 SHIFTS = ("none", "mild", "strong", "one class")
 
 
@@ -47,7 +48,8 @@ def load(sets: tuple[str, ...] = DESIGNED_ON, folder: Path = CACHE) -> Iterator[
     for path in sorted(folder.glob("*.npz")):
         if path.name.split("-")[0] in sets:
             with np.load(path) as d:
-                proba = np.exp(d["log_proba"].astype(np.float64))
+                log_proba = d["log_proba"].astype(np.float64)
+                proba = np.where(log_proba > LEAST, np.exp(log_proba), 0.0)
                 yield Classifier(path.stem, proba / proba.sum(axis=1, keepdims=True), d["y"].astype(np.intp),
                                  d["group"], d["counts"].astype(float))  # fmt: skip
 
@@ -111,7 +113,7 @@ def make(folder: Path = CACHE) -> None:
                 warnings.simplefilter("ignore")  # of a network that has not converged: such are in use
                 proba = models()[model].fit(x[train], y[train]).predict_proba(x[rest])
             with np.errstate(divide="ignore"):
-                log_proba = np.maximum(np.log(proba), -60).astype(np.float16)
+                log_proba = np.maximum(np.log(proba), LEAST).astype(np.float16)
             path = folder / f"{name}-{model}.npz"
             np.savez_compressed(path, log_proba=log_proba, y=y[rest].astype(np.int16),
                                 group=group[rest].astype(np.int8), counts=np.bincount(y[train]))  # fmt: skip

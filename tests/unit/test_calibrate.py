@@ -164,6 +164,41 @@ def test_auto_takes_the_stiffest_that_is_good_enough():
     assert calibrate.fit(softmax(z), y, kinds=("ts", "none")).kind != "bias-corrected"
 
 
+def loss(cal, z, y):
+    return -np.log(cal(softmax(z))[np.arange(len(y)), y]).mean()
+
+
+def test_the_learned_one_leaves_right_outputs_nearly_alone_and_mends_wrong_ones_as_well_as_the_best():
+    z, y = outputs(20000, 3, prior=np.array([0.5, 0.3, 0.2]))
+    new, y_new, bias = z[10000:], y[10000:], np.array([1.0, 0.0, -1.0])
+    right, worst, mended = [], [], []
+    for first in range(0, 5000, 200):
+        part = slice(first, first + 200)
+        as_it_is = loss(calibrate.fit(softmax(z[part]), y[part], kind="none"), new, y_new)
+        right.append(loss(calibrate.learned(softmax(z[part]), y[part]), new, y_new) - as_it_is)
+        worst.append(loss(calibrate.bias_corrected(softmax(z[part]), y[part], ridge=10), new, y_new) - as_it_is)
+        wrong = calibrate.learned(softmax(3 * z[part] + bias), y[part])
+        mended.append(loss(wrong, 3 * new + bias, y_new) - as_it_is)
+    assert 0 < np.mean(right) < 0.5 * np.mean(worst)
+    assert np.max(right) < np.max(worst)
+    wrong = calibrate.fit(softmax(3 * z[:200] + bias), y[:200], kind="none")
+    assert np.mean(mended) < 0.05 * (loss(wrong, 3 * new + bias, y_new) - as_it_is)
+
+
+def test_many_rows_let_the_learned_one_go_where_the_likelihood_is_best():
+    bias = np.linspace(-1, 1, 6)
+    z, y = outputs(40000, scale=0.5, bias=bias)
+    cal = calibrate.learned(softmax(z), y)
+    free = calibrate.bias_corrected(softmax(z), y, ridge=0)
+    np.testing.assert_allclose(cal.scale, free.scale, rtol=1e-3)
+    np.testing.assert_allclose(cal.bias, free.bias, atol=0.01)
+    assert 0.05 < cal.ridge < 20  # biases of about 0.7
+    z, y = outputs(40000)
+    cal = calibrate.learned(softmax(z), y)
+    assert np.abs(cal.bias).max() < 0.01
+    assert cal.ridge > 100
+
+
 def test_one_fitted_to_logits_takes_probabilities_with_zeros():
     z, y = outputs()
     cal = calibrate.temperature(y=y, logits=z)
@@ -177,7 +212,7 @@ def test_bytes_bring_the_same_calibrator_back(kind):
     cal = calibrate.fit(softmax(z), y, kind=kind)
     again = calibrate.Calibrator.from_bytes(cal.to_bytes())
     np.testing.assert_array_equal(cal(softmax(z)), again(softmax(z)))
-    assert (again.kind, again.n, again.log_likelihood) == (cal.kind, cal.n, cal.log_likelihood)
+    assert again == cal
     assert len(cal.to_bytes()) < 500
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import make_problem
 
 import reprior as rp
-from reprior.assess.conformal import LEAST, Scores, scores, scores_of, without_itself
+from reprior.assess.conformal import LEAST, Scores, scores, scores_of
 from reprior.rows.calibrated import RIDGE
 
 K = 5
@@ -96,7 +96,7 @@ def test_an_uncertain_estimate_makes_sets_larger(problem):
 def test_a_row_is_judged_by_biases_fitted_without_it():
     held, y, _, _ = drawn(0, 120)
     cal = rp.calibrate.fit(held, y, kind="bias-corrected", ridge=RIDGE, shrink=1.0)
-    rows, found = cal(held), without_itself(cal(held), y)
+    rows, found = cal(held), cal.left_out(cal(held), y)
     for i in (0, 3, 17, 60):
         others = np.arange(len(y)) != i
         refitted = rp.calibrate.fit(held[others], y[others], kind="bias-corrected", ridge=RIDGE, shrink=1.0)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior.assess.accuracy import left_out
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 from reprior.rows.blocks import ArrayBlocks
@@ -73,11 +72,13 @@ def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it()
     logits = 1.5 * ((means[y] + rng.normal(size=(120, 5))) @ means.T - 0.5 * (means**2).sum(axis=1))
     proba = np.exp(logits - logits.max(axis=1, keepdims=True))
     proba /= proba.sum(axis=1, keepdims=True)
-    whole = rp.pipeline(proba, y).source.heldout[0]
-    found, moved = left_out(whole, y), []
+    cal = rp.calibrate.fit(proba, y, kind="bias-corrected", ridge=10, shrink=1)
+    whole = cal(proba)
+    found, moved = cal.left_out(whole, y), []
     for i in range(0, 120, 6):
         others = np.arange(120) != i
-        refitted = rp.pipeline(proba[others], y[others]).calibrate(proba[i : i + 1])[0]
+        refitted = rp.calibrate.fit(proba[others], y[others], kind="bias-corrected", ridge=10, shrink=1)
+        refitted = refitted(proba[i : i + 1])[0]
         moved.append((refitted[y[i]] - whole[i, y[i]], found[i, y[i]] - whole[i, y[i]]))
     real, step = np.array(moved).T
     assert (step < 0).all()

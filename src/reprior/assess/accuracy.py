@@ -16,8 +16,6 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.rows.blocks import Blocks
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
-HELD_BACK = 10.0  # labelled rows of a class that its bias must outweigh: the default calibrator's ridge
-BIASED = ("bias-corrected", "vector")  # calibrators that are fitted class by class
 Z = 1.959964
 
 
@@ -57,7 +55,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         each = (estimate.prior / np.maximum(counts, 1))[y]
         each = each / max(float(each.sum()), 1e-300)
         seen = told(np.asarray(rows, np.float64), y, weights)
-        apart = told(left_out(rows, y), y, weights) if fitted_by_class(estimate) else seen
+        fitted = estimate.calibrator
+        apart = seen if fitted is None else told(fitted.left_out(rows, y), y, weights)
         promise = promise - (seen.right - apart.right) @ each
         found, noise = apart.right @ each, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
@@ -107,21 +106,3 @@ def told(rows: Matrix, y: Labels, weights: Vector) -> Rows:
     """Return what rows (n, K) with labels (n,) tell."""
     right = np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)
     return Rows(promised(rows, weights), right)
-
-
-def fitted_by_class(estimate: PriorEstimate) -> bool:
-    """Return whether the outputs were calibrated with a number for each class."""
-    return estimate.calibrator is not None and estimate.calibrator.kind in BIASED
-
-
-def left_out(rows: Matrix, y: Labels) -> Matrix:
-    """Return calibrated held-out outputs (n, K), each as if its row had been left out when biases were fitted.
-
-    One Newton step: a row moved the bias of a class by what was missing there, over the curvature of the fit.
-    """
-    rows = np.asarray(rows, np.float64)
-    curve = (rows * (1 - rows)).sum(axis=0) + HELD_BACK
-    moved = rows / curve
-    moved[np.arange(len(y)), y] -= 1 / curve[y]
-    out = rows * np.exp(moved)
-    return np.asarray(out / out.sum(axis=1, keepdims=True))

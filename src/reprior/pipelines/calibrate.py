@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_labels, check_number, check_prior, fail
 from reprior._types import Labels, Matrix, Vector
-from reprior.rows.calibrated import TINY, Calibrator, centred, read, softmax
+from reprior.rows.calibrated import STIFF, TINY, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds
 
 KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
@@ -21,6 +21,8 @@ ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs":
 SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
 FOLDS = 5
 NONE = np.zeros(0)
+FAR = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
+HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
 
 
 def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
@@ -179,7 +181,61 @@ def fit(
         best = max(score.values(), key=np.mean)
         loss = {kind: best - rows for kind, rows in score.items()}
         name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
-    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink))
+    held_back = penalty if name in ("bias-corrected", "vector") else STIFF
+    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink), held_back)
+
+
+def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
+    """Return one scale, and a bias for each class, as far from the identity as held-out rows bear out.
+
+    That outputs are right as they are is one hypothesis; others let the scale, the biases or both differ, by little or
+    by much. Each is weighed by its evidence, and what they say is averaged: few rows change little, and neither do many
+    if there is little to mend.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        Probabilities of held-out rows.
+    y : (n,)
+        Their column indices.
+    logits : (n, K), optional
+        Logits instead of `proba`.
+
+    Examples
+    --------
+    >>> rows, y = [[0.8, 0.2], [0.2, 0.8]] * 50, [0, 1] * 40 + [1, 0] * 10  # right in 80 of 100
+    >>> learned(rows, y)([[0.8, 0.2]]).round(2)
+    array([[0.8, 0.2]])
+    """
+    x, floor, labels = _labelled(proba, y, logits, "learned")
+    k, least = x.shape[1], FAR[-1] ** -2
+    identity = np.append(1.0, np.zeros(k))
+    at, evidence, found, spread = identity, [], [], []
+    for far in (0.0, *FAR):
+        free = k if far else 0
+        some, value, bend = _minimum(
+            x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity
+        )
+        at = np.append(some, np.zeros(k - free))
+        # a scale's likelihood is taken for a parabola, along which biases follow: it answers for all of FAR at once
+        among, across = bend[1:, 1:], bend[0, 1:]
+        along = np.append(np.linalg.solve(among, across), np.zeros(k - free))
+        volume = np.linalg.slogdet(among)[1] + 2 * free * np.log(far or 1.0)
+        curve = max(float(bend[0, 0] - along[:free] @ across) - least, 1e-9)
+        off = (at[0] - 1) * (1 + least / curve)  # where the likelihood by itself has its maximum
+        best = -value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
+        for wide in (0.0, *FAR):
+            variance = 1 / curve + wide**2
+            scale = 1 + off * wide**2 / variance
+            evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
+            found.append(np.append(scale, at[1:] - along * (scale - at[0])))
+            spread.append(far**2)
+        if max(evidence[-len(FAR) - 1 :]) < max(evidence) - HOPELESS:
+            break
+    weights = np.exp(np.array(evidence) - max(evidence))
+    theta = weights @ np.array(found) / weights.sum()
+    scale, ridge = np.full(k, np.clip(theta[0], *SCALE_BOUNDS)), weights.sum() / (weights @ np.array(spread))
+    return _calibrator("bias-corrected", x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
 
 
 def _held_out(x: Matrix, labels: Labels, kinds: Sequence[str], ridge: float, rng: Rng) -> dict[str, Vector]:
@@ -208,19 +264,33 @@ def _fit_kind(kind: str, x: Matrix, labels: Labels, ridge: float, shrink: float 
     return _fit(x, labels, scales, biases, ridge, shrink=shrink)
 
 
-def _calibrator(kind: str, x: Matrix, floor: float, labels: Labels, scale: Vector, bias: Vector) -> Calibrator:
+def _calibrator(
+    kind: str, x: Matrix, floor: float, labels: Labels, scale: Vector, bias: Vector, ridge: float = STIFF
+) -> Calibrator:
     bias = bias - bias.mean()
-    return Calibrator(kind, scale, bias, floor, len(x), float(_log_likelihood(x, labels, scale, bias).mean()))
+    score = float(_log_likelihood(x, labels, scale, bias).mean())
+    return Calibrator(kind, scale, bias, floor, len(x), score, ridge=ridge)
 
 
 def _fit(
     x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
     shrink: float = 0.0,
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − start‖² by Newton's method.
+    """Return scale and bias (K,), (K,) of the `_minimum`."""
+    k, free = x.shape[1], len(scale)
+    theta, _, _ = _minimum(x, labels, scale, bias, ridge, offset=offset, shrink=shrink)
+    return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
 
-    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start; a lone scale is pulled to 1 by `shrink`. The problem is
-    convex, so halving steps is all the damping it needs; the scale stays within its bounds. Both are returned as (K,).
+
+def _minimum(
+    x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
+    shrink: float = 0.0, centre: Vector | None = None,
+) -> tuple[Vector, float, Matrix]:  # fmt: skip
+    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − centre‖² by Newton's method.
+
+    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start, and the centre if none is given; a lone scale is pulled
+    to 1 by `shrink`. The problem is convex, so halving steps is all the damping it needs; the scale stays within its
+    bounds. Returned are both in one, what is minimised, and its curvature there.
     """
     n, k = x.shape
     free, start, rows = len(scale), np.concatenate([scale, bias]), np.empty_like(x)
@@ -228,9 +298,9 @@ def _fit(
     seen = np.bincount(labels, minlength=k)[: len(bias)]
     target = np.concatenate([moments if free == k else moments.sum(keepdims=True), seen])
     pull = np.full(len(start), ridge)
-    centre = start.copy()
+    middle = start.copy() if centre is None else centre[: len(start)]
     if free == 1:
-        pull[0], centre[0] = shrink, 1.0
+        pull[0], middle[0] = shrink, 1.0
     low, high = np.full_like(start, -np.inf), np.full_like(start, np.inf)
     low[:free], high[:free] = SCALE_BOUNDS
 
@@ -238,7 +308,7 @@ def _fit(
         """Return what is minimised, and leave the softmax in `rows`."""
         np.multiply(x, theta[:free], out=rows)
         np.add(rows, offset + theta[free:] if len(bias) else offset, out=rows)
-        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - centre) ** 2)
+        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - middle) ** 2)
 
     def derivatives(theta: Vector) -> tuple[Vector, Matrix]:
         """Return slope and curvature at the `theta` whose softmax is in `rows`."""
@@ -252,7 +322,7 @@ def _fit(
             each, cross = rows.sum(axis=0), expected - weighted.T @ rows
             moment = np.concatenate([moment, each])
             square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
-        return moment - target + pull * (theta - centre), square + np.diag(pull)
+        return moment - target + pull * (theta - middle), square + np.diag(pull)
 
     theta, value = start, loss(start)
     for _ in range(100):
@@ -273,7 +343,7 @@ def _fit(
         else:
             break  # rounding leaves nothing to gain
         theta, value = new, worth
-    return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
+    return theta, value, bend
 
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:

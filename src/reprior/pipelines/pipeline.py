@@ -41,7 +41,6 @@ from reprior.rows.correction import as_given, correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
-FEW_ROWS = 100  # held-out rows in all, below which training counts say more than they do
 ON_REJECT = ("refuse", "warn", "ignore")
 
 
@@ -349,8 +348,8 @@ def pipeline(
     logits : bool
         Whether `proba`, here and in all later calls, are logits.
     calibration : str
-        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, held back where a class
-        has few labels.
+        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, both as far from the
+        identity as the held-out rows bear out (`calibrate.learned`).
     prior : str or (K,)
         The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
         biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
@@ -391,17 +390,17 @@ def pipeline(
             fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
                  remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
         calibration = "none"  # outputs carry the prior as they are; calibrated, they would carry the held-out rows' mix
-    if calibration == "auto" and total is not None and n < FEW_ROWS:
+    if calibration == "auto" and total is not None and n < k:  # counts say more than so few rows
         calibration = "none"
         prior = "training" if isinstance(prior, str) and prior == "auto" else prior
-    cal, tilt = _calibrator(rows, labels, total, "bias-corrected" if calibration == "auto" else calibration)
+    cal, tilt = _calibrator(rows, labels, total, calibration)
     source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
     if total is not None and cal.kind in ("bias-corrected", "vector") and isinstance(prior, str) and prior == "auto":
         # biases have put outputs to the mix of the held-out rows, with its noise: put them to that of training
         mix = total / total.sum()
         cal = replace(cal, bias=cal.bias + np.log(mix / source.prior))
         source = replace(_source(cal, rows, labels, mix, total, names, tilt=tilt), made=source.made)
-    raw = check_prior(rows.mean(axis=0, dtype=np.float64), "pipeline", "proba")
+    raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
     if logits:
         cal = replace(cal, of_logits=True)
     kept = None if cal.kind == "none" and not logits else cal
@@ -447,17 +446,21 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
     """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
     tilt = None if counts is None else tilt_of(labels, counts)
     if tilt is None or counts is None:
-        return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK), None
+        return _fitted(rows, labels, kind), None
     # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
     moved = np.maximum(rows, floor)
-    cal = calibrate.fit(
-        correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind=kind, ridge=RIDGE, shrink=SHRINK
-    )
+    cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind)
     seen = np.bincount(labels, minlength=len(tilt)) > 0
     back = cal.bias + (cal.scale - 1) * np.log(tilt)
     back[~seen] = np.average(back[seen], weights=counts[seen])  # no row tells the bias of a class that is never seen
     return replace(cal, floor=floor, bias=back), tilt
+
+
+def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
+    if kind == "auto":
+        return calibrate.learned(rows, labels)
+    return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 
 def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -479,7 +482,6 @@ def _source(
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
-            held_back = np.inf if cal.kind in ("none", "temperature") else RIDGE
             if prior == "training":
                 prior = counts
             else:
@@ -489,7 +491,7 @@ def _source(
                 among = np.maximum(out[:, seen], 1e-12)
                 among /= among.sum(axis=1, keepdims=True)
                 shares = (pooled_prior(among, counts[seen], weight) if prior == "pooled" else
-                          carried_prior(among, counts[seen], weight, ridge=held_back))  # fmt: skip
+                          carried_prior(among, counts[seen], weight, ridge=cal.ridge))  # fmt: skip
                 prior = counts / counts.sum()
                 prior[seen] = shares / shares.sum() * prior[seen].sum()
         elif weight is not None:

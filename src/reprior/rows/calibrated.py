@@ -9,13 +9,14 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from reprior._check import check_logits, check_proba, fail
-from reprior._types import Matrix, Vector, comparable
+from reprior._types import Labels, Matrix, Vector, comparable
 from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered, numbered
 from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
 TINY = float(np.finfo(np.float64).tiny)
-RIDGE = 10.0  # labelled rows of a class that its bias must outweigh: few of them leave plain temperature scaling
+RIDGE = 10.0  # of biases whose strength is not learned: labelled rows of a class that its bias must outweigh
+STIFF = 1e12  # the ridge of one without biases
 
 
 @comparable
@@ -25,7 +26,7 @@ class Calibrator:
 
     `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
     were fitted, with mean log-likelihood `log_likelihood` if they had labels. `of_logits`: what it is called on are
-    logits, without saying so each time.
+    logits, without saying so each time. `ridge` is what held its biases back.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Calibrator:
     n: int
     log_likelihood: float | None
     of_logits: bool = False
+    ridge: float = STIFF
 
     def __call__(self, proba: Any = None, *, logits: Any = None, caller: str = "Calibrator") -> Matrix:
         """Return calibrated probabilities (n, K), in the float type that came in; `caller` is who refuses bad ones."""
@@ -56,6 +58,20 @@ class Calibrator:
         softmax(rows)
         return rows
 
+    def left_out(self, rows: Matrix, y: Labels) -> Matrix:
+        """Return calibrated held-out outputs (n, K), each as biases fitted without its row would have put it.
+
+        Rows that helped to fit the biases look better than new ones, by half a point of accuracy or coverage with ten
+        rows a class. One Newton step a row: it moved the bias of a class by what was missing there, over the curvature
+        of the fit.
+        """
+        rows = np.asarray(rows, np.float64)
+        curve = (rows * (1 - rows)).sum(axis=0) + self.ridge
+        moved = rows / curve
+        moved[np.arange(len(y)), y] -= 1 / curve[y]
+        out = rows * np.exp(moved)
+        return np.asarray(out / out.sum(axis=1, keepdims=True))
+
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the calibrator as a few bytes that later versions can still read."""
         return encode("calibrator", {name: getattr(self, name) for name in self.__slots__}, key)
@@ -71,8 +87,13 @@ class Calibrator:
         floor = float(take(found, "floor", (int, float), caller))
         if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
             refuse(caller, "data", "numbers that no calibrator has")
-        score = take(found, "log_likelihood", (int, float, type(None)), caller)
-        return cls(kind, scale, bias, floor, n, score, bool(take(found, "of_logits", (bool, type(None)), caller)))
+        score, ridge = (take(found, name, (int, float, type(None)), caller) for name in ("log_likelihood", "ridge"))
+        if ridge is None:  # written before it was kept
+            ridge = RIDGE if kind in ("bias-corrected", "vector") else STIFF
+        if not 0 <= ridge <= STIFF:
+            refuse(caller, "data", "a ridge that no calibrator has")
+        logits = bool(take(found, "of_logits", (bool, type(None)), caller))
+        return cls(kind, scale, bias, floor, n, score, logits, float(ridge))
 
 
 @runtime_checkable
