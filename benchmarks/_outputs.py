@@ -44,6 +44,17 @@ def networks(ratios: tuple[str, ...] = ("0.1", "0.02")) -> Iterator[Outputs]:
             yield Outputs(f"CIFAR-100, {name}", o.counts.astype(float), o.held_out, o.y_held_out, o.test, o.y_test)
 
 
+def redrawn(o: Outputs, seed: int) -> Outputs:
+    """Return the same outputs with other held-out rows, of the same number and class mix, drawn from all there are."""
+    rng, k = np.random.default_rng([7, seed]), len(o.counts)
+    proba, y = np.concatenate([o.heldout, o.pool]), np.concatenate([o.heldout_y, o.pool_y])
+    mix = np.bincount(o.heldout_y, minlength=k) / len(o.heldout_y)
+    wanted = rng.multinomial(len(o.heldout_y), mix)
+    held = np.concatenate([rng.permutation(np.flatnonzero(y == j))[: wanted[j]] for j in range(k)])
+    rest = np.setdiff1d(np.arange(len(y)), held)
+    return o._replace(heldout=proba[held], heldout_y=y[held], pool=proba[rest], pool_y=y[rest])
+
+
 def digits() -> Outputs:
     """Return the outputs of a naive Bayes classifier on the balanced digits of scikit-learn."""
     from sklearn.datasets import load_digits

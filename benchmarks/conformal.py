@@ -14,24 +14,13 @@ import argparse
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
-from _outputs import SHIFTS, Outputs, networks, shipped, targets
+from _outputs import SHIFTS, networks, redrawn, shipped, targets
 
 import reprior as rp
 from reprior.assess.conformal import scores_of
 
 LEVEL, FIRST = 0.9, 100  # seeds begin here: others were looked at before
 KINDS = ("estimated mix", "by class", "true mix", "plain")
-
-
-def redrawn(o: Outputs, seed: int) -> Outputs:
-    """Return the same outputs with other held-out rows."""
-    rng, k = np.random.default_rng([7, seed]), len(o.counts)
-    proba, y = np.concatenate([o.heldout, o.pool]), np.concatenate([o.heldout_y, o.pool_y])
-    mix = np.bincount(o.heldout_y, minlength=k) / len(o.heldout_y)
-    wanted = rng.multinomial(len(o.heldout_y), mix)
-    held = np.concatenate([rng.permutation(np.flatnonzero(y == j))[: wanted[j]] for j in range(k)])
-    rest = np.setdiff1d(np.arange(len(y)), held)
-    return o._replace(heldout=proba[held], heldout_y=y[held], pool=proba[rest], pool_y=y[rest])
 
 
 def measured(pipe, proba, y, truth):

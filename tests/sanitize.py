@@ -113,7 +113,7 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
             kept = np.zeros((3, width))
             kept[:2], kept[2, :k] = known, rng.dirichlet(np.ones(k))
-            settings = np.array([float(k), 0.001, 0.01, caution, rng.choice([0.0, 0.05])])
+            settings = np.array([float(k), 0.001, 0.01, caution, rng.choice([0.0, 0.05]), rng.choice([0.0, 0.001])])
             call, args = native.ebls, [state, kept, settings, bank, slots, rows, 2]
         elif which == 3:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]

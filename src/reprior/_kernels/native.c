@@ -186,7 +186,7 @@ enum { STRENGTH_A, MEMORY, COMPETES, WEIGHT, AT_SOURCE, COLUMNS }; /* of the ban
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
     const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
-    const double rivalry = job->options[4];
+    const double rivalry = job->options[4], restless = job->options[5];
     const int cautious = caution > 0.0;
     const double *kept = job->valid + width; /* the prior that is kept if nothing has shifted */
     double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters;
@@ -241,14 +241,16 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             double still = odds / (1.0 + odds);
             if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
             if (still > MOST_SOURCE) still = MOST_SOURCE;
-            double joint = 0.0;
+            double joint = 0.0, since = state[N]; /* the last change: that is what a filter of endless memory holds */
             for (Py_ssize_t f = 0; f < filters; f++) {
+                if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
                 const double lessened = 1.0 + rivalry * held[f];
                 const double better = z[f] * shifted / evidence;
                 won[f] = weights[f] * (rivalry > 0.0 ? exp(log(better) / (lessened * lessened)) : better);
                 joint += won[f];
             }
-            const double part = (1.0 - share) / joint, anew = share / start;
+            const double shared = share / (1.0 + restless * since);
+            const double part = (1.0 - shared) / joint, anew = shared / start;
             for (Py_ssize_t f = 0; f < filters; f++) {
                 weights[f] = (part * won[f] + anew * job->bank[COLUMNS * f + WEIGHT]) * (1.0 - still);
                 held[f] += 1.0;
@@ -509,7 +511,7 @@ static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
-    if (!bank || options->ndim != 1 || options->shape[0] != 5 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
+    if (!bank || options->ndim != 1 || options->shape[0] != 6 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0], 3) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||

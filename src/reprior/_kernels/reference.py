@@ -146,16 +146,17 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     """Learn `rows` by the bank of moment-matched filters.
 
     `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted. bank (F, 5): a, memory
-    (0 = endless), competes, weight, whether it starts at b. Options: K, the weight shared anew
-    at each sample, and by how much a row that a filter remembers lessens the next one: in its counts, in the odds of b,
-    and in its odds against other filters. Where that of b is 0, b is an expert like any other.
+    (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K, the weight
+    shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its counts, in the
+    odds of b, and in its odds against other filters; and by how much a row since the last change lessens the weight
+    that is shared. Where that of b is 0, b is an expert like any other.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
     k, filters = int(options[0]), len(bank)
-    share, doubt, caution, rivalry = options[1:]
+    share, doubt, caution, rivalry, restless = options[1:]
     inverse, kept, w, cautious = known[0, :k], known[2, :k], width(k), caution > 0.0
     head = width(2 + (3 if cautious else 2) * filters)
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
@@ -187,7 +188,9 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
             weights[-1] = min(max(odds / (1.0 + odds), LEAST_SOURCE), MOST_SOURCE)
             lessened = 1.0 + rivalry * held
             won = weights[:-1] * np.exp(np.log(z * shifted / evidence) / (lessened * lessened))
-            weights[:-1] = (1.0 - share) / won.sum() * won + share / start[:-1].sum() * start[:-1]
+            since = held[memory == 0.0].min()  # the last change: that is what a filter of endless memory holds
+            shared = share / (1.0 + restless * since)
+            weights[:-1] = (1.0 - shared) / won.sum() * won + shared / start[:-1].sum() * start[:-1]
             weights[:-1] *= 1.0 - weights[-1]
             held += 1.0
         else:

@@ -2,8 +2,9 @@
 
 Calibrated outputs say how often they are right. A calibrator that was fitted to the held-out rows flatters them, and
 with them all that is measured there; so each held-out row is looked at as if it had been left out of the fit. What that
-costs is taken off the promise. Where held-out rows in the target's mix then differ from it by more than chance, they
-are believed instead; and labels of target rows, as far as there are any, correct both.
+costs is taken off the promise. The estimated mix flatters the rows that it was fitted to as well, so the promise is
+also read under mixes that it might have been. Where held-out rows in the target's mix then differ from it by more than
+chance, they are believed instead; and labels of target rows, as far as there are any, correct both.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior.assess.conformal import CHARGED, nearby
+from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
+REDRAWN = 16  # class mixes that the estimate might have been
 Z = 1.959964
 
 
@@ -41,12 +45,18 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     if known.heldout is None and labelled is None:
         return None
     weights, n = estimate.weights, float(estimate.n)
+    others = might_be(estimate) / known.prior
 
     def of_block(block: Matrix) -> Matrix:
-        promise = promised(block, weights)
-        return np.stack([promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1)])
+        wide, promise = np.asarray(block, np.float64), promised(block, weights)
+        total = wide @ others.T
+        shares = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
+                  for y in (wide.argmax(axis=1), (wide * weights).argmax(axis=1))]  # fmt: skip
+        sums = [promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1)]
+        return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
 
-    mean, spread = target.map_sum(of_block) / n  # a row that promises p is right or wrong with variance p(1 − p)
+    sums = np.asarray(target.map_sum(of_block) / n, np.float64)
+    mean, spread, redrawn = sums[:, 0], sums[:, 1], sums[:, 2:]  # one that promises p is right with variance p(1 − p)
     whole = promise = mean
     variance = np.full(2, np.inf)
     if known.heldout is not None:
@@ -58,16 +68,20 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         fitted = estimate.calibrator
         apart = seen if fitted is None else told(fitted.left_out(rows, y), y, weights)
         promise = promise - (seen.right - apart.right) @ each
+        if redrawn.size:
+            promise = promise - CHARGED * np.maximum(whole - redrawn.mean(axis=1), 0.0)
         found, noise = apart.right @ each, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
         believed = np.maximum(0.0, 1 - 4 * noise / np.maximum(differ**2, 1e-12))  # beyond two standard errors
         mean = promise + believed * differ
-        # what held-out rows leave open of the calibrator, by their number: reweighted to the target they tell less
-        variance = np.maximum(mean * (1 - mean), 1e-6) / len(y) + spread / n + believed * noise
+        # what held-out rows leave open of the calibrator: between their number and what they are worth in this mix
+        worth = np.sqrt(len(y) / float(each @ each))
+        variance = np.maximum(mean * (1 - mean), 1e-6) / worth + spread / n + believed * noise
+        variance += redrawn.var(axis=1) if redrawn.size else 0.0
     if labelled is not None:
-        found, noise = by_labels(labelled, weights, whole)
-        refuted = (found - mean) ** 2 > 4 * (variance + noise)  # held-out rows do not tell how wrong it is here
-        variance = np.where(refuted, (found - mean) ** 2, variance)
+        found, noise = by_labels(labelled, estimate, whole)
+        # beyond two standard errors held-out rows do not tell how wrong it is here
+        variance = variance + np.maximum((found - mean) ** 2 - 4 * (variance + noise), 0.0)
         gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
         mean = mean + gain * (found - mean)
         variance = noise * gain
@@ -76,19 +90,36 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     return Accuracy(float(before), float(after), max(0.0, float(after) - reach), min(1.0, float(after) + reach))
 
 
-def by_labels(target: LabelledBlocks, weights: Vector, promise: Vector) -> tuple[Vector, Vector]:
+def might_be(estimate: PriorEstimate) -> Matrix:
+    """Return class mixes (m, K) that the estimate might have been, as far as it has a posterior; else none."""
+    found = estimate.posterior
+    if not isinstance(found, Posterior):
+        return np.empty((0, len(estimate.prior)))
+    share = found.weights / found.weights.sum()
+    mean = share @ found.means
+    error = np.sqrt(share @ (found.variances + (found.means - mean) ** 2))
+    return nearby(estimate.prior, error, REDRAWN)
+
+
+def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> tuple[Vector, Vector]:
     """Return the accuracies (2,) that labels of target rows tell, before and after, and their variances (2,).
 
-    They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much.
+    They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
+    label has raised the share of its own class, so its row is judged by the share without it.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
     each = np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.sum()
+    weights, prior, own = estimate.weights, np.maximum(estimate.prior, 1e-12), rows.copy()
+    posterior = estimate.posterior
+    others = (len(there) - len(y)) / (1 + posterior.unsure) if isinstance(posterior, Posterior) else len(there) - len(y)
+    own[np.arange(len(y)), y] *= np.maximum(1 - len(y) * each / ((len(y) + others) * prior[y]), 0.0)
     seen = told(rows, y, weights)
-    found = promise + (seen.right - seen.promised) @ each
+    right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])
+    found = promise + (right - seen.promised) @ each
     # half a row more of either kind: rows that are all right do not prove that none is wrong
-    rate = (len(y) * (seen.right @ each) + 0.5) / (len(y) + 1)
+    rate = (len(y) * (right @ each) + 0.5) / (len(y) + 1)
     plain = rate * (1 - rate) * float(each @ each)
     noise = np.maximum((each**2) @ (seen.promised * (1 - seen.promised)).T, 0.3 * plain)
     return np.asarray(found), np.asarray(noise * max(1 - len(y) / len(there), 1e-6))

@@ -92,12 +92,17 @@ def scores_of(source: Source, calibrator: Calibrator | None, prior: Vector, erro
         rows = calibrator.left_out(rows, y)
     mixes = [prior]
     if error is not None:
-        rng, mean = np.random.default_rng(0), np.maximum(prior, 1e-9)
-        shape = np.clip((mean / np.maximum(error, 1e-9)) ** 2, 1e-3, 1e9)
-        drawn = np.maximum(rng.gamma(shape, mean / shape, (REDRAWN, len(prior))), 1e-12)
-        mixes += list(drawn / drawn.sum(axis=1, keepdims=True))
+        mixes += list(nearby(prior, error, REDRAWN))
     each = np.arange(len(y))
     return Scores(np.stack([correct(rows, mix / source.prior)[each, y] for mix in mixes]), y, np.stack(mixes))
+
+
+def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
+    """Return class mixes (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same."""
+    rng, mean = np.random.default_rng(0), np.maximum(prior, 1e-9)
+    shape = np.clip((mean / np.maximum(error, 1e-9)) ** 2, 1e-3, 1e9)
+    drawn = np.maximum(rng.gamma(shape, mean / shape, (n, len(prior))), 1e-12)
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
 
 def scores(estimate: PriorEstimate) -> Scores:

@@ -41,7 +41,10 @@ class OnlineEbls:
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
     NO_SHIFT: ClassVar[float] = 0.9
-    CAUTIOUS_SHARE: ClassVar[float] = 0.0005
+    # the rest on draw 99 of stream_batch.py and seeds 10 and 11 of drift.py
+    CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
+    QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
+    STIFF: ClassVar[float] = 0.003  # of a strong filter's weight at first, what it gets of it beside the others
     CAUTION: ClassVar[float] = 3.0  # rows that one row counts for against the held-out rows, where a shift is at issue
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
     # of the classifier's own error, a class's share being known to 1/misfit counts at best; on banking77, clinc150 and
@@ -102,15 +105,24 @@ class OnlineEbls:
     def options(self) -> Vector:
         k = len(self.source.prior)
         if not self.cautious:
-            return np.array([k, self.SHARE if self.drift else 0.0, 0.0, 0.0, 0.0])
+            return np.array([k, self.SHARE if self.drift else 0.0, 0.0, 0.0, 0.0, 0.0])
         # t rows are worth t/(1 + t/worth) of them; of many classes a filter's own noise is the larger error for longer
         doubt = max(1.0 / (self.worth * max(1.0, k / self.FEW)), self.MISLED * self.misfit / k)
         share = self.CAUTIOUS_SHARE if self.drift else 0.0
-        return np.array([k, share, doubt, self.CAUTION / self.worth, self.RIVALRY * self.misfit / k])
+        return np.array([k, share, doubt, self.CAUTION / self.worth, self.RIVALRY * self.misfit / k, 1.0 / self.QUIET])
 
     @cached_property
     def bank(self) -> Matrix:
-        """One row a filter: strength, memory (0 = endless), whether it competes with the row above, weight, base."""
+        """One row a filter: strength, memory (0 = endless), whether it competes with the row above, how much it gets of
+        the weight that is shared anew, base.
+
+        Strong filters get little. How alike classes are does not change from row to row, so one that has lost must not
+        win on a short unlucky run: that was the cause of jumps.
+        """
+        return self.filters(self.STIFF)
+
+    def filters(self, stiff: float) -> Matrix:
+        """Return the bank with the weights at first, those of strong filters times `stiff`."""
 
         def ladder(memories: tuple[float, ...]) -> list[tuple[float, float, float]]:
             if not self.drift:
@@ -121,11 +133,11 @@ class OnlineEbls:
 
         if not self.cautious:
             return chains(self.STRENGTHS, ladder(self.MEMORIES), 0.0, 0.9)
-        half, stiff = (1.0 - self.NO_SHIFT) / 2, ladder(self.STIFF_MEMORIES)
+        half, few = (1.0 - self.NO_SHIFT) / 2, ladder(self.STIFF_MEMORIES)
         return np.concatenate([
             chains(self.AT_UNIFORM, ladder(self.MEMORIES), 0.0, half / 2),
-            chains(self.NEAR_UNIFORM, stiff, 0.0, half / 2),
-            chains(self.AT_SOURCE, stiff, 1.0, half),
+            chains(self.NEAR_UNIFORM, few, 0.0, stiff * half / 2),
+            chains(self.AT_SOURCE, few, 1.0, stiff * half),
         ])  # fmt: skip
 
     @cached_property
@@ -143,7 +155,7 @@ class OnlineEbls:
     def init(self) -> Vector:
         state, k = np.zeros(state_size(self.layout)), len(self.source.prior)
         part = self.parts(state)
-        part["weights"][:] = np.append(self.bank[:, 3], self.NO_SHIFT if self.cautious else 0.1)
+        part["weights"][:] = np.append(self.filters(1.0)[:, 3], self.NO_SHIFT if self.cautious else 0.1)
         part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.kept, 1.0 / k)
         part["precision"][:] = k * self.bank[:, :1]
         return state
