@@ -79,7 +79,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     from reprior.report.show import estimate_text
 
     wanted, by = None if no_interval else level, given["by"]
-    with running(master) as spark:
+    with running(master, paths_only=not by) as spark:
         known = opened(spark, "estimate", **given)
         found = known.estimate()
         value = described(found, known, wanted)
@@ -226,29 +226,34 @@ def nothing(*_: Any) -> None:
 
 
 @contextmanager
-def running(master: str | None) -> Iterator[Any]:
-    """Give a session; turn a bad row that a worker met into its sentence, and keep Spark's own talk in a file.
+def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
+    """Give a session, or only its context where no row goes through Java; turn a worker's bad row into its sentence.
 
-    Spark's Java process writes where standard error goes when it is started.
+    Spark's own talk goes to a file: its Java process writes where standard error goes when it is started.
     """
-    from reprior.adapters.spark.session import session
+    from reprior.adapters.spark.session import context, session, submitted
 
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        yield session(master)
+    start = context if paths_only else session
+    if submitted():  # whoever has submitted it has its log, and stops its session
+        try:
+            yield start(master)
+        except Exception as error:
+            raise explained(error, "above") from error.__cause__
         return
     log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
-    spark = None
+    spark, reason = None, None
     try:
         with elsewhere(log.fileno()):
-            spark = session(master)
+            spark = start(master)
         yield spark
     except Exception as error:
-        told(error, log.name)
-        raise
+        reason = explained(error, log.name)
+        raise reason from error.__cause__
     finally:
         if spark is not None:
             spark.stop()
-    os.unlink(log.name)
+        if not isinstance(reason, SparkStopped):
+            os.unlink(log.name)
 
 
 @contextmanager
@@ -264,22 +269,23 @@ def elsewhere(place: int) -> Iterator[None]:
         os.close(before)
 
 
-def told(error: Exception, log: str) -> None:
-    """Raise the sentence about a bad row that a worker's error holds; of other errors of Spark the first line."""
+class SparkStopped(click.ClickException):
+    """Spark gave up for a reason that its log tells."""
+
+
+def explained(error: Exception, log: str) -> Exception:
+    """Return the sentence about a bad row that a worker's error holds; of other errors of Spark the first line."""
     from reprior._check import InputError
 
-    if isinstance(error, (InputError, OSError, ImportError, click.ClickException)):
-        os.unlink(log)
-        return
     marker = "InputError: "
+    if type(error).__module__.split(".")[0] not in ("py4j", "pyspark"):
+        return error
     lines = [line for line in str(error).splitlines() if line.strip()]
     bad = next((line for line in lines if marker in line), None)
     if bad is not None:
-        os.unlink(log)
-        raise InputError(bad.split(marker, 1)[1]) from error
-    if type(error).__module__.split(".")[0] in ("py4j", "pyspark"):
-        reason = lines[0].strip()[:300] if lines else type(error).__name__
-        raise click.ClickException(f"Spark stopped: {reason} Its log is {log}.") from error
+        return InputError(bad.split(marker, 1)[1])
+    reason = lines[0].strip()[:300] if lines else type(error).__name__
+    return SparkStopped(f"Spark stopped: {reason} Its log is {log}.")
 
 
 if __name__ == "__main__":  # by spark-submit

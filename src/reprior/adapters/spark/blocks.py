@@ -36,8 +36,8 @@ class SparkBlocks:
 
     Parameters
     ----------
-    spark : SparkSession
-        A classic session; Spark Connect has no access to the tasks that this needs.
+    spark : SparkSession or SparkContext
+        A classic session; Spark Connect has no access to the tasks that this needs. For files its context is enough.
     data : str, Path or DataFrame
         A file or folder of Parquet (or any other format of the command line) that all workers can read, or its
         address in a file system that pyarrow knows, as `s3://…`; or a DataFrame, which is written once to `scratch`.
@@ -73,7 +73,7 @@ class SparkBlocks:
             fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
                  remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
         choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by)
-        self.spark, self._context = spark, spark.sparkContext
+        self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = listed(str(data), caller) if paths else self._written(data, scratch, choice)
         self.found = self._survey(files, choice)

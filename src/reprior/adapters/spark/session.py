@@ -8,10 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
 
 from reprior._check import fail
 
+S = TypeVar("S")
 JAVA = 17
 HOW_JAVA = f"Install Java {JAVA} or newer (Debian: apt-get install openjdk-{JAVA}-jre-headless)"
 HOW_PYSPARK = "Spark needs pyspark 4.1 or newer. In the folder of reprior's source: pip install '.[spark]'"
@@ -53,21 +56,57 @@ def session(master: str | None = None, caller: str = "spark") -> Any:
     On this machine a lost worker is made up for, as on a cluster: the number behind the comma says how often a task is
     tried. Python on the workers is the one that runs here.
     """
+    builder = imported("pyspark.sql").SparkSession.builder.config(map=settings(master))
+    return started(builder.getOrCreate, caller)
+
+
+def context(master: str | None = None, caller: str = "spark") -> Any:
+    """Return the context alone, as `session` would: enough where workers read paths, and there in half the time.
+
+    Java then only plans tasks, for a minute or so: what it compiles thoroughly would not pay.
+    """
+    pyspark = imported("pyspark")
+    wanted = settings(master)
+    if not submitted():
+        wanted["spark.driver.defaultJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    conf = pyspark.SparkConf().setAll(list(wanted.items()))
+    return started(lambda: pyspark.SparkContext.getOrCreate(conf), caller)
+
+
+def imported(name: str) -> Any:
+    """Return a module of pyspark, or say how to get it."""
     try:
-        from pyspark.sql import SparkSession
+        return import_module(name)
     except ImportError as error:
         raise ImportError(HOW_PYSPARK) from error
-    build = SparkSession.builder.appName("reprior").config("spark.sql.streaming.stateStore.providerClass", STORE)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # not started by spark-submit
+
+
+def submitted() -> bool:
+    """Return whether spark-submit has started this program, and has set up all there is."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def settings(master: str | None) -> dict[str, str]:
+    """Return what a session is to have, beside what spark-submit says."""
+    always = {"spark.app.name": "reprior", "spark.sql.streaming.stateStore.providerClass": STORE}
+    if submitted():
+        return always
+    return always | {
+        "spark.master": master or "local[*,4]", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    }  # fmt: skip
+
+
+def started(start: Callable[[], S], caller: str) -> S:
+    """Return what `start` makes with Java; if it fails for want of Java, say so. To ask for that first costs time."""
+    if submitted():
+        return start()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        return start()
+    except Exception:
         found = java_version()
         if found is None or found < JAVA:
             fail(caller, "java", f"be there in version {JAVA} or newer", "none" if found is None else found,
                  remedy=HOW_JAVA)  # fmt: skip
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        settings = {
-            "spark.master": master or "local[*,4]", "spark.ui.enabled": "false", "spark.log.level": "ERROR",
-            "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-        }  # fmt: skip
-        for name, value in settings.items():
-            build = build.config(name, value)
-    return build.getOrCreate()
+        raise
