@@ -13,6 +13,8 @@ ALL = os.environ.get("REPRIOR_TEST_ALL") == "1"
 THERE = importlib.util.find_spec("pyspark") is not None and shutil.which("java") is not None
 needs_spark = pytest.mark.skipif(not (ALL and THERE), reason="needs pyspark and Java: set REPRIOR_TEST_ALL=1")
 NAMES = ("ant", "bee", "cat", "dog", "eel")
+QUICK = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java that compiles little
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--conf '{QUICK}' pyspark-shell")
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import make_problem
-from spark_help import NAMES, lists, needs_spark, spark, write_parts  # noqa: F401
+from spark_help import NAMES, QUICK, lists, needs_spark, spark, write_parts  # noqa: F401
 
 import reprior as rp
 
@@ -101,18 +105,69 @@ def test_a_dataframe_and_a_saved_pipeline_do(spark, made, tmp_path):  # noqa: F8
     np.testing.assert_allclose(rows, expected.correct(problem.proba), atol=1e-9)
 
 
-def test_class_columns_of_a_dataframe_keep_their_order(spark, made):  # noqa: F811
-    from reprior.adapters.spark import SparkBlocks, correct
+ODD = ("a.b", "x `y", "猫", "été 1", "reprior_0")
+
+
+def test_class_columns_of_a_dataframe_keep_their_order_whatever_they_are_called(spark, made):  # noqa: F811
+    from reprior.adapters.spark import SparkBlocks, correct, follow, groups
+
+    problem, _ = made
+    held, y = problem.source.heldout
+    pipe, order = rp.pipeline(held, np.array(ODD)[y], classes=ODD), [3, 0, 4, 1, 2]
+    names, kinds = [ODD[j] for j in order], ["no.1", "größe", "even"]
+    rows = [(*map(float, row[order]), i, float("nan"), i % 2) for i, row in enumerate(problem.proba)]
+    frame = spark.createDataFrame(rows, [*names, *kinds])
+    found = pipe.estimate(SparkBlocks(spark, frame, classes=pipe.classes))
+    expected = pipe.estimate(problem.proba)
+    np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+    shared, known = groups(pipe, spark, frame, by="even"), pipe.groups(np.arange(900) % 2, problem.proba)
+    np.testing.assert_allclose(shared.prior, known.prior, atol=1e-9)
+    followed, streams = np.empty_like(problem.proba), [pipe.stream(), pipe.stream()]
+    for i, row in enumerate(problem.proba):
+        followed[i] = streams[i % 2].correct_one(row)
+        streams[i % 2].learn_one(row)
+    each = [known[i % 2].correct(row[None])[0] for i, row in enumerate(problem.proba)]
+    for fixed, wanted in (
+        (correct(found, frame), expected.correct(problem.proba)),
+        (correct(shared, frame, by="even"), each),
+        (follow(pipe, frame, key="even", order="no.1"), followed),
+    ):
+        assert fixed.columns[: len(frame.columns)] == frame.columns
+        back = sorted(fixed.collect(), key=lambda row: row["no.1"])
+        np.testing.assert_allclose([[row[name] for name in ODD] for row in back], wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("unknown", [None, -1])
+def test_labels_in_a_column_count_as_in_memory(spark, made, tmp_path, ask, refused, monkeypatch, unknown):  # noqa: F811
+    import pyarrow.parquet as pq
+
+    from reprior.adapters.spark import SparkBlocks
+    from reprior.adapters.spark import blocks as module
 
     problem, pipe = made
-    order = [3, 0, 4, 1, 2]
-    names = [NAMES[j] for j in order]
-    frame = spark.createDataFrame([(*map(float, row[order]), i) for i, row in enumerate(problem.proba)], [*names, "id"])
-    found = pipe.estimate(SparkBlocks(spark, frame, columns=",".join(names)))
-    fixed = correct(found, frame)
-    assert fixed.columns == frame.columns
-    rows = np.array([[row[name] for name in NAMES] for row in fixed.sort("id").collect()])
-    np.testing.assert_allclose(rows, pipe.estimate(problem.proba).correct(problem.proba), atol=1e-9)
+    truth = np.where(np.arange(900) % 10, -1, problem.proba.argmax(axis=1))
+    column = truth if unknown == -1 else np.array([NAMES[j] if j >= 0 else None for j in truth], object)
+    (tmp_path / "rows").mkdir()
+    for i, which in enumerate(np.array_split(np.arange(900), 3)):
+        pq.write_table(lists(problem.proba[which], truth=column[which]), tmp_path / "rows" / f"{i}.parquet")
+    expected = pipe.estimate(problem.proba, labels=truth)
+    for data in (tmp_path / "rows", spark.read.parquet(str(tmp_path / "rows"))):
+        rows = SparkBlocks(spark, data, label="truth")
+        found = pipe.estimate(rows, labels=rows.labels)
+        assert found.n_labels == 90
+        np.testing.assert_allclose(found.prior, expected.prior, atol=1e-9)
+        np.testing.assert_allclose(found.interval(), expected.interval(), atol=1e-8)
+    with pytest.raises(rp.InputError, match="must have the column 'shop'"):
+        SparkBlocks(spark, tmp_path / "rows", label="shop")
+    pipe.save(tmp_path / "model.reprior")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "0")  # as spark-submit would: the session of the test goes on
+    line = ("spark", "estimate", tmp_path / "rows", "--source", tmp_path / "model.reprior", "--labels", "truth")
+    told = ask(*line)
+    assert told["n_labels"] == 90
+    np.testing.assert_allclose(told["prior"], expected.prior, atol=1e-9)
+    assert "must be left out with --by" in refused(*line, "--by", "id")
+    monkeypatch.setattr(module, "LABELLED", 100)
+    assert "must stand beside at most 100 rows on Spark; got 900" in refused(*line)
 
 
 def kept_files(blocks):
@@ -262,7 +317,7 @@ def workers():
     return found
 
 
-def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, ask, refused):  # noqa: F811
+def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, ask, call, refused):  # noqa: F811
     problem, pipe = made
     pipe.save(tmp_path / "model.reprior")
     folder = write_parts(tmp_path / "rows", problem.proba, 3)
@@ -279,8 +334,39 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         np.testing.assert_allclose(rows, expected, atol=1e-9)
         assert "must name a folder that is not there yet" in refused("spark", "correct", folder, *there, "-o", folder)
         assert "No such file" in refused("spark", "estimate", tmp_path / "nowhere", *there)
+        bad = problem.proba[:6].copy()
+        bad[4] = np.nan
+        line = ("spark", "stream", write_parts(tmp_path / "bad", bad, 1), *there, "--key", "id", "-o", tmp_path / "s")
+        code, _, said = call(*line)
+        sentence = "Error: follow: `proba` must contain only finite numbers; got nan, first at row 0 of the key 4 in its"
+        assert (code, said[: len(sentence)], said.count("\n")) == (1, sentence, 1)
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"]
+
+
+def test_the_documented_line_for_spark_submit_runs(made, tmp_path):
+    import pyspark
+
+    problem, pipe = made
+    pipe.save(tmp_path / "model.reprior")
+    folder = write_parts(tmp_path / "rows", problem.proba, 3)
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    line = re.search(r"^\$ (spark-submit .*?)\n```", page, re.DOTALL | re.MULTILINE)[1]
+    for there, here in (  # what only a cluster has
+        ("--master yarn --num-executors 100", f"--master 'local[2]' --conf '{QUICK}'"),
+        ("--archives env.tar.gz#env --conf spark.pyspark.python=env/bin/python",
+         f"--conf spark.pyspark.python={sys.executable}"),
+        ("$(python ", f"$({sys.executable} "),
+        ("hdfs:///scores --source model.reprior", f"{folder} --source model.reprior --json"),
+    ):  # fmt: skip
+        assert there in line
+        line = line.replace(there, here)
+    programs = f"{Path(pyspark.__file__).parent / 'bin'}:{os.environ['PATH']}"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")} | {"PATH": programs}
+    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=500,
+                           check=False)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    np.testing.assert_allclose(json.loads(ended.stdout)["prior"], pipe.estimate(problem.proba).prior, atol=1e-9)
 
 
 def test_doctor_knows_java_and_pyspark(ask):

@@ -5,6 +5,7 @@ spark-submit runs this file itself.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -57,11 +58,16 @@ def shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+labels_option = click.option("--labels", metavar="COLUMN",
+                             help="Labels of some rows: a column of TARGET, empty or -1 where unknown.")  # fmt: skip
+
+
 @command.command("estimate")
 @click.argument("target")
 @shared
 @method_options
 @by_option
+@labels_option
 @click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
@@ -83,7 +89,8 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
         known = opened(spark, "estimate", **given)
         found = known.estimate()
         value = described(found, known, wanted)
-        head = f"{found.n:,.0f} rows, {len(found.prior)} classes, {known.told}"
+        labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
+        head = f"{found.n:,.0f} rows{labelled}, {len(found.prior)} classes, {known.told}"
         if by:
             parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"])
             value |= grouped(parts, by, wanted)
@@ -99,6 +106,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @shared
 @method_options
 @by_option
+@labels_option
 @click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
 @click.option("--anyway", is_flag=True,
               help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
@@ -193,25 +201,30 @@ def stream(
 
 def opened(
     spark: Any, caller: str, *, target: str, source: Path, columns: str | None, logits: bool, method: str | None,
-    options: tuple[str, ...], by: str | None,
+    options: tuple[str, ...], by: str | None, labels: str | None,
 ) -> Inputs:  # fmt: skip
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
     from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
     from reprior.io.files import Choice, Part, Table
+    from reprior.io.labels import Given, as_labels
 
+    if by and labels:
+        fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
     pipe, logits, warning = fitted(caller, source, columns, logits)
     pipe = with_method(pipe, method, options)
     if by and (pipe.method != "ebls" or logits):
         fail(caller, "--by", "stand beside the method ebls and probabilities", "logits" if logits else pipe.method)
-    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by)
+    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
+                       label=labels)  # fmt: skip
     matched = "name" if pipe.classes and rows.classes else "position"
     if matched == "position":
         refuse_unsorted(pipe, caller, Path(target))
     if pipe.classes is None and rows.classes is not None:
         pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
     parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.found)
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by)
+    known = Given(as_labels(rows.labels, pipe.classes)) if labels else None
+    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by, known)
 
 
 def fitted(caller: str, source: Path, columns: str | None, logits: bool) -> tuple[Pipeline, bool, str]:
@@ -234,6 +247,7 @@ def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
     from reprior.adapters.spark.session import context, session, submitted
 
     start = context if paths_only else session
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells the whole way of an error that we say in a sentence
     if submitted():  # whoever has submitted it has its log, and stops its session
         try:
             yield start(master)

@@ -46,8 +46,10 @@ class LabelledBlocks:
         return self.map_numbered(lambda _, block: fn(block))
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        labels = self.labels  # alone: `of_block` may be sent to where the rows are
+
         def of_block(first: int, block: Matrix) -> S:
-            y = self.labels[first : first + len(block)]
+            y = labels[first : first + len(block)]
             known = np.flatnonzero(y >= 0)
             if len(known):
                 block = np.array(block)
@@ -74,9 +76,11 @@ class SomeBlocks:
         return self.map_numbered(lambda _, block: fn(block))
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
+        kept, before = self.kept, self.before
+
         def of_block(first: int, block: Matrix) -> S:
-            here = self.kept[first : first + len(block)]
-            return fn(int(self.before[first]), block if here.all() else np.ascontiguousarray(block[here]))
+            here = kept[first : first + len(block)]
+            return fn(int(before[first]), block if here.all() else np.ascontiguousarray(block[here]))
 
         return map_numbered(self.raw, of_block)
 

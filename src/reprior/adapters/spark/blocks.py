@@ -20,11 +20,12 @@ import numpy as np
 
 from reprior._check import InputError, fail
 from reprior._types import Matrix
-from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, survey, total
+from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, some_labels, survey, total
 from reprior.io.files import SUFFIXES, Choice, difference
 
 S = TypeVar("S")
 TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers
+LABELLED = 10_000_000  # rows of which some have labels: those are a list on the driver, which goes to each task
 COLLECTED = 1 << 28  # bytes of sums that may come to the driver at once; more are added up on the way
 
 
@@ -57,6 +58,8 @@ class SparkBlocks:
         What error messages begin with.
     by : str, optional
         A column of keys, which is no class and is written beside those of a DataFrame.
+    label : str, optional
+        Labels of some rows, empty or −1 where unknown: `pipe.estimate(blocks, labels=blocks.labels)` takes them.
 
     Examples
     --------
@@ -67,12 +70,12 @@ class SparkBlocks:
     def __init__(
         self, spark: Any, data: Any, *, columns: str | None = None, classes: Sequence[str] | None = None,
         logits: bool = False, scratch: str | None = None, keep: int | None = None, caller: str = "SparkBlocks",
-        by: str | None = None,
+        by: str | None = None, label: str | None = None,
     ) -> None:  # fmt: skip
         if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
             fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
                  remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
-        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by)
+        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label)
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = listed(str(data), caller) if paths else self._written(data, scratch, choice)
@@ -115,6 +118,31 @@ class SparkBlocks:
         numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
         files = listed(folder, choice.caller)
         return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
+
+    @cached_property
+    def labels(self) -> Any:
+        """The labels of all rows (n,), as the column `label` has them: None where there is none."""
+        choice = self.reader.choice
+        if choice.label is None:
+            fail(choice.caller, "label", "name the column of the labels", "none")
+        if self.n > LABELLED:
+            fail(choice.caller, "label", f"stand beside at most {LABELLED:,} rows on Spark", f"{self.n:,}",
+                 remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
+
+        def look(about: Found) -> tuple[list[int], list[Any]] | InputError:
+            try:
+                return some_labels(about.file, choice)
+            except InputError as error:
+                return error
+
+        slices = min(len(self.found), TASKS * self._context.defaultParallelism)
+        answers = raised(self._context.parallelize(self.found, slices).map(look).collect())
+        out, first = np.full(self.n, None, object), 0
+        for about, (rows, values) in zip(self.found, answers, strict=True):
+            for row, value in zip(rows, values, strict=True):  # one by one: a list would be taken for a row of numbers
+                out[first + row] = value
+            first += sum(about.rows)
+        return out
 
     @cached_property
     def _tasks(self) -> Any:

@@ -19,7 +19,12 @@ from reprior.rows.correction import refuse_rejected, reweight
 def numbers_of(frame: Any, choice: Choice) -> Any:
     """Return the columns of a DataFrame that hold the probabilities; vectors of Spark ML become lists."""
     frame = listed(frame, choice)
-    return frame.select(*(f"`{name}`" for name in (*chosen(frame, choice), *([choice.by] if choice.by else []))))
+    return frame.select(*map(quoted, (*chosen(frame, choice), *([choice.by] if choice.by else []))))
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as Spark reads it whatever is in it: a dot would name a field of a column."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def listed(frame: Any, choice: Choice) -> Any:
@@ -72,6 +77,8 @@ def correct(
     anyway : bool
         Whether to correct even if the rows differ from the held-out rows by more than their class mix.
     """
+    from pyspark.sql.types import StructField, StructType
+
     if isinstance(estimate, Groups) != (by is not None):
         fail("correct", "by", "name the column of the groups, if groups were estimated", by)
     if isinstance(estimate, PriorEstimate):
@@ -84,16 +91,24 @@ def correct(
     frame = listed(frame, choice)
     names = chosen(frame, choice)
     order = None if len(names) == 1 or classes is None else order_of(names, classes, "correct", "frame")
-    return frame.mapInArrow(Correction(weights, slots, by, estimate.calibrator, names, order), frame.schema)
+    columns_of = {name: f"c{i}" for i, name in enumerate(frame.columns)}  # names that mapInArrow takes, without dots
+    plain = StructType([StructField(columns_of[f.name], f.dataType, f.nullable, f.metadata) for f in frame.schema])
+    work = Correction(weights, slots, by, columns_of.get(by or ""), estimate.calibrator,
+                      [columns_of[name] for name in names], order)  # fmt: skip
+    return frame.toDF(*plain.names).mapInArrow(work, plain).toDF(*frame.columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a worker does to the batches of a partition: `weights` (1, K), or (G, K) with the number of each group."""
+    """What a worker does to the batches of a partition: `weights` (1, K), or (G, K) with the number of each group.
+
+    Users call the column `keys` `by`.
+    """
 
     weights: Matrix
     slots: Mapping[Any, int] | None
     by: str | None
+    keys: str | None
     calibrator: Calibrator | None
     names: list[str]
     order: list[int] | None
@@ -117,7 +132,7 @@ class Correction:
     def codes(self, batch: Any, name: str, at: int) -> list[int]:
         """Return the number of the group of each row."""
         assert self.slots is not None
-        keys = batch.column(self.by).to_pylist()
+        keys = batch.column(self.keys).to_pylist()
         for row, key in enumerate(keys):
             if key not in self.slots:
                 fail("correct", self.by or "", "name a group that was estimated", repr(key),

@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix, Vector
 from reprior.adapters.spark.blocks import SparkBlocks, raised
-from reprior.adapters.spark.frames import chosen, listed
+from reprior.adapters.spark.frames import chosen, listed, quoted
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
 from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, factorize, worth_of
 from reprior.batch.groups import GATHERED, Groups, estimated
@@ -90,12 +90,12 @@ def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bo
     if by not in frame.columns:
         fail(choice.caller, by, "be a column of the rows", ", ".join(frame.columns[:30]))
     frame = listed(frame, choice)
-    names = [functions.col(f"`{name}`") for name in chosen(frame, choice)]
+    names = [functions.col(quoted(name)) for name in chosen(frame, choice)]
     order = [functions.monotonically_increasing_id().alias("reprior_row")]
     if not framed:
         order = [functions.col("_metadata.file_path").alias("reprior_file"),
                  functions.col("_metadata.row_index").alias("reprior_row")]  # fmt: skip
-    rows = frame.select(functions.col(f"`{by}`").alias(KEY), *names, *order)
+    rows = frame.select(functions.col(quoted(by)).alias(KEY), *names, *order)
     places = [column for column in rows.columns if column in ("reprior_file", "reprior_row")]
     return rows.repartition(n_buckets, KEY).sortWithinPartitions(KEY, *places).drop(*places)
 

@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import InputError, fail, is_missing
 from reprior._types import Matrix
 from reprior.io.files import Choice, Opener, Part, Table, npy_header, open_part, readable
 from reprior.io.prepare import ordered, prepared
@@ -166,6 +166,18 @@ def survey(file: File, choice: Choice) -> Found:
         if not parquet:
             sizes = [sum(len(chunk.proba) for chunk in part.read()) if part.rows is None else part.rows]
         return Found(file, tuple(sizes), part.n_classes, part.classes, parquet)
+
+
+def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
+    """Return the numbers of the rows of a file that have a label, and their labels."""
+    check_fresh(file, choice.caller)
+    with readable(file.name, choice.caller):
+        part = open_part(file.name, opener(file.path), choice)
+        if part.groups is None:
+            fail(choice.caller, file.name, f"have a column {choice.label!r}", "none")
+        values = [value for some in part.groups() for value in some]
+    rows = [i for i, value in enumerate(values) if not is_missing(value)]
+    return rows, [values[i] for i in rows]
 
 
 def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:

@@ -6,7 +6,7 @@ row is learned exactly once, however often the driver dies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._check import fail, order_of, row_fault
 from reprior._types import Matrix
-from reprior.adapters.spark.frames import chosen, listed
+from reprior.adapters.spark.frames import chosen, listed, quoted
 from reprior.io.files import Choice
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
@@ -65,14 +65,16 @@ def follow(
     taken = chosen(frame, choice)
     ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, CALLER, "frame")
     fresh = pipe.stream(method, **options)
-    work = Following(fresh.to_bytes(), key, order, taken, ordered, skip_bad)
+    plain = {name: f"reprior_{i}" for i, name in enumerate(taken)}  # names that Spark takes in Python, without dots
+    work = Following(fresh.to_bytes(), key, order, plain, ordered, skip_bad)
 
     def column(name: str) -> Any:
-        return functions.col(f"`{name}`")
+        return functions.col(quoted(name))
 
     # pandas makes floats of numbers with gaps: what is only passed on goes as one value, which it leaves alone
     rest = [name for name in names if name not in taken]
-    numbers, packed = list(map(column, taken)), functions.struct(*map(column, rest)).alias(REST)
+    numbers = [column(name).alias(plain[name]) for name in taken]
+    packed = functions.struct(*map(column, rest)).alias(REST)
     by = [column(key).alias(KEY), *([] if order is None else [column(order).alias(ORDER)])]
     kept = frame.select(*by, *numbers, packed)
     given = [field for field in kept.schema.fields if field.name not in (KEY, ORDER)]
@@ -80,18 +82,22 @@ def follow(
     out = kept.groupBy(KEY).transformWithStateInPandas(
         statefulProcessor=work, outputStructType=StructType(given + more), outputMode="Append", timeMode="None"
     )
-    return out.select(*(column(name) if name in taken else column(REST).getField(name).alias(name) for name in names),
-                      N, PRIOR)  # fmt: skip
+    back = (column(plain[name]) if name in plain else column(REST).getField(name) for name in names)
+    return out.select(*(found.alias(name) for found, name in zip(back, names, strict=True)), N, PRIOR)
 
 
 class Following:
-    """What Spark calls for the rows of each key in a micro-batch; `fresh` are the bytes of a stream without rows."""
+    """What Spark calls for the rows of each key in a micro-batch; `fresh` are the bytes of a stream without rows.
+
+    `columns` say how those of the probabilities are called here.
+    """
 
     def __init__(
-        self, fresh: bytes, key: str, order: str | None, columns: Sequence[str], ordered: list[int] | None,
+        self, fresh: bytes, key: str, order: str | None, columns: Mapping[str, str], ordered: list[int] | None,
         skip_bad: bool,
     ) -> None:  # fmt: skip
-        self.fresh, self.key, self.order, self.columns = fresh, key, order, list(columns)
+        self.fresh, self.key, self.order = fresh, key, order
+        self.names, self.columns = list(columns), list(columns.values())
         self.ordered, self.skip_bad = ordered, skip_bad
         self.mark = blake2b(fresh, digest_size=16).hexdigest()
         self.state: Any = None
@@ -164,7 +170,7 @@ class Following:
                     lengths = len(self.columns) == 1 and len(values[i]) != k
                     rule = f"have {k} numbers in every row" if lengths else fault[1] if fault else "be finite logits"
                     got: Any = len(values[i]) if lengths else fault[2] if fault else rows[i].tolist()
-                    fail(CALLER, ", ".join(self.columns[:3]), rule, got, place=place,
+                    fail(CALLER, ", ".join(self.names[:3]), rule, got, place=place,
                          remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
                 rows[i] = np.nan
         return rows
@@ -201,4 +207,4 @@ def write_batch(folder: str, key: str, batch: Any, number: int) -> None:
     batch.write.mode("overwrite").parquet(rows)
     # read back: to ask the batch twice would learn it twice
     told = batch.sparkSession.read.schema(batch.schema).parquet(rows).where(f"{PRIOR} is not null")
-    told.select(f"`{key}`", N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
+    told.select(quoted(key), N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
