@@ -338,7 +338,7 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         bad[4] = np.nan
         line = ("spark", "stream", write_parts(tmp_path / "bad", bad, 1), *there, "--key", "id", "-o", tmp_path / "s")
         code, _, said = call(*line)
-        sentence = "Error: follow: `proba` must contain only finite numbers; got nan, first at row 0 of the key 4 in its"
+        sentence = "Error: follow: `proba` must contain only finite numbers; got nan, first at row 0 of the key 4 in"
         assert (code, said[: len(sentence)], said.count("\n")) == (1, sentence, 1)
     finally:
         del os.environ["PYSPARK_GATEWAY_PORT"]
