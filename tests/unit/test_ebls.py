@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from conftest import make_problem
+from scipy.special import gammaln
 
 import reprior as rp
-from reprior.batch.ebls import SAMPLE, sample, unsure_of
+from reprior.batch.ebls import SAMPLE, nothing, sample, scatter, suppose, unsure_of, weigh
 from reprior.rows.blocks import as_blocks
 
 
@@ -192,3 +193,57 @@ def test_where_every_other_class_may_be_absent_all_rows_may_be_of_one() -> None:
     assert lower[0] == 0
     assert upper[1] == 1
     assert upper[0] + lower[1] == pytest.approx(1, abs=1e-6)
+
+
+def test_rows_that_say_nothing_leave_all_hypotheses_as_likely_as_they_were():
+    """Laplace's method alone takes 1/12 of a nat for each class and row that a loose hypothesis is worth."""
+    k = 100
+    given = suppose(np.full(k, 1 / k), 30.0 * k, nothing(k), np.full(k, True))
+    fit, _, _ = weigh(np.ones((500, k)), given, 500, 1.0, tol=1e-8, n_iter=60)
+    np.testing.assert_allclose(fit.log_odds - np.log(given.odds), 0, atol=0.2)
+
+
+def test_evidence_is_the_integral_over_the_shares():
+    carried = np.array([0.8, 0.2])
+    rows, _ = outputs(np.array([0.5, 0.5]), 40, carried=carried, distance=1.0, seed=1)
+    ratio, given = rows / carried, suppose(carried, 60.0, nothing(2), np.full(2, True))
+    fit, _, _ = weigh(ratio, given, 40, 0.7, tol=1e-10, n_iter=500)
+    u = np.linspace(-200, 200, 100_001)  # logit of the first share, by which Dirichlet densities are smooth
+    share = np.exp(-np.logaddexp(0, np.stack([-u, u])))
+    likelihood = 0.7 * np.log(ratio @ share).sum(axis=0)
+    for alpha, odds, found in zip(given.alpha, given.odds, fit.log_odds, strict=True):
+        density = gammaln(alpha.sum()) - gammaln(alpha).sum() + alpha @ np.log(share)
+        exact = np.log(np.exp(likelihood + density).sum() * (u[1] - u[0]))
+        assert found - np.log(odds) == pytest.approx(exact, abs=0.012)
+
+
+def test_a_plain_shift_among_many_classes_is_followed_though_the_classifier_is_weak():
+    """Evidence that fell short for loose hypotheses, and the modes of narrow ones, drew estimates to the uniform."""
+    k, errors = 100, []
+    carried = 0.02 ** (np.arange(k) / (k - 1))
+    carried /= carried.sum()
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        true = rng.dirichlet(np.full(k, 2.0))
+
+        def said_of(y, rng=rng):
+            z = rng.normal(size=(len(y), k))
+            z[np.arange(len(y)), y] += 2.0
+            p = carried * np.exp(2.0 * (z - z.max(axis=1, keepdims=True)))
+            return p / p.sum(axis=1, keepdims=True)
+
+        y = np.concatenate([np.arange(k), rng.choice(k, 2000, p=carried)])
+        source = rp.summarize(said_of(y), y, prior=carried)
+        rows = said_of(rng.choice(k, 1500, p=true))
+        errors.append([rp.metrics.kl(true, estimate(source, rows).prior) for estimate in (rp.ebls, rp.mapls)])
+    ours, theirs = np.mean(errors, axis=0)
+    assert ours < 1.2 * theirs
+
+
+def test_rows_that_scatter_more_than_the_classifier_says_are_noise_not_its_error():
+    rng = np.random.default_rng(0)
+    y, within = np.repeat(np.arange(50), 4), np.full(50, 3.0)  # of three directions, of variance 1
+    place = rng.normal(size=50)[y][:, None] + rng.normal(size=(200, 3))
+    assert scatter(place, y, within) == pytest.approx(1, abs=0.15)
+    assert scatter(2 * place, y, within) == pytest.approx(4, rel=0.2)
+    assert scatter(0.1 * place, y, within) == 1

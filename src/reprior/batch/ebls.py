@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from reprior._check import check_number, check_prior
 from reprior._kernels import loops, reference
 from reprior._kernels.small import ascend, curvature
-from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, given
@@ -31,9 +31,8 @@ from reprior.rows.passes import count_rows, e_step, some_rows
 
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
-NO_SHIFT, UNIFORM = 0.75, 0.1  # how likely, before any row is seen: no shift; a shift around the uniform prior
+NO_SHIFT, UNIFORM = 0.8, 0.08  # how likely, before any row is seen: no shift; a shift around the uniform prior
 EVEN = 15.0  # rows a class from which a hypothesis says that classes are even
-LOOSE = 5.0  # rows a class up to which a hypothesis lets the rows themselves say the shares
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
@@ -41,7 +40,7 @@ FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are co
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
-TINY = 0.01  # of a row, that a class is expected to have
+STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
@@ -104,9 +103,9 @@ def ebls(
         total += more
     prior = answer(target, known, fit, supposed, rows, n, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
-    # a mode is drawn to the middle, what the rows say is not: the truth of a loose hypothesis may lie at either
+    # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
-    means = np.concatenate([fit.modes, np.where(supposed.loose[:, None], fit.said, fit.modes)])
+    means = np.concatenate([fit.modes, np.where(supposed.still[:, None], fit.modes, fit.said)])
     variances = np.concatenate([fit.variances, fit.variances])
     if isinstance(target, LabelledBlocks):  # of these rows, some of which are known: no chance is left in those
         middle, left = both @ means, n / len(target.labels)
@@ -154,23 +153,19 @@ def stands_behind(known: Source, *, beside_base: bool) -> float:
 @dataclass(frozen=True, slots=True)
 class Hypotheses:
     """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
-    which make no bet that nothing has shifted, `open` (C,); `loose` (C,) ones let the rows say the shares, `still` (C,)
-    ones say that nothing has shifted against a source of so many `rows` (K,). Labels that were `seen` (K,) count in
-    all."""
+    which make no bet that nothing has shifted, `open` (C,); `still` (C,) ones say that nothing has shifted against a
+    source of so many `rows` (K,). Labels that were `seen` (K,) count in all."""
 
     alpha: Matrix
     odds: Vector
     open: Vector
-    loose: NDArray[np.bool_]
     still: NDArray[np.bool_]
     rows: Vector
     seen: Seen
 
     def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
         """Return some of them."""
-        return Hypotheses(
-            self.alpha[kept], self.odds[kept], self.open[kept], self.loose[kept], self.still[kept], self.rows, self.seen
-        )
+        return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.still[kept], self.rows, self.seen)
 
 
 def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> Hypotheses:
@@ -187,9 +182,8 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
     none = np.append(none[~alike].sum(), none[alike])
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
-    size = np.concatenate([near, far, np.full(len(none), np.inf)])
-    made = Hypotheses(alpha, odds, flat, size <= LOOSE, np.isinf(size), rows, seen)
-    return made.those(odds > 1e-6)
+    still = np.arange(len(alpha)) >= len(near) + len(far)
+    return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
 
 
 def evenness(rows: Vector) -> Vector:
@@ -306,13 +300,20 @@ def laplace(
     normaliser = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
     fit = found.value + (strength * np.log(modes)).sum(axis=1)
     evidence = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
-    # next to nothing is expected of such a class, where u has no normal shape: Γ itself, not Laplace's idea of it
-    if amount.min() < TINY:
-        tiny = np.minimum(amount, TINY)
-        stirling = tiny * (np.log(tiny) - 1) + 0.5 * np.log(2 * np.pi / tiny)
-        evidence += np.where(amount < TINY, gammaln(tiny) - stirling, 0.0).sum(axis=1)
+    # a class of which little is known has no normal shape in u, but a gamma's, of as many rows as its precision: what
+    # Laplace's method misses of each is next to nothing, but there are K of them, and most under a loose hypothesis
+    evidence += beyond_stirling(amount / np.maximum(found.inverse, 1e-300)).sum(axis=1) - beyond_stirling(total)
     variances = modes**2 * np.maximum(found.inverse / amount - 1 / total[:, None], 1e-300)
     return evidence, variances
+
+
+def beyond_stirling(shape: Vector) -> Vector:
+    """Return log Γ less what Stirling's formula, that is Laplace's method, makes of it."""
+    from scipy.special import gammaln
+
+    small = np.clip(shape, 1e-300, STIRLING)
+    exact = gammaln(small) - small * (np.log(small) - 1) - 0.5 * np.log(2 * np.pi / small)
+    return np.where(shape < STIRLING, exact, 1 / (12 * np.maximum(shape, STIRLING)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +357,8 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     Held-out rows put to the mix `prior` (K,) should give it back; how far rows scatter within their classes says what
     noise to expect of that, and what they miss beyond it is the classifier's error. Both are measured in directions of
     u in which the target rows tell anything, each in units of what those tell. Few directions say little, so what
-    theory expects, `unsure`, counts as FORESEEN more, unless that is more.
+    theory expects, `unsure`, counts as FORESEEN more, unless that is more. How target rows scatter, the classifier says
+    itself, and where it errs it says too little: held-out rows of a class that scatter more say how much more.
     """
     assert known.heldout is not None
     (heldout, y), k = known.heldout, len(prior)
@@ -388,7 +390,19 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     noise = n * float(said**2 / (counts * stride + 0.5) @ within) / use.sum()
     missed = n * float(((error @ whiten) ** 2).sum()) / use.sum()
     expected = min(unsure, (FORESEEN * unsure + use.sum() * noise) / (FORESEEN + use.sum()))
-    return float(expected + SEEN * max(0.0, missed - noise))
+    return float(expected + SEEN * max(0.0, missed - noise * scatter(resp @ whiten, y, within)))
+
+
+def scatter(place: Matrix, y: Labels, within: Vector) -> float:
+    """Return how many times more rows at `place` (n, d) scatter in their classes `y` (n,) than `within` (K,) says, or
+    1 if it is less."""
+    k = len(within)
+    counts = np.bincount(y, minlength=k)
+    own = np.zeros((k, place.shape[1]))
+    np.add.at(own, y, place)
+    squares = float((place**2).sum() - ((own**2).sum(axis=1) / np.maximum(counts, 1)).sum())
+    few = FORESEEN * float(within.mean())  # that it is as said is worth as many rows
+    return max(1.0, (squares + few) / max(float(np.maximum(counts - 1, 0) @ within) + few, 1e-300))
 
 
 def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
@@ -417,27 +431,24 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
 def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, refuted: float
 ) -> Vector:
-    """Return the estimate: what the rows say under loose hypotheses, where shares may be anything, else the mode; if
-    nothing has shifted, nothing is changed but for labels. Rows with a label are what it says, and the others say less
-    the more labels have `refuted` them."""
-    loose, said, seen = given.loose, fit.said, given.seen
-    if len(rows) < n and fit.weights[loose].sum() > 1e-6:  # let all rows say it
-        middle = fit.weights[loose] @ fit.modes[loose] / fit.weights[loose].sum()
+    """Return the estimate: what the rows say if something has shifted, however little; if nothing has, nothing is
+    changed but for labels. Rows with a label are what it says, and the others say less the more labels have `refuted`
+    them."""
+    still, said, seen = given.still, fit.said, given.seen
+    moved = float(fit.weights[~still].sum())
+    if len(rows) < n and moved > 1e-6:  # let all rows say it
+        middle = fit.weights[~still] @ fit.modes[~still] / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
-        all_rows = e_step(raw, middle / known.prior).counts / n
-        said = np.broadcast_to(all_rows, said.shape)
-    strength = np.where(given.still[:, None], given.rows, given.alpha) + seen.counts
-    mean = strength / strength.sum(axis=1, keepdims=True)
+        said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
+    kept = given.rows + seen.counts
+    kept = kept / kept.sum()
     if len(seen.rows):
-        mean, _, _ = ascend(rows[:0], strength, 0.0, mean, seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)
-    share = np.where(given.still[:, None], mean, fit.modes)
+        strength = (given.rows + seen.counts)[None]
+        kept = ascend(rows[:0], strength, 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][0]
     if isinstance(target, LabelledBlocks):
-        tight, whole = fit.weights @ ~loose, n + seen.counts.sum()
-        said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / whole
-        if tight > 1e-9:
-            middle = put_in(fit.weights[~loose] @ share[~loose] / tight, target, known.prior)
-            share = np.broadcast_to(middle, share.shape)
-    shares = fit.weights @ np.where(loose[:, None], said, share)
+        said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
+        kept = put_in(kept, target, known.prior)
+    shares = fit.weights[~still] @ said[~still] + fit.weights[still].sum() * kept
     return np.asarray(shares / shares.sum())
 
 
