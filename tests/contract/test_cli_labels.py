@@ -95,9 +95,10 @@ def test_bad_labels_are_told(refused, files, target):
     assert f"Perhaps you mean the file '{folder / 'to_label.csv'}'" in said
     assert f"no folder {folder / 'lists'}" in refused("estimate", folder / "t.csv", *given, folder / "lists" / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,owl\n")
-    assert "must hold names of classes; got owl, first at row 3" in refused(
-        "estimate", folder / "t.csv", *given, folder / "a.csv"
-    )
+    said = refused("estimate", folder / "t.csv", *given, folder / "a.csv")
+    assert "have names of classes in the column 'label', or nothing; got 'owl', first at id 'row 3'" in said
+    (folder / "a.csv").write_text("id,label\nrow 3,Ant\n")
+    assert "Perhaps you mean 'ant'" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,ant\nrow 9999,ant\n")
     assert "'row 9999', first at line 3" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,ant\nrow 3,bee\n")
@@ -128,3 +129,34 @@ def test_groups_take_labels_from_a_column_and_from_a_list(ask, call, refused, fi
     ask("correct", folder / "t.csv", *given, "--labels", "truth", "-o", folder / "c.csv")
     ask("compare", folder / "t.csv", *given, "--labels", "truth")
     ask("report", folder / "t.csv", *given, "--labels", "truth", "-o", folder / "r.html")
+
+
+def test_lists_come_back_from_spreadsheets(ask, refused, files, target):
+    """With another order of columns, lines of nothing, semicolons, and a comma in numbers."""
+    folder, y = target
+    given = [folder / "t.csv", "--source", files["heldout"], "--labels", folder / "a.csv"]
+    rows = list(range(0, 1000, 20))
+    lines = [(f"row {i}", f"{0.5 + i / 1000:.3f}", y[i]) for i in rows]
+    (folder / "a.csv").write_text("id,weight,label\n" + "".join(f"{a},{b},{c}\n" for a, b, c in lines))
+    first = ask("estimate", *given)
+    for between, point in ((",", "."), (";", ","), ("\t", ".")):
+        text = "".join(between.join([c, b.replace(".", point), a]) + "\r\n" for a, b, c in lines)
+        head = between.join(["label", "weight", "id"])
+        (folder / "a.csv").write_bytes(f"\ufeff{head}\r\n{between * 2}\r\n{text}\r\n".encode())
+        found = ask("estimate", *given)
+        assert found["n_labels"] == 50
+        np.testing.assert_array_equal(found["prior"], first["prior"])
+    (folder / "a.csv").write_text("id,label\n,\nrow 9999,ant\n")
+    assert "'row 9999', first at line 3" in refused("estimate", *given)
+    (folder / "a.csv").write_text("row,label\n1000,ant\n")
+    assert "Rows go by their numbers, from 0 to 999" in refused("estimate", *given)
+
+
+def test_labels_of_rows_that_somebody_picked_are_noticed(call, refused, files, target):
+    folder, y = target
+    picked = [i for i in range(400) if y[i] in ("ant", "bee")]
+    (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{y[i]}\n" for i in picked))
+    given = [folder / "t.csv", "--source", files["heldout"], "--labels", folder / "a.csv"]
+    code, out, _ = call("estimate", *given)
+    assert (code, "The labelled rows are unlike the others" in out) == (0, True)
+    assert "Label rows that chance chose" in refused("correct", *given, "-o", folder / "out.csv")

@@ -232,6 +232,28 @@ def test_labels_of_other_rows_are_noticed():
     assert f"Rows labelled {common.min()} look like {common.max()}, and the other way round." in found
 
 
+def test_labels_that_were_not_drawn_by_chance_are_noticed():
+    problem = make_problem(n=1500, separation=2.0, seed=2, alpha=5.0)
+    pipe, y = rp.pipeline(*problem.source.heldout), problem.y
+    rng, common = np.random.default_rng(0), np.argsort(-np.bincount(y))[:2]
+    for m in (10, 50, 400):
+        for _ in range(5):
+            drawn = np.where(np.isin(np.arange(1500), rng.permutation(1500)[:m]), y, -1)
+            assert pipe.estimate(problem.proba, labels=drawn).checks.contradiction == ""
+    for seed in range(5):  # chosen, but by known chances
+        rows, weights = rp.query(pipe.estimate(problem.proba), n=100, rng=seed)
+        labels, label_weights = np.full(1500, -1), np.ones(1500)
+        labels[rows], label_weights[rows] = y[rows], weights
+        found = pipe.estimate(problem.proba, labels=labels, label_weights=label_weights)
+        assert found.checks.contradiction == ""
+        assert "unlike the others" in pipe.estimate(problem.proba, labels=labels).checks.contradiction  # weights lost
+    picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
+    found = pipe.estimate(problem.proba, labels=picked)
+    assert "The labelled rows are unlike the others" in found.checks.contradiction
+    with pytest.raises(rp.InputError, match="Label rows that chance chose"):
+        found.correct(problem.proba)
+
+
 def test_blocks_with_labels_and_without(problem):
     labels = some(problem.y, 60)
     target = LabelledBlocks(ArrayBlocks(problem.proba), labels)

@@ -20,6 +20,7 @@ from reprior.rows.passes import e_step, some_rows
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 FEW_LABELS = 5  # below which chance may contradict anything
+MANY_LABELS, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
@@ -140,7 +141,8 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
-    return Checks(shift_p_value(target, sample, source), p, contradiction(estimate), stretch(estimate, sample))
+    said = contradiction(estimate) or hand_picked(estimate, sample)
+    return Checks(shift_p_value(target, sample, source), p, said, stretch(estimate, sample))
 
 
 def stretch(estimate: PriorEstimate, sample: Matrix) -> float:
@@ -178,6 +180,34 @@ def contradiction(estimate: PriorEstimate) -> str:
             return (f"Rows labelled {called[j]} look like {called[k]}, and the other way round. Are these two names "
                     "swapped?")  # fmt: skip
     return ""
+
+
+def hand_picked(estimate: PriorEstimate, sample: Matrix) -> str:
+    """Return a sentence if labelled rows that are said to be drawn at random are unlike a `sample` (m, K) of all rows.
+
+    Draws from the sample tell how far the mean output of so many rows strays by chance; it must be much further.
+    """
+    target = estimate.target
+    if not isinstance(target, LabelledBlocks) or target.weights is not None or target.n_labels < FEW_LABELS:
+        return ""
+    there = np.flatnonzero(target.labels >= 0)
+    there = there[:: -(-len(there) // MANY_LABELS)]
+    rows = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there))
+    middle, rng = sample.mean(axis=0), np.random.default_rng(0)
+    scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)
+
+    def stray(some: Matrix) -> float:
+        return float((((some.mean(axis=0) - middle) * scale) ** 2).sum())
+
+    draws = np.array([stray(sample[rng.integers(len(sample), size=len(rows))]) for _ in range(DRAWS)])
+    if stray(rows) < max(draws.max(), draws.mean() + 6 * draws.std()):
+        return ""
+    weights = estimate.weights
+    some, every = ((x * weights / (x @ weights)[:, None]).mean(axis=0) for x in (rows, sample))
+    k = int(np.argmax(np.abs(some - every)))
+    called = estimate.classes[k] if estimate.classes else f"class {k}"
+    return (f"The labelled rows are unlike the others: by their outputs {some[k]:.0%} of them are {called}, and "
+            f"{every[k]:.0%} of all rows. Label rows that chance chose, or `query` with its weights.")  # fmt: skip
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -16,6 +17,7 @@ from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
 ROW = "row"  # what names rows where no column does
+FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
 
 class Listed(NamedTuple):
@@ -93,30 +95,61 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     with readable(path, choice.caller):
         text = Path(path).read_text(encoding="utf-8-sig")
-    reader = csv.DictReader(StringIO(text))
-    head = [name or "" for name in reader.fieldnames or ()]
-    if len(head) < 2 or "label" not in head:
+    first = text.partition("\n")[0]
+    between = max(",;\t", key=first.count)  # spreadsheets write what their country does
+    reader = csv.DictReader(StringIO(text), delimiter=between)
+    head = [(name or "").strip() for name in reader.fieldnames or ()]
+    reader.fieldnames = head
+    named = [column for column in head if column and column not in FIELDS]
+    if not named or "label" not in head:
         fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
              remedy="`reprior query` writes such a file")  # fmt: skip
-    name, lines = head[0], [{key: (value or "").strip() for key, value in line.items() if key} for line in reader]
+    name = named[0]
+    lines, numbers = [], []
+    for fields in reader:
+        line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
+        if any(line.values()):  # spreadsheets leave lines of nothing but commas
+            lines.append(line)
+            numbers.append(reader.line_num)
     ids = None if name == ROW else read_ids(target, choice, name)[1]
     place = {x: i for i, x in enumerate(ids)} if ids is not None else {str(i): i for i in range(n)}
-    for number, line in enumerate(lines):
+    for number, line in zip(numbers, lines, strict=True):
         if line[name] not in place:
-            fail(choice.caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number + 2}")
+            fail(choice.caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number}",
+                 remedy=f"The column {name!r} of {target} names its rows" if ids is not None else
+                 f"Rows go by their numbers, from 0 to {n - 1}")  # fmt: skip
     rows = [place[line[name]] for line in lines]
     if len({*rows}) < len(rows):
         twice = next(r for r in rows if rows.count(r) > 1)
         fail(choice.caller, path, "name each row once", f"{name} {lines[rows.index(twice)][name]!r} twice")
     labels, weights = [None] * n, np.ones(n)
     values = as_labels([line["label"] for line in lines], classes)
+    refuse_unknown(values, lines, name, path, choice.caller, classes)
     for row, line, value in zip(rows, lines, values, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
+            weight = weight.replace(",", ".") if between != "," else weight
             if not is_number(weight):
-                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight), place=f"row {row}")
+                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight),
+                     place=f"{name} {line[name]!r}")  # fmt: skip
             weights[row] = float(weight)
     return Given(as_labels(labels, classes), weights, Listed(name, lines, rows))
+
+
+def refuse_unknown(
+    values: Any, lines: list[dict[str, str]], name: str, path: str, caller: str, classes: Sequence[str] | None
+) -> None:
+    """Refuse text that names no class, by the name of its row; numbers are left to who knows what they mean."""
+    bad = [i for i, value in enumerate(values) if isinstance(value, str) and value and not is_number(value)]
+    bad = [i for i in bad if values[i] not in (classes or ())]
+    if bad and classes:
+        lower = {name.lower(): name for name in classes}
+        close = get_close_matches(values[bad[0]].lower(), lower, n=1)
+        listed = ", ".join(classes[:8]) + ", …" * (len(classes) > 8)
+        fail(caller, path, "have names of classes in the column 'label', or nothing", repr(values[bad[0]]),
+             place=f"{name} {lines[bad[0]][name]!r}", count=len(bad),
+             remedy=(f"Perhaps you mean {lower[close[0]]!r}. " if close else "") + f"The classes are {listed}",
+        )  # fmt: skip
 
 
 def write_list(
