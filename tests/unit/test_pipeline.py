@@ -58,6 +58,18 @@ def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_ga
     assert 0.3 < near < 1
 
 
+def test_outputs_whose_biases_are_found_to_be_none_carry_the_training_counts():
+    """Ten held-out rows a class say less about that than the training rows do."""
+    rng, counts = np.random.default_rng(0), np.full(100, 200.0)
+    z = rng.normal(size=(1000, 100))
+    z[np.arange(1000), rng.integers(100, size=1000)] += 2.0
+    rows = np.exp(2.0 * z)
+    rows /= rows.sum(axis=1, keepdims=True)
+    pooled = pooled_prior(rows, counts)
+    np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e6), pooled, rtol=0.01)
+    assert np.abs(np.log(carried_prior(rows, counts, ridge=10.0) / pooled)).max() > 0.05
+
+
 def test_held_out_rows_of_another_mix_than_the_counts_are_put_back_to_it():
     d = datasets.load("banking77")
     k, trained = len(d.counts), d.counts / d.counts.sum()

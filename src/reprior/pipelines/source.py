@@ -91,14 +91,15 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
 
     A class whose bias was free, as Σp(1−p) labels' worth against `ridge` says, carries the held-out rows' own mix, and
     the mean output is exactly that. A class whose bias was held back carries what training gave it; there training
-    counts and mean output are pooled, as far as the mean is noise.
+    counts and mean output are pooled, as far as the mean is noise: beside CERTAIN, or beside what biases differ by if
+    that is less, as 1/`ridge`, their variance, says.
     """
     share = np.full(len(rows), 1.0 / len(rows)) if weight is None else weight / weight.sum()
     mean = share @ rows
     worth = (share @ (rows * (1 - rows))) / (share @ share)
     held_back = ridge / (worth + ridge)
     noise = (share @ (rows - mean) ** 2) * (share @ share) / mean**2  # variance of the log of a mean output
-    held_back = held_back * noise**2 / (noise**2 + CERTAIN**4)
+    held_back = held_back * noise**2 / (noise**2 + min(CERTAIN**2, 1 / ridge) ** 2)
     log_prior = (1 - held_back) * np.log(mean) + held_back * np.log(pooled_prior(rows, counts, weight))
     prior = np.exp(log_prior - log_prior.max())
     return np.asarray(prior / prior.sum())
