@@ -18,20 +18,21 @@ import reprior as rp
 
 SIZES = (0, 50, 100, 300, 1000)
 FORMS = ("batch", "stream")
+BLOCK = 20  # rows that come at once
 
 
 def streamed(pipe: rp.Pipeline, rows: np.ndarray, labels: np.ndarray, delay: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the prior after all rows and labels, and the class predicted for each row before it was learned."""
-    stream, said = pipe.stream(), np.empty(len(rows), int)
-    there = np.flatnonzero(labels >= 0)
-    for i, row in enumerate(rows):
-        said[i] = stream.correct_one(row).argmax()
-        stream.learn_one(row)
-        if i >= delay and labels[i - delay] >= 0:
-            stream.observe(rows[i - delay], int(labels[i - delay]))
-    for i in there[there >= len(rows) - delay]:
-        stream.observe(rows[i], int(labels[i]))
-    return stream.prior, said
+    """Return the prior after all rows and labels, and the class predicted for each row before its block was learned."""
+    stream, said, there, told = pipe.stream(), [], np.flatnonzero(labels >= 0), 0
+    for first in range(0, len(rows) + delay, BLOCK):
+        if first < len(rows):
+            block = rows[first : first + BLOCK]
+            said.append(stream.correct_many(block).argmax(axis=1))
+            stream.learn_many(block)
+        while told < len(there) and there[told] < first + BLOCK - delay:
+            stream.observe(rows[there[told]], int(labels[there[told]]))
+            told += 1
+    return stream.prior, np.concatenate(said)
 
 
 def cell(o: Outputs, seeds: int, n: int, delay: int) -> dict[str, list[dict[str, float]]]:
