@@ -38,7 +38,7 @@ SECTIONS = {  # of docs/speed.md: a title, what to know, and the results whose t
     "Spark": (
         "Two cores of one machine. Spark is for rows that one machine cannot hold.\n\n"
         "![Seconds by rows](img/spark-growth.png)",
-        ("spark",),
+        ("spark", "spark_command", "spark_groups", "spark_stream"),
     ),
     "Import": ("`import reprior` loads what a name needs when the name is used.", ("import_time",)),
 }

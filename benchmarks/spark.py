@@ -1,9 +1,11 @@
-"""Spark on this machine: parity with NumPy, seconds a pass, growth with rows, the driver's memory, a keyed stream."""
+"""Spark on this machine. `growth`: seconds a pass and memory of the driver by rows, and answers beside NumPy's.
+`command`: `reprior spark estimate` beside `reprior estimate`. `groups`: 100,000 of them. `stream`: rows a second."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,38 +17,50 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _record import circumstances, markdown, store
+from _record import RESULTS, circumstances, markdown, store
 
 import reprior as rp
 from reprior._kernels import reference
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.passes import e_step
 
-K, PARTS, PASSES = 100, 8, 7
+K, PARTS, PASSES, IN_MEMORY = 100, 8, 7, 1_000_000
 REPRIOR = [sys.executable, "-c", "from reprior.cli import main; main()"]
 IMAGE = Path(__file__).parents[1] / "docs" / "img" / "spark-growth.png"
+MASTER = "local[2,4]"
 
 
-def outputs(n: int, seed: int, prior: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def outputs(
+    n: int, seed: int, prior: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:  # fmt: skip
     """Return a classifier's outputs (n, K) of float32 on rows drawn from `prior`, and their classes."""
-    rng, centres = np.random.default_rng(seed), np.random.default_rng(0).normal(size=(K, 8)).astype(np.float32)
-    y = rng.choice(K, n, p=prior)
+    k = len(prior)
+    rng, centres = np.random.default_rng(seed), np.random.default_rng(0).normal(size=(k, 8)).astype(np.float32)
+    y = rng.choice(k, n, p=prior)
     logits = (centres[y] + 0.8 * rng.normal(size=(n, 8)).astype(np.float32)) @ centres.T * 1.5
     logits -= logits.max(axis=1, keepdims=True)
     np.exp(logits, out=logits)
     return logits / logits.sum(axis=1, keepdims=True), y
 
 
-def write(folder: Path, n: int, parts: int) -> Path:
+def write(folder: Path, n: int, parts: int = PARTS) -> Path:
     """Write n target rows as so many Parquet files."""
     folder.mkdir()
     mix = rp.simulate.dirichlet(K, 1, rng=1)
     for i, size in enumerate(np.diff(np.linspace(0, n, parts + 1).astype(int))):
-        rows = outputs(int(size), 10 + i, mix)[0]
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), K)
-        table = pa.table({"shop": np.arange(size) % 100, "seq": np.arange(size), "proba": lists})
-        pq.write_table(table, folder / f"part-{i:03}.parquet", row_group_size=1 << 16, use_dictionary=False)
+        path = folder / f"part-{i:03}.parquet"
+        schema = pa.schema({"shop": pa.int64(), "seq": pa.int64(), "proba": pa.list_(pa.float32(), K)})
+        with pq.ParquetWriter(path, schema, use_dictionary=False) as file:
+            for j, first in enumerate(range(0, int(size), 1 << 16)):
+                seq = np.arange(first, min(first + (1 << 16), size))
+                table = listed(outputs(len(seq), 1000 * i + j + 10, mix)[0], shop=seq % 100, seq=seq)
+                file.write_table(table.select(schema.names))
     return folder
+
+
+def listed(rows: np.ndarray[Any, Any], **more: Any) -> Any:
+    """Return a table with a list column of rows."""
+    return pa.table({**more, "proba": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])})
 
 
 def rows_of(folder: Path) -> np.ndarray[Any, Any]:
@@ -66,31 +80,33 @@ def high_water() -> float:
     return int(line.split()[1]) / 1024
 
 
-def child(folder: str, model: str, *more: str) -> dict[str, Any]:
-    """Return the figures of one driver: a folder, first without the rows in memory, then beside NumPy."""
+def grown(folder: str, model: str, *more: str) -> dict[str, Any]:
+    """Return the figures of one driver: a folder, first without the rows in memory, then beside NumPy if they fit."""
     from reprior.adapters.spark import SparkBlocks
-    from reprior.adapters.spark.session import session
+    from reprior.adapters.spark.session import context
 
     pipe = rp.load(model)
-    begin, spark = timed(lambda: session("local[2,4]"))
-    timed(lambda: spark.sparkContext.parallelize([0, 1], 2).map(str).collect())  # workers are there
+    begin, spark = timed(lambda: context(MASTER))
+    workers, _ = timed(lambda: spark.parallelize([0, 1], 2).map(str).collect())
     look, blocks = timed(lambda: SparkBlocks(spark, folder))
     whole, found = timed(lambda: pipe.estimate(blocks))
     again, _ = timed(lambda: pipe.estimate(blocks))
-    memory, weights = high_water(), found.weights
-    first, _ = timed(lambda: e_step(blocks, weights))  # of rows that are not calibrated
-    figures = {"rows": found.n, "session": begin, "survey": look, "estimate": whole, "estimate again": again,
-               "driver MB": memory, "first pass": first, "pass": [], "numpy": [], "kernel": []}  # fmt: skip
-    held = ArrayBlocks(rows_of(Path(folder)))
+    weights, calibrated = found.weights, pipe.rows(blocks)
+    figures = {"rows": found.n, "session": begin, "workers": workers, "survey": look, "estimate": whole,
+               "estimate again": again, "driver MB": high_water(), "pass": [], "numpy": [], "kernel": []}  # fmt: skip
+    held = ArrayBlocks(pipe.calibrator(rows_of(Path(folder)).astype(np.float64))) if found.n <= IN_MEMORY else None
     for _ in range(PASSES):  # in turn, since the machine may be busy
-        figures["pass"].append(timed(lambda: e_step(blocks, weights))[0])
-        figures["kernel"].append(timed(lambda: e_step(held, weights))[0])
-        figures["numpy"].append(timed(lambda: held.map_sum(lambda b: reference_pass(b, weights)))[0])
-    expected = pipe.estimate(held.array).prior
-    figures["difference"] = {Path(folder).name: float(np.abs(found.prior - expected).max())}
-    for other in more:
-        prior = pipe.estimate(SparkBlocks(spark, other), check=False).prior
-        figures["difference"][Path(other).name] = float(np.abs(prior - expected).max())
+        figures["pass"].append(timed(lambda: e_step(calibrated, weights))[0])
+        if held is not None:
+            figures["kernel"].append(timed(lambda: e_step(held, weights))[0])
+            figures["numpy"].append(timed(lambda: held.map_sum(lambda b: reference_pass(b, weights)))[0])
+    if held is not None:
+        expected = pipe.estimate(rows_of(Path(folder))).prior
+        figures["difference"] = {Path(folder).name: float(np.abs(found.prior - expected).max())}
+        for other in more:
+            prior = pipe.estimate(SparkBlocks(spark, other), check=False).prior
+            figures["difference"][Path(other).name] = float(np.abs(prior - expected).max())
+    figures["load"] = circumstances()["load"][0]
     spark.stop()
     return figures
 
@@ -104,12 +120,32 @@ def reference_pass(block: Any, weights: Any) -> Any:
     return sums
 
 
-def stream(folder: str, model: str, out: str) -> dict[str, Any]:
+def by_groups(folder: str, model: str) -> dict[str, Any]:
+    """Return seconds and answers of groups on Spark and in memory."""
+    from reprior.adapters.spark import groups
+    from reprior.adapters.spark.session import session
+
+    pipe, spark = rp.load(model), session(MASTER)
+    spark.range(10).count()
+    taken, found = timed(lambda: groups(pipe, spark, folder, by="group"))
+    memory = high_water()
+    table = pq.read_table(folder)
+    rows = table["proba"].combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
+    alone, expected = timed(lambda: pipe.groups(table["group"].to_numpy(), rows))
+    spark.stop()
+    order = [expected.keys.index(key) for key in found.keys] if found.keys != expected.keys else slice(None)
+    return {"rows": len(rows), "groups": len(found.keys), "classes": rows.shape[1], "seconds": taken, "memory": alone,
+            "driver MB": memory, "prior": float(np.abs(found.prior - expected.prior[order]).max()),
+            "variance": float(np.abs(found.variance - expected.variance[order]).max()),
+            "population": str(found.population) == str(expected.population)}  # fmt: skip
+
+
+def streamed(folder: str, model: str, out: str) -> dict[str, Any]:
     """Return the rows a second of a keyed stream over a folder, a file a micro-batch."""
     from reprior.adapters.spark.session import session
     from reprior.adapters.spark.stream import follow, write_batch
 
-    spark = session("local[2,4]")
+    spark = session(MASTER)
     coming = spark.readStream.schema(spark.read.parquet(folder).schema).option("maxFilesPerTrigger", 1).parquet(folder)
     rows = follow(rp.load(model), coming, key="shop", order="seq")
     query = (
@@ -124,105 +160,168 @@ def stream(folder: str, model: str, out: str) -> dict[str, Any]:
 
 def called(what: str, *args: Any) -> Any:
     """Return what a fresh process of this file finds."""
-    ended = subprocess.run(
-        [sys.executable, __file__, what, *map(str, args)], capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, __file__, f"={what}", *map(str, args)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
     if ended.returncode:
         sys.exit(ended.stderr[-3000:])
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def measured(sizes: list[int], stream_rows: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        held, y = outputs(5000, 3, np.full(K, 1 / K))
-        rp.pipeline(held.astype(np.float64), y).save(folder / "model.reprior")
-        model, found = folder / "model.reprior", []
-        for n in sizes:
-            rows = write(folder / f"{PARTS}-files", n, PARTS)
-            few = [write(folder / f"{p}-files", n, p) for p in (1, 3)] if n == sizes[0] else []
-            if few:  # the same rows, cut otherwise
-                whole = rows_of(rows)
-                for p in (1, 3):
-                    for i, part in enumerate(np.array_split(whole, p)):
-                        lists = pa.FixedSizeListArray.from_arrays(pa.array(part.ravel()), K)
-                        pq.write_table(pa.table({"proba": lists}), folder / f"{p}-files" / f"part-{i:03}.parquet")
-            found.append(called("child", rows, model, *few))
-            line = ["estimate", str(rows), "--source", str(model), "--no-interval", "--json"]
-            for label, words in (("cli", []), ("spark cli", ["spark"])):
-                found[-1][label] = timed(partial(subprocess.run, [*REPRIOR, *words, *line], check=True,
-                                                 capture_output=True))[0]  # fmt: skip
-            found[-1]["load"] = circumstances()["load"][0]
-            for path in folder.glob("*-files/*"):
-                path.unlink()
-            for path in folder.glob("*-files"):
-                path.rmdir()
-        rows = write(folder / "stream", 4 * stream_rows, 4)
-        return {"sizes": found, "stream": called("stream", rows, model, folder / "out")}
+def fitted(folder: Path, k: int = K) -> Path:
+    """Write a pipeline that held-out rows have made."""
+    held, y = outputs(5000, 3, np.full(k, 1 / k))
+    rp.pipeline(held.astype(np.float64), y).save(folder / "model.reprior")
+    return folder / "model.reprior"
 
 
-def told(figures: dict[str, Any]) -> str:
-    """Return the figures as text."""
-    sizes = figures["sizes"]
-    middle = {name: [float(np.median(size[name])) for size in sizes] for name in ("pass", "kernel", "numpy")}
-    rows = [
-        [f"{size['rows']:,.0f}", f"{size['estimate']:.1f}", f"{size['estimate again']:.1f}", f"{middle['pass'][i]:.2f}",
-         f"{middle['numpy'][i]:.3f}", f"{middle['kernel'][i]:.3f}", f"{size['cli']:.1f}", f"{size['spark cli']:.1f}",
-         f"{size['driver MB']:.0f}", f"{size['load']:.0f}"]
-        for i, size in enumerate(sizes)
-    ]  # fmt: skip
-    head = ["rows", "`estimate`, s", "again, s", "a pass, s", "NumPy's pass, s", "native pass, s",
-            "`reprior estimate`, s", "`reprior spark estimate`, s", "driver, MB", "load"]  # fmt: skip
+def growth(folder: Path, sizes: list[int]) -> None:
+    model, found = fitted(folder), []
+    for n in sizes:
+        rows, more = write(folder / f"{PARTS}-files", n), []
+        if n == sizes[0]:  # the same rows, cut otherwise
+            for p in (1, 3):
+                more.append(folder / f"{p}-files")
+                more[-1].mkdir()
+                for i, part in enumerate(np.array_split(rows_of(rows), p)):
+                    pq.write_table(listed(part), more[-1] / f"part-{i:03}.parquet")
+        found.append(called("grown", rows, model, *more))
+        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+        for path in (rows, *more):
+            shutil.rmtree(path)
+    store("spark", {"sizes": found}, growth_told(found))
+    if json.loads((RESULTS / "spark.json").read_text(encoding="utf-8")).get("sizes") == found:  # else it was a trial
+        draw(found)
+
+
+def growth_told(sizes: list[dict[str, Any]]) -> str:
+    passes = [float(np.median(size["pass"])) for size in sizes]
     low, high = sizes[0], sizes[-1]
-    grown = high["rows"] - low["rows"]
-    slope = 2 * (middle["pass"][-1] - middle["pass"][0]) / grown  # seconds a row and core: there are two cores
-    first = 2 * (high["estimate"] - low["estimate"]) / grown
+    numpy, kernel = (float(np.median(low[name])) for name in ("numpy", "kernel"))
+    rows = [
+        [f"{size['rows']:,.0f}", f"{size['session'] + size['workers']:.1f}", f"{size['estimate']:.1f}",
+         f"{size['estimate again']:.1f}", f"{each:.2f}", f"{size['driver MB']:.0f}", f"{size['load']:.0f}"]
+        for size, each in zip(sizes, passes, strict=True)
+    ]  # fmt: skip
+    head = ["rows", "start, s", "`estimate`, s", "again, s", "a pass, s", "driver, MB", "load"]
+    more = high["rows"] - low["rows"]
+    slope = 2 * (passes[-1] - passes[0]) / more  # seconds a row and core: there are two cores
+    first = 2 * (high["estimate"] - low["estimate"]) / more
     fixed, each = low["estimate"] - low["rows"] * first / 2, 10**9 / 100
     differ = "; ".join(f"{name} {value:.1e}" for name, value in low["difference"].items())
-    speed = figures["stream"]
     return "\n\n".join([
-        f"`local[2]`, K = {K}, {PARTS} files, calibrated rows kept between passes; median of {PASSES} passes in turn.",
+        f"`local[2]`, K = {K}, {PARTS} files, calibrated rows kept between passes; median of {PASSES} passes.",
         markdown(head, rows),
-        f"Largest difference to NumPy's `ebls` at {low['rows']:,.0f} rows, by how they are cut: {differ}.",
-        f"Projection, a calculation and no measurement: `estimate` took {fixed:.1f} s + {first * 1e6:.2f} s for each"
-        f" million rows of a core, and a pass {slope * 1e6:.3f} s for each million more. 10⁹ rows on 100 executors of"
-        f" one core are {each / 1e6:.0f} million rows a core: {fixed + first * each:.0f} s for `estimate` and"
-        f" {middle['pass'][0] + slope * each:.1f} s for a further pass, if they read their files as fast as this disk.",
-        f"Keyed stream, 100 keys, micro-batches of {speed['rows']:,} rows:"
-        f" {', '.join(f'{x:,.0f}' for x in speed['rows/s'])} rows/s.",
+        f"At {low['rows']:,.0f} rows, in turn with those passes, a pass over calibrated rows in memory took"
+        f" {numpy:.3f} s by NumPy and {kernel:.3f} s by the native kernel: Spark's took {passes[0] / numpy:.1f} times"
+        f" NumPy's.",
+        f"Largest difference to the `ebls` of NumPy at {low['rows']:,.0f} rows, by how they are cut: {differ}.",
+        f"Projection, a calculation and no measurement: from {low['rows']:,.0f} to {high['rows']:,.0f} rows `estimate`"
+        f" grew by {first * 1e6:.2f} s for each million rows of a core, beside {fixed:.1f} s that do not grow, and a"
+        f" pass by {slope * 1e6:.3f} s. 10⁹ rows on 100 executors of one core are {each / 1e6:.0f} million rows a"
+        f" core: {fixed + first * each:.0f} s for `estimate` and {passes[0] + slope * each:.1f} s for a further pass,"
+        f" if they read their files as fast as this disk, and if the cores have as much other work.",
     ])  # fmt: skip
 
 
-def draw(figures: dict[str, Any]) -> None:
-    sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
-    import style  # the look is shared with the experiments
+def draw(sizes: list[dict[str, Any]]) -> None:
+    import matplotlib.pyplot as plt
 
-    figure, ax = style.plt.subplots(figsize=(6.5, 3.6))
-    n = [size["rows"] / 1e6 for size in figures["sizes"]]
-    ends = []
-    for name, label, colour in (("estimate", "estimate: read, calibrate, solve", style.BLUE),
-                                ("cli", "reprior estimate, one process", style.BLACK),
-                                ("estimate again", "estimate, rows kept", style.RED),
-                                ("pass", "one pass", style.GREEN)):  # fmt: skip
-        seconds = [float(np.median(size[name])) for size in figures["sizes"]]
-        ax.plot(n, seconds, "o-", color=colour, ms=4)
-        ends.append((n[-1], seconds[-1], label, colour))
-    ax.set(xlabel="million rows", ylabel="seconds", title="Spark on two cores, 100 classes")
-    ax.set_ylim(bottom=0)
-    style.label_ends(ax, ends)
-    style.save(figure, IMAGE)
+    n = [size["rows"] / 1e6 for size in sizes]
+    figure, (time_axis, memory_axis) = plt.subplots(1, 2, figsize=(8.5, 3.4), width_ratios=(3, 2))
+    for name, label in (("estimate", "estimate: read, check, calibrate, keep"), ("estimate again", "estimate again"),
+                        ("pass", "one pass")):  # fmt: skip
+        time_axis.plot(n, [np.median(size[name]) for size in sizes], "o-", label=label)
+    time_axis.set(xlabel=f"million rows of {K} classes, local[2]", ylabel="seconds", xscale="log", yscale="log")
+    memory_axis.plot(n, [size["driver MB"] for size in sizes], "o-", color="tab:gray")
+    memory_axis.set(xlabel="million rows", ylabel="most memory of the driver, MB", xscale="log")
+    memory_axis.set_ylim(bottom=0)
+    for axis in (time_axis, memory_axis):
+        axis.set_xticks(n, [f"{x:g}" for x in n])
+        axis.minorticks_off()
+    time_axis.legend()
+    figure.tight_layout()
+    figure.savefig(IMAGE, dpi=110)
+
+
+def command(folder: Path, n: int, turns: int) -> None:
+    model, rows = fitted(folder), write(folder / "rows", n)
+    taken: dict[str, list[float]] = {"estimate": [], "spark estimate": []}
+    prior, loads = {}, []
+    for _ in range(turns):
+        for words in taken:
+            line = [*REPRIOR, *words.split(), str(rows), "--source", str(model), "--json"]
+            line += ["--master", MASTER] if "spark" in words else []
+            loads.append(circumstances()["load"][0])
+            seconds, ended = timed(partial(subprocess.run, line, check=True, capture_output=True))
+            taken[words].append(seconds)
+            prior[words] = np.array(json.loads(ended.stdout)["prior"])
+            print(f"{words}: {seconds:.1f} s, load {loads[-1]}", file=sys.stderr, flush=True)
+    ratio = [b / a for a, b in zip(taken["estimate"], taken["spark estimate"], strict=True)]
+    differ = float(np.abs(prior["estimate"] - prior["spark estimate"]).max())
+    lines = [[f"`reprior {words}`", ", ".join(f"{x:.1f}" for x in got), f"{np.median(got):.1f}", f"{min(got):.1f}"]
+             for words, got in taken.items()]  # fmt: skip
+    text = "\n\n".join([
+        f"{n:,} rows of {K} classes in {PARTS} files, `ebls` with intervals, {MASTER}; from the start of the command to"
+        f" its end, in turn; load {min(loads):.0f} to {max(loads):.0f}.",
+        markdown(["command", "seconds", "median", "least"], lines),
+        f"Spark's took {np.median(ratio):.1f} times as long (median of the turns;"
+        f" {', '.join(f'{x:.1f}' for x in ratio)}). The answers differ by at most {differ:.1e}.",
+    ])  # fmt: skip
+    store("spark_command", {"rows": n, "seconds": taken, "loads": loads, "ratio": ratio, "difference": differ}, text)
+
+
+def groups(folder: Path, n_groups: int, each: int, k: int) -> None:
+    model, path = fitted(folder, k), folder / "rows"
+    path.mkdir()
+    rng, mixes = np.random.default_rng(5), rp.simulate.dirichlet(k, 3, rng=2)
+    keys = rng.integers(0, n_groups, n_groups * each)
+    keys[:n_groups] = np.arange(n_groups)  # each has a row
+    for i, which in enumerate(np.array_split(rng.permutation(keys), PARTS)):
+        rows = outputs(len(which), 20 + i, np.asarray(mixes))[0]
+        pq.write_table(listed(rows, group=which), path / f"part-{i:03}.parquet", row_group_size=1 << 16)
+    figures = called("by_groups", path, model)
+    text = (
+        f"{figures['groups']:,} groups of {figures['rows']:,} rows in {PARTS} files, K = {k}, {MASTER}: `groups` took"
+        f" {figures['seconds']:.0f} s on Spark and {figures['memory']:.0f} s in memory, where the rows were already."
+        f" Priors differ by at most {figures['prior']:.1e} and variances by {figures['variance']:.1e}; what is said of"
+        f" all groups is {'the same' if figures['population'] else 'different'}. The driver had"
+        f" {figures['driver MB']:.0f} MB."
+    )
+    store("spark_groups", figures, text)
+
+
+def stream(folder: Path, n: int) -> None:
+    model, rows = fitted(folder), write(folder / "rows", 4 * n, 4)
+    figures = called("streamed", rows, model, folder / "out")
+    speeds = ", ".join(f"{x:,.0f}" for x in figures["rows/s"])
+    store("spark_stream", figures, f"Keyed stream, 100 keys, K = {K}, {MASTER}, four micro-batches of"
+          f" {figures['rows']:,} rows: {speeds} rows/s. The first one starts the workers.")  # fmt: skip
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["child"]:
-        print(json.dumps(child(*sys.argv[2:])))
-    elif sys.argv[1:2] == ["stream"]:
-        print(json.dumps(stream(*sys.argv[2:])))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__)
-        parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 4_000_000, 16_000_000])
-        parser.add_argument("--stream-rows", type=int, default=20_000, help="rows of a micro-batch")
-        given = parser.parse_args()
-        figures = measured(given.rows, given.stream_rows)
-        store("spark", figures, told(figures))
-        draw(figures)
+    if sys.argv[1:2] in (["=grown"], ["=by_groups"], ["=streamed"]):
+        print(json.dumps(globals()[sys.argv[1][1:]](*sys.argv[2:])))
+        sys.exit()
+    parser = argparse.ArgumentParser(description=__doc__)
+    kinds = parser.add_subparsers(dest="what", required=True)
+    kind = kinds.add_parser("growth")
+    kind.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 4_000_000, 16_000_000])
+    kind = kinds.add_parser("command")
+    kind.add_argument("--rows", type=int, default=1_000_000)
+    kind.add_argument("--turns", type=int, default=5)
+    kind = kinds.add_parser("groups")
+    kind.add_argument("--groups", type=int, default=100_000)
+    kind.add_argument("--each", type=int, default=10, help="rows of a group, on average")
+    kind.add_argument("--classes", type=int, default=10)
+    kind = kinds.add_parser("stream")
+    kind.add_argument("--rows", type=int, default=20_000, help="of a micro-batch")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        if given.what == "growth":
+            growth(Path(name), given.rows)
+        elif given.what == "command":
+            command(Path(name), given.rows, given.turns)
+        elif given.what == "groups":
+            groups(Path(name), given.groups, given.each, given.classes)
+        else:
+            stream(Path(name), given.rows)

@@ -369,6 +369,17 @@ def test_the_documented_line_for_spark_submit_runs(made, tmp_path):
     np.testing.assert_allclose(json.loads(ended.stdout)["prior"], pipe.estimate(problem.proba).prior, atol=1e-9)
 
 
+def test_without_java_a_sentence_says_how_to_get_it(made, tmp_path):
+    made[1].save(tmp_path / "model.reprior")
+    line = [sys.executable, "-c", "from reprior.cli import main; main()", "spark", "estimate", str(tmp_path),
+            "--source", str(tmp_path / "model.reprior")]  # fmt: skip
+    env = os.environ | {"JAVA_HOME": str(tmp_path)}
+    ended = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("Error: spark: `java` must be there in version 17 or newer; got none. Install Java")
+    assert ended.stderr.count("\n") == 1
+
+
 def test_doctor_knows_java_and_pyspark(ask):
     found = ask("doctor")
     assert found["spark"]["java"] >= 17

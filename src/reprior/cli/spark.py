@@ -195,7 +195,8 @@ def stream(
         done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     n = sum(progress["numInputRows"] for progress in done)
     value = {"output": output, "rows": n, "batches": len(done), "warning": warning}
-    emit(value, f"{output}: {n:,} rows in {len(done):,} micro-batches" + f"\n{warning}" * bool(warning), as_json)
+    batches = f"{len(done):,} micro-batch{'es' * (len(done) != 1)}"
+    emit(value, f"{output}: {n:,} rows in {batches}" + f"\n{warning}" * bool(warning), as_json)
     return DONE
 
 
