@@ -195,18 +195,24 @@ def growth(folder: Path, sizes: list[int]) -> None:
 
 def growth_told(sizes: list[dict[str, Any]]) -> str:
     passes = [float(np.median(size["pass"])) for size in sizes]
-    low, high = sizes[0], sizes[-1]
+    low, each = sizes[0], 10  # million rows of a core: 10⁹ rows on 100 executors of one core
     numpy, kernel = (float(np.median(low[name])) for name in ("numpy", "kernel"))
     rows = [
         [f"{size['rows']:,.0f}", f"{size['session'] + size['workers']:.1f}", f"{size['estimate']:.1f}",
-         f"{size['estimate again']:.1f}", f"{each:.2f}", f"{size['driver MB']:.0f}", f"{size['load']:.0f}"]
-        for size, each in zip(sizes, passes, strict=True)
+         f"{size['estimate again']:.1f}", f"{took:.2f}", f"{size['driver MB']:.0f}", f"{size['load']:.0f}"]
+        for size, took in zip(sizes, passes, strict=True)
     ]  # fmt: skip
     head = ["rows", "start, s", "`estimate`, s", "again, s", "a pass, s", "driver, MB", "load"]
-    more = high["rows"] - low["rows"]
-    slope = 2 * (passes[-1] - passes[0]) / more  # seconds a row and core: there are two cores
-    first = 2 * (high["estimate"] - low["estimate"]) / more
-    fixed, each = low["estimate"] - low["rows"] * first / 2, 10**9 / 100
+    projected = []
+    for size, took in zip(sizes[1:], passes[1:], strict=True):
+        more = (size["rows"] - low["rows"]) / 2e6  # for each of two cores
+        whole, further = (size["estimate"] - low["estimate"]) / more, (took - passes[0]) / more
+        ahead = each - low["rows"] / 2e6
+        projected.append(
+            f"From {low['rows']:,.0f} to {size['rows']:,.0f} rows `estimate` grew by {whole:.1f} s and a pass by"
+            f" {further:.2f} s for each million rows of a core. At that rate {each} million rows a core take"
+            f" {low['estimate'] + ahead * whole:.0f} s and a further pass {passes[0] + ahead * further:.0f} s."
+        )
     differ = "; ".join(f"{name} {value:.1e}" for name, value in low["difference"].items())
     return "\n\n".join([
         f"`local[2]`, K = {K}, {PARTS} files, calibrated rows kept between passes; median of {PASSES} passes.",
@@ -215,11 +221,10 @@ def growth_told(sizes: list[dict[str, Any]]) -> str:
         f" {numpy:.3f} s by NumPy and {kernel:.3f} s by the native kernel: Spark's took {passes[0] / numpy:.1f} times"
         f" NumPy's.",
         f"Largest difference to the `ebls` of NumPy at {low['rows']:,.0f} rows, by how they are cut: {differ}.",
-        f"Projection, a calculation and no measurement: from {low['rows']:,.0f} to {high['rows']:,.0f} rows `estimate`"
-        f" grew by {first * 1e6:.2f} s for each million rows of a core, beside {fixed:.1f} s that do not grow, and a"
-        f" pass by {slope * 1e6:.3f} s. 10⁹ rows on 100 executors of one core are {each / 1e6:.0f} million rows a"
-        f" core: {fixed + first * each:.0f} s for `estimate` and {passes[0] + slope * each:.1f} s for a further pass,"
-        f" if they read their files as fast as this disk, and if the cores have as much other work.",
+        f"Projection, a calculation and no measurement: 10⁹ rows on 100 executors of one core are {each} million rows a"
+        f" core. {' '.join(projected)} This holds if executors read their files as fast as this disk, and if their"
+        f" cores have as much other work as these had. What the driver does for a pass, to add up a sum of {K} numbers"
+        " for each of 100 tasks, does not grow with the rows.",
     ])  # fmt: skip
 
 
@@ -234,11 +239,12 @@ def draw(sizes: list[dict[str, Any]]) -> None:
     time_axis.set(xlabel=f"million rows of {K} classes, local[2]", ylabel="seconds", xscale="log", yscale="log")
     memory_axis.plot(n, [size["driver MB"] for size in sizes], "o-", color="tab:gray")
     memory_axis.set(xlabel="million rows", ylabel="most memory of the driver, MB", xscale="log")
-    memory_axis.set_ylim(bottom=0)
+    memory_axis.set_ylim(0, 1.25 * max(size["driver MB"] for size in sizes))
     for axis in (time_axis, memory_axis):
         axis.set_xticks(n, [f"{x:g}" for x in n])
         axis.minorticks_off()
-    time_axis.legend()
+    time_axis.set_ylim(top=4 * max(size["estimate"] for size in sizes))
+    time_axis.legend(loc="upper left", fontsize=8)
     figure.tight_layout()
     figure.savefig(IMAGE, dpi=110)
 

@@ -344,6 +344,36 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         del os.environ["PYSPARK_GATEWAY_PORT"]
 
 
+@pytest.mark.slow
+def test_an_executor_killed_between_passes_changes_nothing(made, tmp_path):
+    """Two executors, each a process with kept rows of its own. One dies: another one reads its rows again."""
+    problem, pipe = made
+    pipe.save(tmp_path / "model.reprior")
+    folder = write_parts(tmp_path / "rows", problem.proba, 4)
+    program = f"""
+import glob, json, os, signal, sys
+from pyspark import SparkConf, SparkContext
+import reprior as rp
+from reprior.adapters.spark import SparkBlocks
+from reprior.rows.passes import e_step
+
+spark = SparkContext(conf=SparkConf().setMaster("local-cluster[2,1,1024]").set("spark.log.level", "ERROR"))
+pipe, rows = rp.load({str(tmp_path / "model.reprior")!r}), SparkBlocks(spark, {str(folder)!r})
+first = pipe.estimate(rows).prior
+where = spark.parallelize(range(4), 4).map(lambda _: (os.environ["SPARK_LOCAL_DIRS"], os.getppid())).collect()
+parent = {{ppid: int(open(f"/proc/{{ppid}}/stat").read().rsplit(") ", 1)[1].split()[1]) for _, ppid in where}}
+os.kill(parent[where[0][1]], signal.SIGKILL)
+again = pipe.estimate(rows).prior
+print(json.dumps([len(set(where)), first.tolist(), again.tolist()]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    executors, *priors = json.loads(ended.stdout.splitlines()[-1])
+    assert executors == 2
+    for prior in priors:
+        np.testing.assert_allclose(prior, pipe.estimate(problem.proba).prior, atol=1e-9)
+
+
 def test_the_documented_line_for_spark_submit_runs(made, tmp_path):
     import pyspark
 
