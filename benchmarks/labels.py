@@ -6,7 +6,7 @@ Shipped outputs: four ResNet-32s trained on long-tailed CIFAR-100 (experiments/h
 a target of N rows (in turn: shuffled tails 1:50 and 1:10, Dirichlet 1 and 3), of which m get their label. Held-out rows
 are drawn anew for each trial, since intervals promise something over held-out and target rows together. Constants of
 the model were chosen on draws with other seeds. Results are stored after each round of trials, the last of which
-begins before the minutes are over. The tables of docs/a-few-labels.md are made from what is stored (`--trials 0`: only
+begins before the minutes are over. The tables of docs/how-good.md are made from what is stored (`--trials 0`: only
 that).
 """
 
@@ -128,7 +128,7 @@ def told(results: dict[str, list[dict[str, dict[str, float]]]], options: argpars
 
 
 def page() -> None:
-    """Write the stored figures into docs/a-few-labels.md."""
+    """Write the stored figures into docs/how-good.md."""
     stored = json.loads((RESULTS / "labels.json").read_text(encoding="utf-8"))
     rows = []
     for name, r in stored["results"].items():
@@ -153,7 +153,7 @@ def page() -> None:
         "accuracy to expect is off in the mean; and how many of its intervals hold the real accuracy:"
     )
     table = markdown(["", "accuracy", "true mix", "covered, %", "expected accuracy off by", "covered, %"], more)
-    path = ROOT / "docs" / "a-few-labels.md"
+    path = ROOT / "docs" / "how-good.md"
     before, rest = path.read_text(encoding="utf-8").split(BEGIN)
     made = "\n\n".join([about, markdown(head, rows), second, table])
     path.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}", encoding="utf-8")

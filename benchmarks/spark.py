@@ -229,24 +229,26 @@ def growth_told(sizes: list[dict[str, Any]]) -> str:
 
 
 def draw(sizes: list[dict[str, Any]]) -> None:
-    import matplotlib.pyplot as plt
+    sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
+    import style  # the look is shared with the experiments
 
     n = [size["rows"] / 1e6 for size in sizes]
-    figure, (time_axis, memory_axis) = plt.subplots(1, 2, figsize=(8.5, 3.4), width_ratios=(3, 2))
-    for name, label in (("estimate", "estimate: read, check, calibrate, keep"), ("estimate again", "estimate again"),
-                        ("pass", "one pass")):  # fmt: skip
-        time_axis.plot(n, [np.median(size[name]) for size in sizes], "o-", label=label)
-    time_axis.set(xlabel=f"million rows of {K} classes, local[2]", ylabel="seconds", xscale="log", yscale="log")
-    memory_axis.plot(n, [size["driver MB"] for size in sizes], "o-", color="tab:gray")
-    memory_axis.set(xlabel="million rows", ylabel="most memory of the driver, MB", xscale="log")
+    figure, (time_axis, memory_axis) = style.plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(3, 2))
+    for name, label, colour in (("estimate", "estimate: read, check, calibrate, keep", style.BLUE),
+                                ("estimate again", "estimate again", style.RED),
+                                ("pass", "one pass", style.GREEN)):  # fmt: skip
+        time_axis.plot(n, [np.median(size[name]) for size in sizes], "o-", ms=4, color=colour, label=label)
+    time_axis.set(xlabel="million rows", ylabel="seconds", xscale="log", yscale="log",
+                  title=f"Spark on two cores, {K} classes")  # fmt: skip
+    memory_axis.plot(n, [size["driver MB"] for size in sizes], "o-", ms=4, color=style.BLACK)
+    memory_axis.set(xlabel="million rows", ylabel="MB", xscale="log", title="Most memory of the driver")
     memory_axis.set_ylim(0, 1.25 * max(size["driver MB"] for size in sizes))
     for axis in (time_axis, memory_axis):
         axis.set_xticks(n, [f"{x:g}" for x in n])
         axis.minorticks_off()
-    time_axis.set_ylim(top=4 * max(size["estimate"] for size in sizes))
-    time_axis.legend(loc="upper left", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(IMAGE, dpi=110)
+    time_axis.set_ylim(top=8 * max(size["estimate"] for size in sizes))
+    time_axis.legend(loc="upper left")
+    style.save(figure, IMAGE)
 
 
 def command(folder: Path, n: int, turns: int) -> None:
