@@ -3,7 +3,7 @@
     python benchmarks/ordinary.py [--make] [--sets kept|designed|all] [--draws 20] [--sizes 100 200 1000 4000]
 
 Log-loss, accuracy and KL after correction against the same calibrated outputs left alone, without training counts, with
-them, and from counts alone; coverage of 95 % intervals. `--make` first trains the classifiers (see `_ordinary.py`). The
+them, and from counts alone; coverage of 95 % intervals; and what calibration alone changes. `--make` first trains the classifiers (see `_ordinary.py`). The
 default was designed on one half of the sets; the stored results are of the other. Makes a
 table of docs/which-method.md.
 """
@@ -14,7 +14,7 @@ import argparse
 from collections import defaultdict
 from typing import Any
 
-from _ordinary import DESIGNED_ON, KEPT_ASIDE, SHIFTS, Classifier, draws, load, make, months
+from _ordinary import DESIGNED_ON, KEPT_ASIDE, SHIFTS, Classifier, draws, load, make, models, months
 from _record import RESULTS, markdown, progress, store
 
 import numpy as np  # isort: skip
@@ -66,6 +66,8 @@ def study(c: Classifier, sizes: list[int], seeds: int) -> list[dict[str, Any]]:
                 for mode, pipe in pipes.items():
                     rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
                     found = measure(pipe, rows, c.y[d.rows], before=mode == MODES[0])
+                    if mode == MODES[0]:
+                        found["calibration"] = losses(rows, c.y[d.rows])[0] - losses(c.proba[d.rows], c.y[d.rows])[0]
                     out.append({"classifier": c.name, "size": size, "shift": d.shift, "mode": mode, **found})
     return out
 
@@ -104,6 +106,7 @@ def main() -> None:
         later += in_months(c, [s for s in (200, 1000) if s in options.sizes])
         progress(done, len(classifiers), c.name)
     parts = [f"## {mode.capitalize()}\n\n" + table([r for r in records if r["mode"] == mode]) for mode in MODES]
+    parts.append("## Calibration alone, no shift: against raw outputs\n\n" + calibration_table(records))
     parts.append("## Real months: flights of January to March, deployed on each later month\n\n" + month_table(later))
     head = (
         "# Ordinary classifiers: does the default do harm?\n\n"
@@ -125,7 +128,7 @@ def cells(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in records:
         groups[r["mode"], r["classifier"], r["size"], r["shift"]].append(r)
-    names = ("log_loss", "error", "kl", "covered", "inside", "fmapls")
+    names = ("log_loss", "error", "kl", "covered", "inside", "fmapls", "calibration")
     return [
         {"mode": m, "classifier": c, "size": s, "shift": d, "draws": len(rs),
          "harmed": round(float(np.mean([r["log_loss"] > HARM for r in rs])), 3)}
@@ -152,6 +155,23 @@ def table(records: list[dict[str, Any]]) -> str:
             rows.append(row)
     head = ["shift", "held-out rows", "draws", "log-loss", "harmed", "accuracy, points", "KL", "covered", "inside"]
     return markdown(head + (["FMAPLS", "harmed"] if "fmapls" in records[0] else []), rows)
+
+
+def calibration_table(records: list[dict[str, Any]]) -> str:
+    """Return what calibrating on so many held-out rows changes, by the kind of classifier."""
+    plain = [r for r in records if r["shift"] == "none" and "calibration" in r]
+    rows = []
+    for size in sorted({r["size"] for r in plain}):
+        for model in (*models(), "all"):
+            some = [
+                r["calibration"] for r in plain if r["size"] == size and model in (r["classifier"].split("-")[1], "all")
+            ]
+            change = np.array(some)
+            rows.append([str(size), model, str(len(some)), f"{change.mean():+.4f}", f"{np.median(change):+.4f}",
+                         f"{(change > HARM).mean():.1%}", f"{change.max():+.4f}"])  # fmt: skip
+    return markdown(
+        ["held-out rows", "classifier", "draws", "mean log-loss", "median", "worse by > 0.01", "worst"], rows
+    )
 
 
 def month_table(records: list[dict[str, Any]]) -> str:
