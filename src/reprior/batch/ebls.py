@@ -32,7 +32,6 @@ from reprior.rows.passes import count_rows, e_step, some_rows
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.8, 0.08  # how likely, before any row is seen: no shift; a shift around the uniform prior
-EVEN = 15.0  # rows a class from which a hypothesis says that classes are even
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
@@ -169,17 +168,15 @@ class Hypotheses:
 
 
 def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> Hypotheses:
-    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none; that is known to no
-    more than `worth` rows either. Where no held-out row has `told` (K,) what a class looks like, the uniform prior
-    grants it no more than `base` does."""
+    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none. Then the shares are those
+    of the source, of which `worth` rows tell as much as rows do, beside how even its classes may be. Where no held-out
+    row has `told` (K,) what a class looks like, the uniform prior grants it no more than `base` does."""
     k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
     even = np.where(told, 1.0, np.minimum(1.0, k * base))
-    alike = far >= EVEN
-    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, rows[None], far[alike, None] + rows])
+    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
     none = NO_SHIFT * evenness(rows)
-    none = np.append(none[~alike].sum(), none[alike])
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
     still = np.arange(len(alpha)) >= len(near) + len(far)
