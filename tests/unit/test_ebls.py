@@ -6,6 +6,7 @@ from conftest import make_problem
 from scipy.special import gammaln
 
 import reprior as rp
+from reprior import datasets
 from reprior.batch.ebls import SAMPLE, nothing, sample, scatter, suppose, unsure_of, weigh
 from reprior.rows.blocks import as_blocks
 
@@ -46,6 +47,19 @@ def test_without_a_shift_corrected_outputs_are_not_worse(n):
         worse.append(np.mean(np.log(rows[own]) - np.log(rp.ebls(source, rows).correct(rows)[own])))
     assert np.mean(worse) < 0.002
     assert np.mean(np.array(worse) > 0.01) <= 0.05
+
+
+def test_three_held_out_rows_a_class_of_an_uneven_source_hide_no_shift_and_feign_none():
+    d = datasets.load("banking77")
+    few = np.random.default_rng(4).permutation(len(d.heldout_y))[: 3 * 77]
+    pipe = rp.pipeline(d.heldout_proba[few], d.heldout_y[few])
+    for prior, shifted in ((rp.simulate.dirichlet(77, 1.0, rng=0), True), (d.counts / d.counts.sum(), False)):
+        target = rp.simulate.resample(d.pool_proba, d.pool_y, prior, n=1000, rng=1)
+        found = pipe.estimate(target.proba, check=False)
+        if shifted:  # the held-out mix is a nat away
+            assert rp.metrics.kl(target.prior, found.prior) < 0.2 * rp.metrics.kl(target.prior, pipe.source.prior)
+        else:
+            np.testing.assert_allclose(found.weights, found.weights[0], rtol=0.05)
 
 
 def test_uneven_held_out_rows_of_an_even_source_are_no_shift():
