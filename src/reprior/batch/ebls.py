@@ -168,8 +168,8 @@ class Hypotheses:
 
 
 def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> Hypotheses:
-    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none. Then the shares are those
-    of the source, of which `worth` rows tell as much as rows do, beside how even its classes may be. Where no held-out
+    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none: then shares are as in
+    the source, of which no more is known than `worth` rows tell beside how even its classes may be. Where no held-out
     row has `told` (K,) what a class looks like, the uniform prior grants it no more than `base` does."""
     k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
