@@ -39,6 +39,7 @@ FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are co
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
+LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
@@ -428,15 +429,16 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
 def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, refuted: float
 ) -> Vector:
-    """Return the estimate: what the rows say if something has shifted, however little; if nothing has, nothing is
-    changed but for labels. Rows with a label are what it says, and the others say less the more labels have `refuted`
-    them."""
+    """Return the estimate: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
+    nothing open, beside which the rows' error is the larger. If nothing has shifted, nothing is changed but for labels.
+    Rows with a label are what it says, and the others say less the more labels have `refuted` them."""
     still, said, seen = given.still, fit.said, given.seen
     moved = float(fit.weights[~still].sum())
     if len(rows) < n and moved > 1e-6:  # let all rows say it
         middle = fit.weights[~still] @ fit.modes[~still] / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
+    said = np.where((given.alpha.mean(axis=1) > LOOSE)[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()
     if len(seen.rows):
