@@ -266,7 +266,7 @@ def test_rows_that_scatter_more_than_the_classifier_says_are_noise_not_its_error
 @pytest.mark.parametrize("n", [3000, 30_000])
 def test_among_many_classes_no_shift_and_an_even_mix_are_not_drowned_in_the_rows_error(n):
     """Rows once said the shares of every shift, also of next to none: that cost half a point of accuracy."""
-    d = rp.datasets.load("banking77")
+    d = datasets.load("banking77")
     pipe = rp.pipeline(d.heldout_proba, d.heldout_y, counts=d.counts)
     for prior in (d.counts / d.counts.sum(), np.full(77, 1 / 77)):
         target = rp.simulate.resample(d.pool_proba, d.pool_y, prior, n=n, rng=5)
