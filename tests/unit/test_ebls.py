@@ -272,3 +272,18 @@ def test_among_many_classes_no_shift_and_an_even_mix_are_not_drowned_in_the_rows
         target = rp.simulate.resample(d.pool_proba, d.pool_y, prior, n=n, rng=5)
         found = pipe.estimate(target.proba, check=False)
         assert rp.metrics.kl(target.prior, found.prior) < 0.002
+
+
+def test_an_even_target_of_an_even_source_is_no_shift_though_it_is_more_even_than_chance():
+    """As many rows of each class favour the narrowest hypotheses, in which what rows say is noise."""
+    k, rng = 100, np.random.default_rng(0)
+    y = np.tile(np.arange(k), 3)
+
+    def outputs_of(y):
+        z = rng.normal(size=(len(y), k))
+        z[np.arange(len(y)), y] += 2.5
+        p = np.exp(2.5 * z)
+        return p / p.sum(axis=1, keepdims=True)
+
+    source = rp.summarize(outputs_of(y), y, prior=np.ones(k))
+    assert rp.metrics.kl(np.full(k, 1 / k), rp.ebls(source, outputs_of(y)).prior) < 1e-4
