@@ -1,6 +1,7 @@
 """Measure what the figures show: online curves, the path of the printed methods, and the accuracy of intervals.
 
     python curves.py [NAME ...] [--trials N]        # all of them without names; each writes results/NAME.json
+    python curves.py online-cifar --lines online-EBLS --trials 20 --store     # this line alone; the others stay
 
 A run with fewer trials than the default goes to .work/ and leaves the stored result alone; --store overrides that.
 """
@@ -47,12 +48,14 @@ def follow(stream: rp.Stream, rows: np.ndarray, true: np.ndarray, at: Sequence[i
     return out
 
 
-def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int) -> dict:
+STREAMS: dict[str, Callable[[rp.Source], rp.Stream]] = {
+    "online-FMAPLS": lambda s: rp.Stream("online-fmapls", s),
+    "online-EBLS": lambda s: rp.Stream("online-ebls", s, drift=False),
+}
+
+
+def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int, lines: Sequence[str]) -> dict:
     """KL against samples seen, mean over trials, for each cell and stream."""
-    streams: dict[str, Callable[[rp.Source], rp.Stream]] = {
-        "online-FMAPLS": lambda s: rp.Stream("online-fmapls", s),
-        "online-EBLS": lambda s: rp.Stream("online-ebls", s, drift=False),
-    }
     out: dict[str, dict] = {}
     for model in dict.fromkeys(c.model for c in cells):
         outputs = load(model)
@@ -61,18 +64,26 @@ def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int) -> dict:
             samples = [draw(cell, outputs, t, n_dirichlet=n_dirichlet) for t in range(trials)]
             at = grid(len(samples[0].y))
             out[cell.name] = {"samples": at}
-            for name, make in streams.items():
-                kl = [follow(make(source), s.proba, s.prior, at) for s in samples]
+            for name in lines:
+                kl = [follow(STREAMS[name](source), s.proba, s.prior, at) for s in samples]
                 out[cell.name][name] = np.round(np.mean(kl, 0), 5).tolist()
     return {"cells": out}
 
 
-def cifar_online(trials: int) -> dict:
-    return online_curves(CIFAR, trials=trials, n_dirichlet=3000)
+def cifar_online(trials: int, lines: Sequence[str] = tuple(STREAMS)) -> dict:
+    return online_curves(CIFAR, trials=trials, n_dirichlet=3000, lines=lines)
 
 
-def imagenet_online(trials: int) -> dict:
-    return online_curves([c for c in IMAGENET if available(c.model)], trials=trials, n_dirichlet=12000)
+def imagenet_online(trials: int, lines: Sequence[str] = tuple(STREAMS)) -> dict:
+    models = [c for c in IMAGENET if available(c.model)]
+    return online_curves(models, trials=trials, n_dirichlet=12000, lines=lines)
+
+
+def some_lines(stored: dict, lines: Sequence[str], trials: int, fresh: dict) -> dict:
+    """Return stored online curves with fresh lines in place of their own, and how those were made."""
+    made = {**stored.get("lines", {}), **{name: {"trials": trials, **record.circumstances()} for name in lines}}
+    cells = {name: {**cell, **fresh["cells"][name]} for name, cell in stored["cells"].items()}
+    return {**stored, "lines": made, "cells": cells}
 
 
 def why(trials: int, model: str = "cifar100-lt-0.1") -> dict:
@@ -169,6 +180,7 @@ def by_bound(estimate: rp.PriorEstimate, proba: np.ndarray, alpha: np.ndarray) -
     return np.maximum(estimate.prior - half, 0), np.minimum(estimate.prior + half, 1)
 
 
+ONLINE = {"online-cifar": cifar_online, "online-imagenet": imagenet_online}
 CURVES: dict[str, tuple[Callable[[int], dict], int]] = {
     "online-cifar": (cifar_online, 100), "online-imagenet": (imagenet_online, 5), "why": (why, 10),
     "collapse": (collapse, 10), "intervals": (intervals, 10),
@@ -180,12 +192,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[[], *CURVES], default=[])
     parser.add_argument("--trials", type=int)
     parser.add_argument("--store", action="store_true", help="store the result of a run with fewer trials too")
+    parser.add_argument("--lines", nargs="+", choices=STREAMS, help="only these lines of online curves")
     args = parser.parse_args()
     for name in args.names or CURVES:
         measure, full = CURVES[name]
         trials = args.trials or full
         path = record.destination(name, full=trials >= full, force=args.store)
-        record.store(path, {"trials": trials, **measure(trials)})
+        if args.lines:
+            fresh = ONLINE[name](trials, args.lines)
+            record.write(path, some_lines(record.read(name), args.lines, trials, fresh))
+        else:
+            record.store(path, {"trials": trials, **measure(trials)})
 
 
 if __name__ == "__main__":

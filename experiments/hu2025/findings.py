@@ -424,9 +424,13 @@ def over(argument: str, column: int) -> float:
 
 
 def pair(argument: str) -> dict:
-    table, names = of_experiment(argument)
-    ours, theirs = names.split("|")
-    return compare(table, named(table, ours), named(table, theirs))
+    """Return how two methods compare (`A|B`), or at some training ratios (`A|B@0.2,0.05`)."""
+    table, rest = of_experiment(argument)
+    names, _, ratios = rest.partition("@")
+    ours, theirs = (named(table, name) for name in names.split("|"))
+    if ratios:
+        table = {c: v for c, v in table.items() if any(f"-{ratio}/" in c for ratio in ratios.split(","))}
+    return compare(table, ours, theirs)
 
 
 def below(argument: str) -> str:
@@ -499,6 +503,7 @@ def in_plane(what: str) -> str:
     cell = next(iter(cells("plane").values()))
     end = {k: v[-1] for k, v in cell["kl"].items() if "observed" not in k}
     printed, mended = ([v for k, v in end.items() if k.startswith(s)] for s in ("printed", "mended"))
+    labelled = [v[-1] for k, v in cell["kl"].items() if "observed" in k]
     best = min(end, key=end.__getitem__)
     path = cell["kl"]["printed, running, γ=0.01, c=3000"]
     return {
@@ -508,6 +513,7 @@ def in_plane(what: str) -> str:
         "least": f"{min(printed):.2f}",
         "best": f"{end[best]:.2f}",
         "setting": best.replace("=", " = "),
+        "labelled": f"{min(labelled):.2f}",
         "uniform": f"{cell['uniform']:.2f}",
         "stable": f"{cell['stable']:.2f}",
         "n": f"{cell['samples'][-1]:,}",
@@ -542,6 +548,8 @@ def trials(name: str) -> str:
 def fewer(experiment: str) -> str:
     """Return which rows have another number of trials than the rest, and how many."""
     result = record.read(experiment)
+    if "experiment" not in result:  # curves
+        return "; ".join(f"{line}: {made['trials']}" for line, made in result.get("lines", {}).items()) or "all lines"
     shown = main_methods(result["cells"])
     other = {
         m: made["trials"]

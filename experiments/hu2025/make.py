@@ -2,9 +2,11 @@
 
     python make.py                             # seconds
     python make.py --rerun EBLS default        # run the methods with these in their name again first, then the same
+    python make.py --rerun EBLS --trials 10 --of cifar tiny    # with fewer trials, in some experiments
 
 --rerun runs them in all experiments with their full numbers of trials, and the curves and intervals that show them; the
-other rows stay. About an hour of one core for `EBLS default`; it goes on where it stopped.
+other rows stay. About an hour and a half of one core for `EBLS default`; it goes on where it stopped. --trials is how
+many trials an experiment gets at most; the page tells which rows have fewer than others.
 """
 
 from __future__ import annotations
@@ -20,23 +22,29 @@ import record
 import run
 from tables import write_tables
 
+SHOWN = ("online-cifar", "online-imagenet", "intervals")  # what else shows them
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--rerun", nargs="+", metavar="TEXT", help="run the methods with one of these in their name again"
     )
+    parser.add_argument("--trials", type=int, help="so many at most")
+    parser.add_argument("--of", nargs="+", choices=[*run.EXPERIMENTS, *SHOWN], default=[*run.EXPERIMENTS, *SHOWN])
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     if args.rerun:
         # whole names: "EBLS" is one itself and would stand for no other
         wanted = tuple(m for m in run.CONTENDERS if any(text in m for text in args.rerun))
-        for name in run.EXPERIMENTS:
-            run.run(name, wanted=wanted, jobs=args.jobs)
-        for name in ("online-cifar", "online-imagenet", "intervals"):
-            measure, _ = curves.CURVES[name]
-            trials = record.read(name)["trials"]
-            record.store(record.RESULTS / f"{name}.json", {"trials": trials, **measure(trials)})
+        for name in args.of:
+            full = run.EXPERIMENTS[name].trials if name in run.EXPERIMENTS else record.read(name)["trials"]
+            trials = min(full, args.trials or full)
+            if name in run.EXPERIMENTS:
+                run.run(name, trials=trials, wanted=wanted, jobs=args.jobs, store=True)
+            else:
+                measure, _ = curves.CURVES[name]
+                record.store(record.RESULTS / f"{name}.json", {"trials": trials, **measure(trials)})
         expected.main(wanted)
     for name in run.EXPERIMENTS:
         path = record.RESULTS / f"{name}.json"

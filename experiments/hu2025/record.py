@@ -38,8 +38,12 @@ def destination(name: str, *, full: bool, force: bool = False, folder: Path = RE
 
 
 def store(path: Path, result: dict[str, object]) -> None:
+    write(path, {"made_with": circumstances(), **result})
+
+
+def write(path: Path, result: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"made_with": circumstances(), **result}, indent=None) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(result, indent=None) + "\n", encoding="utf-8")
     print(path.relative_to(HERE) if path.is_relative_to(HERE) else path)
 
 

@@ -57,6 +57,28 @@ def test_a_number_after_a_method_is_the_training_ratio_or_else_the_shift(experim
     assert findings.over("val/MAPLS@0", 2) == findings.cells("val")["imagenet-val5k/absent-0"]["MAPLS"][2]
 
 
+def test_methods_are_compared_at_the_ratios_that_are_named(experiment: Path) -> None:
+    import findings
+
+    table = findings.cells("tiny")
+    some = [c for c in table if c.startswith(("tiny-imagenet-lt-0.2/", "tiny-imagenet-lt-0.05/"))]
+    means = [np.mean([table[c][m][0] for c in some]) for m in ("FMAPLS", "MAPLS")]
+    found = findings.pair("tiny/FMAPLS|MAPLS@0.2,0.05")
+    assert found["cells"] == len(some) == 20
+    assert found["change_percent"] == pytest.approx(100 * (means[0] / means[1] - 1), abs=0.1)
+
+
+def test_lines_that_are_run_again_leave_the_others_and_say_how_many_trials_they_have(experiment: Path) -> None:
+    import curves
+
+    stored = {"trials": 100, "cells": {"a": {"samples": [1], "online-FMAPLS": [0.3], "online-EBLS": [0.2]}}}
+    fresh = {"cells": {"a": {"samples": [1], "online-EBLS": [0.1]}}}
+    made = curves.some_lines(stored, ["online-EBLS"], 20, fresh)
+    assert made["cells"] == {"a": {"samples": [1], "online-FMAPLS": [0.3], "online-EBLS": [0.1]}}
+    assert made["trials"] == 100
+    assert made["lines"]["online-EBLS"]["trials"] == 20
+
+
 def test_every_claim_has_a_quote_from_the_paper_a_place_a_verdict_and_a_command(experiment: Path) -> None:
     import claims
 
