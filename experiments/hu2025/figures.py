@@ -43,16 +43,18 @@ def online_panel(ax: Axes, curves: dict, batch: dict, model: str, shift: str, va
     ax.yaxis.set_minor_locator(plt.NullLocator())
 
 
-def online_legend(fig: Figure, shift: str, values: tuple[float, ...]) -> None:
+def online_legend(fig: Figure, data: dict, shift: str, values: tuple[float, ...]) -> None:
     symbol = "ρ_test" if shift == "shuffled" else "α_test"
     handles = [Line2D([], [], color=c, label=f"{symbol} = {v:g}") for v, c in zip(values, COLOURS, strict=True)]
-    fig.legend(handles=handles + method_handles(), loc="outside lower center", ncol=7)
+    fig.legend(handles=handles + method_handles(data), loc="outside lower center", ncol=7)
 
 
-def method_handles() -> list[Line2D]:
+def method_handles(data: dict) -> list[Line2D]:
+    trials = data.get("lines", {}).get("online-EBLS", {}).get("trials")
+    fewer = f", {trials} trials" if trials else ""
     return [
         Line2D([], [], color=GREY, label="online-FMAPLS, stable"),
-        Line2D([], [], color=GREY, ls=(0, (4, 2)), lw=1.1, label="online-EBLS"),
+        Line2D([], [], color=GREY, ls=(0, (4, 2)), lw=1.1, label=f"online-EBLS{fewer}"),
         Line2D([], [], color=GREY, ls="", marker="<", label="FMAPLS, batch"),
         Line2D([], [], color=GREY, ls="", marker="x", label="EBLS, batch"),
     ]
@@ -65,7 +67,7 @@ def cifar_online(shift: str) -> Figure:
         online_panel(ax, data["cells"], batch, f"cifar100-lt-{ratio}", shift, SHOWN[shift])
         ax.set_title(f"CIFAR-100-LT, ρ_train = {ratio}")
     axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
-    online_legend(fig, shift, SHOWN[shift])
+    online_legend(fig, data, shift, SHOWN[shift])
     return fig
 
 
@@ -79,7 +81,7 @@ def imagenet_online() -> Figure:
         ax.legend(handles=lines, loc="lower left")
         ax.set_title(f"simulated, K = 1000, {shift} targets (not ImageNet)")
     axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
-    fig.legend(handles=method_handles(), loc="outside lower center", ncol=4)
+    fig.legend(handles=method_handles(data), loc="outside lower center", ncol=4)
     return fig
 
 
