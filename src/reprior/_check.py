@@ -47,6 +47,11 @@ def fail(
     raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}." + (f" {remedy}." if remedy else ""))
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as sentences have it."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def refuse_where(
     bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = ""
 ) -> None:

@@ -244,7 +244,7 @@ def test_a_population_is_told_in_sentences() -> None:
     population = rp.groups([1, 1], [0, 1], [[0.6, 0.4], [0.4, 0.6]]).population
     assert population is not None
     two = replace(population, centres=np.eye(2), weights=np.array([0.6, 0.399, 0.001]))
-    assert "They form 2 kinds, with 60% and 40% of the groups." in str(two)
+    assert "They form 2 kinds, with 60 % and 40 % of the groups." in str(two)
 
 
 @pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")

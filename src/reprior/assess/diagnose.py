@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_number, fail
+from reprior._check import check_number, fail, percent
 from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
@@ -169,8 +169,8 @@ def contradiction(estimate: PriorEstimate) -> str:
     found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
     noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
     if found.mean() < squares.mean() / 2 and squares.sum() - found.sum() > 4 * noise:
-        return (f"The labels contradict the outputs. Those give the class of the label {found.mean():.0%} on average, "
-                f"where {squares.mean():.0%} is to be expected. Do the labels belong to these rows?")  # fmt: skip
+        return (f"The labels contradict the outputs. Those give the class of the label {percent(found.mean())} on average, "
+                f"where {percent(squares.mean())} is to be expected. Do the labels belong to these rows?")  # fmt: skip
     counts = np.bincount(y, minlength=rows.shape[1])
     means = {int(j): rows[y == j].mean(axis=0) for j in np.flatnonzero(counts >= FEW_LABELS)}
     called = estimate.classes or tuple(map(str, range(rows.shape[1])))
@@ -206,8 +206,8 @@ def hand_picked(estimate: PriorEstimate, sample: Matrix) -> str:
     some, every = ((x * weights / (x @ weights)[:, None]).mean(axis=0) for x in (rows, sample))
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
-    return (f"The labelled rows are unlike the others: by their outputs {some[k]:.0%} of them are {called}, and "
-            f"{every[k]:.0%} of all rows. Label rows that chance chose, or `query` with its weights.")  # fmt: skip
+    return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "
+            f"{percent(every[k])} of all rows. Label rows that chance chose, or `query` with its weights.")  # fmt: skip
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
@@ -306,7 +306,7 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         value = f"{found.smallest_singular_value:.2g}"
         say(f"The confusion matrix is nearly singular (smallest singular value {value}). Avoid bbse and rlls.", False)
     if found.overconfidence is not None and found.overconfidence_se is not None:
-        size, how = f"{abs(found.overconfidence):.1%}", "over" if found.overconfidence > 0 else "under"
+        size, how = percent(abs(found.overconfidence), 1), "over" if found.overconfidence > 0 else "under"
         if abs(found.overconfidence) > 3 * found.overconfidence_se:
             say(f"On held-out rows the classifier is {how}confident by {size}. Calibrate it first.", False)
         else:
@@ -315,8 +315,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
     say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
     if found.applies is not False and found.accuracy is not None and found.accuracy_interval is not None:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
-        say(f"Expect an accuracy of {before:.1%}, and of {after:.1%} with correction (95 % interval {low:.1%} to "
-            f"{high:.1%}).")  # fmt: skip
+        say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
+            f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
     if found.applies and found.heldout_worth is not None:
         say(f"The held-out rows are worth {found.heldout_worth:.0f} rows at these shares.")
         if found.heldout_worth < ENOUGH_HELDOUT:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_flag, check_level, check_prior, check_proba, fail
+from reprior._check import check_flag, check_level, check_prior, check_proba, fail, percent
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize
@@ -66,7 +66,7 @@ class Population:
         """Return the population in a few sentences."""
         names = self.classes or tuple(f"class {j}" for j in range(len(self.prior)))
         largest = np.argsort(-self.prior, kind="stable")[:5]
-        mix = ", ".join(f"{names[j]} {self.prior[j]:.1%}" for j in largest)
+        mix = ", ".join(f"{names[j]} {percent(self.prior[j], 1)}" for j in largest)
         more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
         said = [f"{self.n_groups:,} groups with {self.n:,} rows.", f"Common mix: {mix}{more}."]
         spread = float(np.sqrt(0.1 * 0.9 / (self.concentration + 1)))
@@ -74,11 +74,12 @@ class Population:
             said.append("The groups are alike: a class with 10 % of all rows has 9 to 11 % in most groups.")
         else:
             low, high = max(0.0, 0.1 - spread), 0.1 + spread
-            said.append(f"The groups differ: a class with 10 % of all rows has {low:.0%} to {high:.0%} in most groups.")
+            said.append("The groups differ: a class with 10 % of all rows has "
+                        f"{100 * low:.0f} to {percent(high)} in most groups.")  # fmt: skip
         held = np.sort(self.weights[self.weights >= 0.005])[::-1]
         if len(held) > 1:
-            parts = ", ".join(f"{w:.0%}" for w in held[:-1])
-            said.append(f"They form {len(held)} kinds, with {parts} and {held[-1]:.0%} of the groups.")
+            parts = ", ".join(percent(w) for w in held[:-1])
+            said.append(f"They form {len(held)} kinds, with {parts} and {percent(held[-1])} of the groups.")
         if self.stand_out:
             shown = ", ".join(map(str, self.stand_out[:5])) + (", …" if len(self.stand_out) > 5 else "")
             verb = "stands" if len(self.stand_out) == 1 else "stand"

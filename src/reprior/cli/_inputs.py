@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
-    "Labels and outputs of the held-out rows differ in class mix by {:.0%}. If those rows were not drawn as the"
+    "Labels and outputs of the held-out rows differ in class mix by {}. If those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
 )
 HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
@@ -318,7 +318,7 @@ def read_pipeline(
     label: str | None, calibrate: str, values: str | None, names: tuple[str, ...] = (),
 ) -> Fitted:  # fmt: skip
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
-    from reprior._check import fail, named
+    from reprior._check import fail, named, percent
     from reprior.io.files import Choice
     from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
     from reprior.pipelines.load import load
@@ -361,4 +361,4 @@ def read_pipeline(
     apart = disagreement(known) if counts is None else 0.0
     if (agreement := chance_corrected(*known.heldout)) < HARDLY:
         return Fitted(pipe, values, UNRELATED.format(agreement))
-    return Fitted(pipe, values, WARNING.format(apart) if apart else "")
+    return Fitted(pipe, values, WARNING.format(percent(apart)) if apart else "")
