@@ -50,7 +50,7 @@ def test_label_shift_is_found_and_recognised(source):
     low, high = found.accuracy_interval
     assert low < after < high < low + 0.08
     assert low < right < high
-    assert f"{after:.1%} with correction (95 % interval {low:.1%} to {high:.1%})" in str(found)
+    assert f"{100 * after:.1f} % with correction (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)" in str(found)
     assert found.heldout_worth < 1500
     assert "Hold out more" not in str(found)
     held, labels = source.heldout

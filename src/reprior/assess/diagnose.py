@@ -169,8 +169,9 @@ def contradiction(estimate: PriorEstimate) -> str:
     found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
     noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
     if found.mean() < squares.mean() / 2 and squares.sum() - found.sum() > 4 * noise:
-        return (f"The labels contradict the outputs. Those give the class of the label {percent(found.mean())} on average, "
-                f"where {percent(squares.mean())} is to be expected. Do the labels belong to these rows?")  # fmt: skip
+        given, expected = percent(found.mean()), percent(squares.mean())
+        return (f"The labels contradict the outputs. Those give the class of the label {given} on average, "
+                f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
     counts = np.bincount(y, minlength=rows.shape[1])
     means = {int(j): rows[y == j].mean(axis=0) for j in np.flatnonzero(counts >= FEW_LABELS)}
     called = estimate.classes or tuple(map(str, range(rows.shape[1])))
