@@ -80,6 +80,11 @@ def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None, exponen
         A seed, or a generator of random numbers.
     exponent : str
         "k/(K-1)" as public code has it, or "k/K" as [hu2025] prints.
+
+    Examples
+    --------
+    >>> shuffled_long_tail(3, 0.25, rng=0).round(3)
+    array([0.143, 0.571, 0.286])
     """
     return np.asarray(as_rng(rng).permutation(long_tail(n_classes, ratio, exponent=exponent)))
 
@@ -106,18 +111,8 @@ def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
     return np.asarray(as_rng(rng).dirichlet(np.full(k, a)))
 
 
-def base_prior(n_classes: int, base: Any, caller: str) -> Vector:
-    """Return a base prior as (K,) numbers, the uniform one if there is none.
-
-    Parameters
-    ----------
-    n_classes : int
-        K, at least 2.
-    base : (K,) or None
-        The prior.
-    caller : str
-        Who is named in an error.
-    """
+def _base_prior(n_classes: int, base: Any, caller: str) -> Vector:
+    """Return a base prior as (K,) numbers, the uniform one if there is none."""
     k = check_int(n_classes, caller, "n_classes", low=2)
     return np.full(k, 1.0 / k) if base is None else check_prior(base, caller, "base", n_classes=k)
 
@@ -135,9 +130,14 @@ def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None
         A seed, or a generator of random numbers.
     base : (K,), optional
         Whose proportions the other classes keep; the uniform prior unless given.
+
+    Examples
+    --------
+    >>> tweak_one(4, 0.7, rng=0)
+    array([0.1, 0.1, 0.1, 0.7])
     """
     value = check_number(share, "tweak_one", "share", low=0, high=1)
-    prior = base_prior(n_classes, base, "tweak_one")
+    prior = _base_prior(n_classes, base, "tweak_one")
     one = as_rng(rng).integers(n_classes)
     rest = np.where(np.arange(n_classes) == one, 0.0, prior)
     rest *= (1 - value) / rest.sum()
@@ -158,9 +158,14 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
         A seed, or a generator of random numbers.
     base : (K,), optional
         Whose proportions the other classes keep; the uniform prior unless given.
+
+    Examples
+    --------
+    >>> knock_out(4, 0.5, rng=0)
+    array([0.5, 0.5, 0. , 0. ])
     """
     value = check_number(absent, "knock_out", "absent", low=0, high=1)
-    prior = base_prior(n_classes, base, "knock_out").copy()
+    prior = _base_prior(n_classes, base, "knock_out").copy()
     gone = min(n_classes - 1, round(value * n_classes))
     prior[as_rng(rng).choice(n_classes, gone, replace=False)] = 0.0
     return np.asarray(prior / prior.sum())
@@ -177,6 +182,11 @@ def folds(labels: Labels, n: int, rng: Rng) -> Labels:
         How many folds.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
+
+    Examples
+    --------
+    >>> folds(np.array([0, 0, 1, 1]), 2, rng=0)
+    array([0, 1, 0, 1])
     """
     order = as_rng(rng).permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
@@ -200,6 +210,12 @@ class Sample(NamedTuple):
         Which rows of the pool they are.
     reused : tuple of int
         The classes that had too few rows, so that some occur more than once.
+
+    Examples
+    --------
+    >>> drawn = resample([[0.9, 0.1], [0.2, 0.8]], [0, 1], [0.75, 0.25], n=4, rng=0)
+    >>> drawn.reused  # there is one row of class 0 only
+    (0,)
     """
 
     proba: Matrix
@@ -326,6 +342,12 @@ class StreamSample(NamedTuple):
         The prior that each row was drawn under.
     rows : (n,)
         Which rows of the pool they are.
+
+    Examples
+    --------
+    >>> drawn = draw_stream([[0.9, 0.1], [0.2, 0.8]], [0, 1], drift([1, 0], [0, 1], n=4), rng=0)
+    >>> drawn.priors[:, 1].round(2)
+    array([0.  , 0.33, 0.67, 1.  ])
     """
 
     proba: Matrix
@@ -351,6 +373,12 @@ def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = 
         Rows a step.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
+
+    Examples
+    --------
+    >>> path = drift([1, 0], [0, 1], n=4, kind="swap")
+    >>> draw_stream([[0.9, 0.1], [0.2, 0.8]], [0, 1], path, rng=0).y
+    array([0, 0, 1, 1])
     """
     pool, labels, _ = check_labelled(proba, y, "draw_stream")
     each = check_proba(priors, "draw_stream", "priors", pool.shape[1])

@@ -16,9 +16,24 @@ from reprior.pipelines.pipeline import pipeline
 class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
     """Estimate class prevalence by a method of `reprior.METHODS`, from a classifier's posterior probabilities.
 
-    `classifier`, `fit_classifier` and `val_split` mean what they mean in QuaPy; `calibration` and `method` what they
-    mean in `reprior.pipeline`, with further options of the method in `options`. With `val_split=None` there are no
-    held-out outputs: the training labels give the source prior, and nothing is calibrated.
+    Parameters
+    ----------
+    classifier, fit_classifier, val_split
+        What they mean in QuaPy. With `val_split=None` there are no held-out outputs: the training labels give the
+        source prior, and nothing is calibrated.
+    method, calibration
+        What they mean in `reprior.pipeline`.
+    options : mapping, optional
+        Further options of the method.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> quantifier = LabelShiftQuantifier(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> quantifier.predict(X[:75]).round(1)
+    array([0.7, 0.3, 0. ])
     """
 
     def __init__(

@@ -19,9 +19,29 @@ base: Any = river.base
 class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
     """Wrap a trained river classifier so that its probabilities follow the class prior of what it is shown.
 
-    `source` maps each class to its count (or share) in the data the classifier was trained on. `learn_one(x)` learns
-    the prior from the classifier's output for x, and from the label too where one is given; the classifier itself is
-    not trained. `method` and options are those of `reprior.Stream`.
+    `learn_one(x)` learns the prior from the classifier's output for x, and from the label too where one is given. The
+    classifier itself is not trained.
+
+    Parameters
+    ----------
+    model : river classifier
+        The classifier, trained.
+    source : mapping
+        The count or share of each class in the data that the classifier was trained on.
+    method, options
+        Those of `reprior.Stream`.
+
+    Examples
+    --------
+    >>> from river.naive_bayes import GaussianNB
+    >>> model = GaussianNB()
+    >>> for x in range(100):
+    ...     model.learn_one({"x": x % 10}, x % 10 > 4)
+    >>> wrapped = PriorCorrected(model, {False: 50, True: 50})
+    >>> for _ in range(50):
+    ...     wrapped.learn_one({"x": 9})
+    >>> model.predict_proba_one({"x": 5})[True] < wrapped.predict_proba_one({"x": 5})[True]
+    True
     """
 
     def __init__(self, model: Any, source: Mapping[Any, float], method: str = "online-ebls", **options: Any) -> None:

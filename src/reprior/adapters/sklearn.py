@@ -27,16 +27,44 @@ from reprior.rows.correction import REJECTED, STRETCHED, stretched
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Wrap a classifier with `predict_proba` so that `adapt` can fit it to new, unlabelled data.
 
-    A fitted `estimator` (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out
-    rows. Any other is cloned and fitted, and its held-out outputs come from cross-validation. `counts` are the training
-    rows of each class, in the order of `classes_` or by class; they are known without saying if `fit` does the
-    training. `method`, `calibration` and `source_prior` mean what they mean in `reprior.pipeline`; `options` go to the
-    method. A `source_prior` by class says what a resampled or class-weighted training has put into the outputs.
-    `on_reject` is what `adapt` does with rows that clearly differ by more than their class mix: "warn", "refuse" them
-    with an error and keep the prior, or "ignore" that.
+    Parameters
+    ----------
+    estimator : classifier
+        A fitted one (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out rows.
+        Any other is cloned and fitted, and its held-out outputs come from cross-validation.
+    method, calibration, source_prior
+        What they mean in `reprior.pipeline`. A `source_prior` by class says what a resampled or class-weighted training
+        has put into the outputs.
+    options : mapping, optional
+        Further options of the method.
+    counts : (K,) or mapping, optional
+        Training rows of each class, in the order of `classes_` or by class. They are known without saying if `fit`
+        does the training.
+    cv : int or splitter
+        How an estimator that `fit` trains is cross-validated.
+    on_reject : str
+        What `adapt` does with rows that clearly differ by more than their class mix: "warn", "refuse" them with an
+        error and keep the prior, or "ignore" that.
 
-    Attributes: `estimator_`, `classes_`, `pipeline_`, the target's `prior_` (K,) in the order of `classes_`, the same
-    by class as `prior_by_class_`, `weights_` (K,) against the source and, after `adapt`, `estimate_`.
+    Attributes
+    ----------
+    estimator_, classes_, pipeline_
+        The fitted classifier, its classes, and the pipeline that `fit` made.
+    prior_, prior_by_class_ : (K,), dict
+        The target's prior in the order of `classes_`, and by class.
+    weights_ : (K,)
+        The prior against the source's.
+    estimate_ : PriorEstimate
+        What `adapt` found.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = LabelShiftClassifier(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> model.adapt(X[:75]).prior_.round(1)  # the first 50 are of class 0, the others of class 1
+    array([0.7, 0.3, 0. ])
     """
 
     def __init__(

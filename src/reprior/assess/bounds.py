@@ -50,6 +50,11 @@ def alpha_gradient(alpha: Any, prior: Any) -> Vector:
         Dirichlet parameters, positive.
     prior : (K,)
         The estimate π.
+
+    Examples
+    --------
+    >>> alpha_gradient([7, 3], [0.7, 0.3]).round(3)  # positive: every α would rather grow
+    array([0.022, 0.125])
     """
     pi, a = _with_alpha(prior, alpha, "alpha_gradient")
     return np.asarray(digamma(a.sum()) - digamma(a) + np.log(pi))
@@ -85,6 +90,11 @@ def surrogate(prior: Any, c: float) -> Vector:
         The estimate π.
     c : float
         The paper's constant, positive.
+
+    Examples
+    --------
+    >>> surrogate([0.7, 0.3], 70)
+    array([70., 30.])
     """
     pi = check_prior(prior, "surrogate", "prior", allow_zero=True)
     return np.asarray(check_number(c, "surrogate", "c", low=0, open_low=True) * pi / pi.max())
@@ -99,6 +109,11 @@ def surrogate_error(prior: Any, c_hat: float) -> Vector:
         The estimate π.
     c_hat : float
         ĉ, the sum of the Dirichlet parameters, positive.
+
+    Examples
+    --------
+    >>> surrogate_error([0.7, 0.3], 100).round(4)
+    array([0.0022, 0.0118])
     """
     pi = check_prior(prior, "surrogate_error", "prior")
     return alpha_gradient(check_number(c_hat, "surrogate_error", "c_hat", low=0, open_low=True) * pi, pi)
@@ -150,6 +165,11 @@ class DiagonalMinusRankOne:
     ----------
     a : (K,)
         The diagonal before the rank-one part is taken off.
+
+    Examples
+    --------
+    >>> DiagonalMinusRankOne(np.array([0.5, 0.3, 0.2])).diagonal()
+    array([0.25, 0.21, 0.16])
     """
 
     a: Vector
@@ -210,6 +230,11 @@ def cramer_rao_online(
         γ, the weight of the posterior against the label.
     label : int, optional
         The class y^τ; without one, its expectation under `prior` stands in.
+
+    Examples
+    --------
+    >>> cramer_rao_online([0.5, 0.3, 0.2], [0.5, 0.3, 0.2], alpha=[51, 31, 21]).diagonal().round(4)
+    array([0.0025, 0.0021, 0.0016])
     """
     shares = check_prior(prior, "cramer_rao_online", "prior")
     weight = check_number(gamma, "cramer_rao_online", "gamma", low=0, high=1)
@@ -286,6 +311,13 @@ def next_prior(
         The label as a vector δ; the posterior stands in without one.
     variant : str
         "paper" as printed, or "stable".
+
+    Examples
+    --------
+    >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100)  # the sample says nothing new, and yet
+    array([0.60816327, 0.29897959, 0.09285714])
+    >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100, variant="stable")
+    array([0.6, 0.3, 0.1])
     """
     pi, moved = _motion(prior, posterior, c_hat, gamma, label, variant, "next_prior")
     return pi + moved
@@ -330,6 +362,11 @@ def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
         K, at least 2.
     variant : str
         "paper" as printed, or "stable".
+
+    Examples
+    --------
+    >>> step_size(99, 10, variant="stable")
+    0.01
     """
     k = check_int(n_classes, "step_size", "n_classes", low=2)
     return 1.0 / _denominator(c_hat, k, variant, "step_size")
@@ -346,6 +383,11 @@ def runaway_rate(c: float, n_classes: int) -> float:
         The paper's constant, positive.
     n_classes : int
         K, at least 2.
+
+    Examples
+    --------
+    >>> round(runaway_rate(1000, 100), 4)
+    0.001
     """
     k = check_int(n_classes, "runaway_rate", "n_classes", low=2)
     c_hat = check_number(c, "runaway_rate", "c", low=0, open_low=True) * k

@@ -55,6 +55,11 @@ def weight_mse(true: Any, estimate: Any, source: Any) -> float:
         The estimated prior.
     source : (K,)
         The source prior ε.
+
+    Examples
+    --------
+    >>> round(weight_mse([0.5, 0.5], [0.6, 0.4], [0.5, 0.5]), 3)
+    0.04
     """
     p, q = _pair(true, estimate, "weight_mse")
     known = check_prior(source, "weight_mse", "source", n_classes=len(p), like="`true`")
@@ -70,6 +75,11 @@ def absolute_error(true: Any, estimate: Any) -> float:
         The true prior. Two Series or dicts are matched by name.
     estimate : (K,)
         The estimated prior.
+
+    Examples
+    --------
+    >>> round(absolute_error([0.5, 0.5], [0.6, 0.4]), 3)
+    0.1
     """
     p, q = _pair(true, estimate, "absolute_error")
     return float(np.mean(np.abs(p - q)))
@@ -86,6 +96,11 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
         The estimated prior.
     n : float
         Target rows.
+
+    Examples
+    --------
+    >>> round(relative_absolute_error([0.5, 0.5], [0.6, 0.4], n=100), 3)
+    0.198
     """
     p, q = _pair(true, estimate, "relative_absolute_error")
     eps = 1.0 / (2.0 * check_number(n, "relative_absolute_error", "n", low=0, open_low=True))

@@ -50,6 +50,12 @@ class Dataset:
         The day on which each row of the pool was written, where it is known.
     pool_top_k : pair of (m, k), optional
         The same pool as it is stored: the k likeliest classes and their probabilities.
+
+    Examples
+    --------
+    >>> data = load("banking77")
+    >>> data.heldout_proba.shape, len(data.heldout_y)
+    ((973, 77), 973)
     """
 
     name: str
