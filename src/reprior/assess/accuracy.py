@@ -1,10 +1,9 @@
 """The accuracy to expect on the target: what its own corrected outputs promise, as far as labelled rows bear it out.
 
-Calibrated outputs say how often they are right. A calibrator that was fitted to the held-out rows flatters them, and
-with them all that is measured there; so each held-out row is looked at as if it had been left out of the fit. What that
-costs is taken off the promise. The estimated mix flatters the rows that it was fitted to as well, so the promise is
-also read under mixes that it might have been. Where held-out rows in the target's mix then differ from it by more than
-chance, they are believed instead; and labels of target rows, as far as there are any, correct both.
+Calibrated outputs say how often they are right. The estimated mix flatters the rows that it was fitted to, so the
+promise is read under mixes that it might have been. Where held-out rows in the target's mix differ from it by more than
+chance, they are believed instead. A calibrator that was fitted to them flatters them, so each is looked at as if it had
+been left out of the fit. Labels of target rows, as far as there are any, correct both.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.assess.conformal import CHARGED, nearby
+from reprior.assess.conformal import nearby
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.labelled import LabelledBlocks, taken_rows
@@ -64,12 +63,10 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         counts = np.bincount(y, minlength=len(weights))
         each = (estimate.prior / np.maximum(counts, 1))[y]
         each = each / max(float(each.sum()), 1e-300)
-        seen = told(np.asarray(rows, np.float64), y, weights)
         fitted = estimate.calibrator
-        apart = seen if fitted is None else told(fitted.left_out(rows, y), y, weights)
-        promise = promise - (seen.right - apart.right) @ each
+        apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
         if redrawn.size:
-            promise = promise - CHARGED * np.maximum(whole - redrawn.mean(axis=1), 0.0)
+            promise = np.minimum(promise, redrawn.mean(axis=1))
         found, noise = apart.right @ each, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
         believed = np.maximum(0.0, 1 - 4 * noise / np.maximum(differ**2, 1e-12))  # beyond two standard errors
@@ -80,8 +77,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         variance += redrawn.var(axis=1) if redrawn.size else 0.0
     if labelled is not None:
         found, noise = by_labels(labelled, estimate, whole)
-        # beyond two standard errors held-out rows do not tell how wrong it is here
-        variance = variance + np.maximum((found - mean) ** 2 - 4 * (variance + noise), 0.0)
+        # beyond three standard errors held-out rows do not tell how wrong it is here; beyond two, labels often are
+        variance = variance + np.maximum((found - mean) ** 2 - 9 * (variance + noise), 0.0)
         gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
         mean = mean + gain * (found - mean)
         variance = noise * gain
@@ -105,7 +102,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     """Return the accuracies (2,) that labels of target rows tell, before and after, and their variances (2,).
 
     They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
-    label has raised the share of its own class, so its row is judged by the share without it.
+    label has raised the share of its own class, so its row tells of rows without one by the share without it.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
@@ -117,12 +114,15 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     own[np.arange(len(y)), y] *= np.maximum(1 - len(y) * each / ((len(y) + others) * prior[y]), 0.0)
     seen = told(rows, y, weights)
     right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])
-    found = promise + (right - seen.promised) @ each
+    labelled = len(y) / len(there)
+    found = promise + (labelled * seen.right + (1 - labelled) * right - seen.promised) @ each
     # half a row more of either kind: rows that are all right do not prove that none is wrong
     rate = (len(y) * (right @ each) + 0.5) / (len(y) + 1)
     plain = rate * (1 - rate) * float(each @ each)
-    noise = np.maximum((each**2) @ (seen.promised * (1 - seen.promised)).T, 0.3 * plain)
-    return np.asarray(found), np.asarray(noise * max(1 - len(y) / len(there), 1e-6))
+    missed = right - seen.promised
+    chance = seen.promised * (1 - seen.promised), (missed - (missed @ each)[:, None]) ** 2  # as promised, as it is seen
+    noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), 0.3 * plain)
+    return np.asarray(found), np.asarray(noise * max(1 - labelled, 1e-6))
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:
