@@ -249,9 +249,10 @@ class PriorEstimate:
 
         Parameters
         ----------
-        proba : (n, K)
+        proba : (n, K) array, DataFrame, or top-k pair
             Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
-            DataFrame are matched to the classes by name.
+            DataFrame are matched to the classes by name. Of top-k rows, which no calibrator takes, come the listed
+            values.
         anyway : bool
             Correct even if the estimate's checks clearly reject label shift.
         """

@@ -59,6 +59,36 @@ def test_arrays_frames_blocks_and_top_k_go_the_same_way(shifted):
     assert isinstance(pipe.rows(Parts(new.proba)), CalibratedBlocks)
 
 
+def test_each_row_under_its_own_mix_is_corrected_as_under_one_mix():
+    keys, target = np.repeat(["a", "b"], 300), np.concatenate([make_problem(n=300, seed=i).proba for i in (1, 2)])
+    counts = np.ones(target.shape[1])
+    found, table = rp.groups(counts, keys, target), rp.StreamTable("online-ebls", counts)
+    table.learn(keys, target)
+    for way, priors in ((found, found.prior), (table, [table.prior("a"), table.prior("b")])):
+        fixed = way.correct(keys, target)
+        for key, prior in zip("ab", priors, strict=True):
+            np.testing.assert_allclose(fixed[keys == key], rp.correct(target[keys == key], prior / counts), atol=1e-14)
+
+
+def test_top_k_rows_are_corrected_without_a_calibrator_and_refused_with_one(problem, shifted):
+    counts = np.ones(problem.proba.shape[1])
+    order = np.argsort(-problem.proba, axis=1)[:, :3]
+    top = order, np.take_along_axis(problem.proba, order, axis=1)
+    est = rp.ebls(counts, top)
+    dense = est.correct(next(iter(rp.TopKBlocks(*top, counts / counts.sum()))))
+    np.testing.assert_allclose(est.correct(top)[: len(dense)], np.take_along_axis(dense, order[: len(dense)], axis=1))
+    _, pipe, new = shifted
+    with pytest.raises(rp.InputError, match="must list every class, because there is a calibrator; got top-k rows"):
+        pipe.estimate(new.proba).correct((new.proba.argsort(axis=1)[:, -5:], np.sort(new.proba, axis=1)[:, -5:]))
+
+
+def test_an_estimate_that_was_there_already_has_no_time_of_its_own(problem):
+    counts = np.ones(problem.proba.shape[1])
+    found = rp.compare(counts, problem.proba, ["mlls"], first=rp.ebls(counts, problem.proba), name="mine")
+    assert [row.seconds is None for row in found] == [True, False]
+    assert "ms" not in str(found).splitlines()[1]
+
+
 def test_a_file_holds_all_of_it_and_gives_the_same_bits(shifted, tmp_path):
     _, pipe, new = shifted
     pipe.save(tmp_path / "model.reprior")

@@ -116,7 +116,7 @@ def test_what_cannot_be_calibrated_is_refused_and_changes_nothing() -> None:
         lambda: stream.correct_one((index[0], value[0])), lambda: stream.correct_many((index, value)),
         lambda: table.learn(["a"], (index, value)), lambda: table.correct(["a"], (index, value)),
     ):  # fmt: skip
-        with pytest.raises(rp.InputError, match="must list every class, because this stream has a calibrator"):
+        with pytest.raises(rp.InputError, match="must list every class, because there is a calibrator"):
             call()
     bad = raw.copy()
     bad[50, 1] = np.nan

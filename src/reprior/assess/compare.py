@@ -17,12 +17,13 @@ from reprior.rows.passes import e_step
 
 
 class Compared(NamedTuple):
-    """What one method found: its estimate, the seconds it took, its distance to the first (total variation), and
-    KL(true ‖ estimate) where the truth is known. One that could not run says why in `skipped`."""
+    """What one method found: its estimate, the seconds it took (None: it was there already), its distance to the
+    first (total variation), and KL(true ‖ estimate) where the truth is known. One that could not run says why in
+    `skipped`."""
 
     method: str
     estimate: PriorEstimate | None
-    seconds: float = 0.0
+    seconds: float | None = None
     distance: float = 0.0
     kl: float | None = None
     skipped: str = ""
@@ -43,8 +44,9 @@ class Comparison(tuple[Compared, ...]):
                 lines.append(f"{row.method:<14} {row.skipped}")
                 continue
             fit = row.estimate.log_likelihood / row.estimate.n
-            line = f"{row.method:<14} {row.distance:>9.4f} {fit:>13.4f} {1000 * row.seconds:>6.0f} ms"
-            lines.append(line + (f" {row.kl:>14.4f}" if row.kl is not None else ""))
+            took = "" if row.seconds is None else f"{1000 * row.seconds:.0f} ms"
+            line = f"{row.method:<14} {row.distance:>9.4f} {fit:>13.4f} {took:>9}"
+            lines.append((line + (f" {row.kl:>14.4f}" if row.kl is not None else "")).rstrip())
         first = self[0].method if self else ""
         lines.append(f"Distance: total variation from {first} (0: the same mix, 1: no class in common).")
         return "\n".join(lines)

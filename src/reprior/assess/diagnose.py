@@ -14,6 +14,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
+from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import e_step, some_rows
 
@@ -164,12 +165,12 @@ def contradiction(estimate: PriorEstimate) -> str:
     there = np.flatnonzero(target.labels >= 0)
     there = there[:: max(1, len(there) // (ENOUGH_ROWS * 1000))]
     wanted, y = np.isin(np.arange(len(target.labels)), there), target.labels[there]
-    rows = taken_rows(target.raw, wanted) * (np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
-    rows /= rows.sum(axis=1, keepdims=True)
+    some = np.asarray(taken_rows(target.raw, wanted), np.float64)
+    rows = reweight(some, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
     found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
     noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
     if found.mean() < squares.mean() / 2 and squares.sum() - found.sum() > 4 * noise:
-        given, expected = percent(found.mean()), percent(squares.mean())
+        given, expected = percent(float(found.mean())), percent(float(squares.mean()))
         return (f"The labels contradict the outputs. Those give the class of the label {given} on average, "
                 f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
     counts = np.bincount(y, minlength=rows.shape[1])

@@ -15,6 +15,7 @@ import numpy as np
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.rows.blocks import Blocks, map_numbered
+from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks
 
 EVEN = 0.1  # of the rows to label, how many are drawn without regard to what their labels may tell
@@ -84,8 +85,7 @@ def worth(target: Blocks, estimate: PriorEstimate) -> tuple[Vector, Labels]:
     value, weights = prior * unsure**2, prior / estimate.source.prior
 
     def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels], ...]:
-        resp = block * weights
-        resp /= resp.sum(axis=1, keepdims=True)
+        resp = reweight(np.asarray(block, np.float64), weights)
         return ((first, (resp * (1 - resp)) @ value, resp.argmax(axis=1)),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])

@@ -20,9 +20,9 @@ from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vect
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
-from reprior.rows.blocks import ArrayBlocks, Blocks, by_name, given
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given
+from reprior.rows.correction import as_given, reweight
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import count_rows, some_rows
 
@@ -156,8 +156,7 @@ class Groups:
             rows = self.calibrator(rows, caller="Groups.correct")
         if len(codes) != len(rows):
             fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
-        joint = rows * (self.prior / self.source.prior)[of[codes]]
-        fixed = np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+        fixed = reweight(as_stored(rows), (self.prior / self.source.prior)[of[codes]]).astype(rows.dtype, copy=False)
         return as_given(fixed, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95) -> Interval:
@@ -266,7 +265,8 @@ def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
     given = suppose(middle, worth, nothing(k), told > 0)
     some = (np.arange(len(given.odds)) % 2 == 0) | given.still  # every other size of shift: they are close together
     given = given.those(some)
-    strength, odds, unbet = given.alpha.sum(axis=1), given.odds / given.odds.sum(), given.open / given.open.sum()
+    strength = np.asarray(given.alpha.sum(axis=1), np.float64)
+    odds, unbet = given.odds / given.odds.sum(), given.open / given.open.sum()
     model = Model(given.alpha / strength[:, None], np.arange(len(strength)), strength, odds)
     # intervals make no bet that nothing has shifted; a fit that begins with the bet would not lose it
     unbiased = replace(model, weights=unbet)

@@ -17,12 +17,12 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._kernels.small import ascend
 from reprior._types import Matrix, Vector
+from reprior.batch.driver import SMALL
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import count_rows, e_step, information, some_rows
 
 MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
-SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
 CLIMB = 20  # of its passes, more where a pass is cheaper than a Newton step in Python
 MANY = 100_000  # numbers read in that time
 HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with

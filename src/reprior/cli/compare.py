@@ -78,7 +78,7 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
 
         fail("compare", str(truth), "have labelled rows of every group", f"none of {lost[0]!r}", count=len(lost))
     rows, lines = [], [f"{'groups':<26} {'distance':>9} {'furthest':>9}  {'in':<20}" + "  KL(true‖est.)" * bool(true)]
-    for way, prior, took in zip(WAYS, priors, [*seconds, 0.0], strict=True):
+    for way, prior, took in zip(WAYS, priors, [*seconds, None], strict=True):
         distance = np.abs(prior - first).sum(axis=1) / 2
         far = int(distance.argmax())
         error = None if true is None else float(np.mean([kl(true[key], prior[g]) for g, key in enumerate(keys)]))

@@ -133,14 +133,13 @@ def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json
 def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
     """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
     of the rows corrected last, if they are wanted."""
-    import numpy as np
 
     from reprior._check import fail
     from reprior.io.files import Sets
     from reprior.io.keys import CHANGED, group_codes
     from reprior.rows.correction import reweight
 
-    weights, calibrator, ones = found["weights"], given.pipeline.calibrator, np.ones(given.table.n_classes)
+    weights, calibrator = found["weights"], given.pipeline.calibrator
     by, least, at = given.table.choice.by, found.get("least"), 0
     last: Any = None
     slots = {key: g for g, key in enumerate(found.get("groups", []))}
@@ -156,7 +155,7 @@ def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callab
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
             fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
-        out = reweight(seen * weights[own], ones, at - len(rows)).astype(rows.dtype)
+        out = reweight(seen, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out
 

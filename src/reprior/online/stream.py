@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from threading import RLock
-from typing import Any, NoReturn, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -31,9 +31,9 @@ from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, unlisted
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given, correct
+from reprior.rows.correction import as_given, correct, correct_listed, refuse_listed
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
@@ -72,12 +72,6 @@ def one_top_k(pair: Any, source: Source, caller: str) -> TopKBlocks:
     return check_top_k(indices, values, caller, source.prior)
 
 
-def refuse_listed(caller: str, name: str) -> NoReturn:
-    """Refuse top-k rows where there is a calibrator: it needs to know which of the unlisted classes were likely."""
-    fail(caller, name, "list every class, because this stream has a calibrator", "top-k rows",
-         remedy="Pass all K probabilities, or calibrate before the top k are taken")  # fmt: skip
-
-
 def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | None = None) -> ArrayBlocks | TopKBlocks:
     """Return rows, or top-k rows (indices, values) unless they need calibrating, as blocks, all of them checked."""
     if is_top_k(proba):
@@ -113,19 +107,6 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
 def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
     """Return top-k rows in the types that kernels take."""
     return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
-
-
-def correct_listed(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
-    """Return the corrected values (n, k) of top-k rows under `prior`, (1, K) or one for each row (n, K).
-
-    What they leave is the corrected mass of all other classes.
-    """
-    listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
-    priors = np.take_along_axis(np.broadcast_to(prior, (len(p), prior.shape[1])), listed.astype(np.intp), axis=1)
-    joint = p * priors / source.prior[listed]
-    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(unlisted(source.prior[None], listed), 1e-300)
-    rest = share * unlisted(prior, listed)
-    return np.asarray(joint / (joint.sum(axis=1) + rest)[:, None])
 
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from reprior.online.stream import (
     checked,
     chosen,
     contiguous,
-    correct_listed,
     described,
     fitting,
     online_method,
@@ -32,9 +31,9 @@ from reprior.online.stream import (
     raw_rows,
     recovered,
 )
-from reprior.rows.blocks import TopKBlocks, is_top_k
+from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given
+from reprior.rows.correction import as_given, correct_listed, reweight
 from reprior.state import Key, decode, encode, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
@@ -407,8 +406,7 @@ class StreamTable:
         if isinstance(blocks, TopKBlocks):
             return correct_listed(self.source, prior, blocks)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        joint = prior / self.source.prior * seen
-        fixed = np.asarray(joint / joint.sum(axis=1, keepdims=True), rows.dtype)
+        fixed = reweight(as_stored(seen), prior / self.source.prior).astype(rows.dtype, copy=False)
         return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def prior(self, key: Hashable) -> Vector:

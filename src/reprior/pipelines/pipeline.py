@@ -404,10 +404,9 @@ def pipeline(
     if logits:
         cal = replace(cal, of_logits=True)
     kept = None if cal.kind == "none" and not logits else cal
-    mix = total
     if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
-        mix = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
-    return Pipeline(kept, source, method, _options(method, mix, options), raw)
+        total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
+    return Pipeline(kept, source, method, _options(method, total, options), raw)
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
-from reprior._types import Checks, Matrix, PriorEstimate, Vector
-from reprior.rows.blocks import ArrayBlocks, by_name, numbered
+from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, unlisted
 
 STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 
 
-def reweight(rows: Matrix, weights: Vector, first: int = 0) -> Matrix:
-    """Return rows (n, K) of float32 or float64, already checked, times `weights` (K,) and normalised (eq. 8).
+def reweight(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
+    """Return rows (n, K) of float32 or float64, already checked, times `weights` and normalised (eq. 8).
 
-    `first` is the number of the first row, for the sentence about a row that the weights leave nothing of.
+    `weights` are (K,), or (n, K) where each row has its own. `first` is the number of the first row, for the sentence
+    about a row that the weights leave nothing of.
     """
-    out, known = np.empty(rows.shape, rows.dtype), padded(weights)
-    if NATIVE and loops.correct(known, len(weights), rows, out, 2) == DONE:
+    out, k, known = np.empty(rows.shape, rows.dtype), rows.shape[1], padded(weights) if weights.ndim == 1 else None
+    if NATIVE and known is not None and loops.correct(known, k, rows, out, 2) == DONE:
         return out
     for start, block in numbered(ArrayBlocks(rows)):
         part, wide = np.ascontiguousarray(block), np.empty(block.shape)  # the same sums, however the rows lie
-        if not NATIVE or loops.correct(known, len(weights), part, wide, 2) != DONE:
-            np.multiply(part, weights, out=wide)
+        if not NATIVE or known is None or loops.correct(known, k, part, wide, 2) != DONE:
+            np.multiply(part, weights if known is not None else weights[start : start + len(part)], out=wide)
             scale = wide.sum(axis=1)
             if not scale.all():
                 place = f"row {first + start + int(np.argmin(scale))}"
@@ -37,6 +38,25 @@ def reweight(rows: Matrix, weights: Vector, first: int = 0) -> Matrix:
             wide /= scale[:, None]
         out[start : start + len(block)] = wide
     return out
+
+
+def correct_listed(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
+    """Return the corrected values (n, k) of top-k rows under `prior`, (1, K) or one for each row (n, K).
+
+    What they leave is the corrected mass of all other classes.
+    """
+    listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
+    priors = np.take_along_axis(np.broadcast_to(prior, (len(p), prior.shape[1])), listed.astype(np.intp), axis=1)
+    joint = p * priors / source.prior[listed]
+    share = np.maximum(1.0 - p.sum(axis=1), 0.0) / np.maximum(unlisted(source.prior[None], listed), 1e-300)
+    rest = share * unlisted(prior, listed)
+    return np.asarray(joint / (joint.sum(axis=1) + rest)[:, None])
+
+
+def refuse_listed(caller: str, name: str) -> NoReturn:
+    """Refuse top-k rows where there is a calibrator: it needs to know which of the unlisted classes were likely."""
+    fail(caller, name, "list every class, because there is a calibrator", "top-k rows",
+         remedy="Pass all K probabilities, or calibrate before the top k are taken")  # fmt: skip
 
 
 def correct(proba: Any, weights: Any) -> Matrix:
@@ -68,8 +88,16 @@ def correct(proba: Any, weights: Any) -> Matrix:
 
 
 def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
-    """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate."""
+    """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate.
+
+    Of top-k rows come the listed values.
+    """
     refuse_rejected(estimate, anyway=anyway)
+    if is_top_k(proba):
+        if estimate.calibrator is not None:
+            refuse_listed("correct", "proba")
+        listed = check_top_k(*proba, "correct", estimate.source.prior)
+        return correct_listed(estimate.source, estimate.prior[None], listed)
     rows = by_name(proba, estimate.classes, "correct")
     if estimate.calibrator is not None:
         rows = estimate.calibrator(rows, caller="correct")

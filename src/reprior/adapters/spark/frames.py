@@ -143,11 +143,7 @@ class Correction:
         """Return rows (n, K), the first of which is row `at` of its partition, calibrated and corrected."""
         right = rows if self.order is None else rows[:, self.order]
         seen = checked(np.ascontiguousarray(right), self.calibrator, name, at)
-        if len(weights) == 1:
-            done = reweight(seen, weights[0], at)
-        else:
-            done = reweight(seen * weights, np.ones(weights.shape[1]), at)
-        done = done.astype(rows.dtype, copy=False)
+        done = reweight(seen, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
 
 
