@@ -1,16 +1,19 @@
-"""Server-sent events: the whole server once a second, or one stream as often as it changes, ten times a second at most.
+"""Server-sent events: the whole server, once a second at most, and one stream, ten times a second at most.
 
-A watcher is told the newest state and never a backlog, so a slow one costs no memory.
+A watcher is told the newest state and never a backlog, so a slow one costs no memory. One connection tells both,
+because a browser opens only six to a server, for all its tabs together.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 from reprior.service import views
 from reprior.service.hub import Hub, Missing
+from reprior.service.live import Live
 from reprior.service.wire import json_bytes
 
 STREAM_SECONDS = 0.1
@@ -30,37 +33,35 @@ def overview(hub: Hub) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def stream_state(hub: Hub, live: Live) -> tuple[Any, ...]:
+    """Return what differs when there is something new to tell of a stream."""
+    raised, now = live.open_alarm and live.open_alarm["id"], hub.clock()
+    # a rate falls while nothing comes: look once a second at least
+    return live.id, live.stream.n, live.labels, raised, int(now) if live.rate(now) > 0.01 else 0
+
+
 async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
     """Yield events for as long as somebody reads them."""
-    told: Any = None
+    told_stream = told_server = None
     silent = 0.0
     pause = SERVER_SECONDS if name is None else STREAM_SECONDS
+    often = round(SERVER_SECONDS / pause)
     yield b"retry: 2000\n\n"
-    while True:
-        if name is None:
-            state: Any = (hub.version, hub.trouble)
-            made = event("server", overview(hub)) if state != told else b""
-        else:
+    for turn in itertools.count():
+        made = b""
+        if name is not None:
             try:
                 live = hub.get(name)
             except Missing:
                 yield event("deleted", {"name": name})
                 return
-            raised = live.open_alarm and live.open_alarm["id"]
-            # a rate falls while nothing comes: look once a second at least
-            state = (
-                live.id,
-                live.stream.n,
-                live.labels,
-                raised,
-                int(hub.clock()) if live.rate(hub.clock()) > 0.01 else 0,
-            )
-            made = event("update", views.update(live, hub.clock())) if state != told else b""
+            if (state := stream_state(hub, live)) != told_stream:
+                made, told_stream = event("update", views.update(live, hub.clock())), state
+        if turn % often == 0 and (server := (hub.version, hub.trouble)) != told_server:
+            made, told_server = made + event("server", overview(hub)), server
         silent = 0.0 if made else silent + pause
+        if silent >= ALIVE_SECONDS:
+            made, silent = b": alive\n\n", 0.0
         if made:
-            told = state
             yield made
-        elif silent >= ALIVE_SECONDS:
-            silent = 0.0
-            yield b": alive\n\n"
         await asyncio.sleep(pause)

@@ -229,7 +229,7 @@ def openapi() -> dict[str, Any]:
             "/metrics": {"get": operation("Metrics for Prometheus", None, named=False, kind="text/plain")},
             "/events": {
                 "get": operation(
-                    "Follow the server, or a stream",
+                    "Follow the server, and a stream",
                     None,
                     named=False,
                     kind="text/event-stream",

@@ -45,13 +45,18 @@ async function ask(path, options = {}) {
   }
 }
 
-// Server-sent events over fetch, because EventSource cannot carry a token.
-function listen(path, heard) {
-  const control = new AbortController();
+// Server-sent events over fetch, because EventSource cannot carry a token. A browser opens six connections to a server
+// for all its tabs together: a page holds one of them, and none while nobody can see it.
+let listening = null;
+function listen() {
+  if (listening) listening.abort();
+  listening = null;
+  if (document.hidden) return;
+  const control = listening = new AbortController(), name = view.about && state.stream;
   (async () => {
     while (!control.signal.aborted) {
       try {
-        const answer = await fetch(path, { headers: headers(), signal: control.signal });
+        const answer = await fetch("/events" + (name ? "?stream=" + encodeURIComponent(name) : ""), { headers: headers(), signal: control.signal });
         if (answer.status === 401) { await askToken(); continue; }
         if (answer.ok) {
           const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -64,17 +69,33 @@ function listen(path, heard) {
             text = parts.pop();
             for (const part of parts) {
               const kind = /^event: (.*)$/m.exec(part), data = /^data: (.*)$/m.exec(part);
-              if (kind && data) heard(kind[1], JSON.parse(data[1]));
+              if (kind && data && !control.signal.aborted) heard[kind[1]](JSON.parse(data[1]));
             }
           }
-        } else if (answer.status === 404) return;
+        } else if (answer.status === 404) return heard.deleted();
       } catch (error) { if (control.signal.aborted) return; }
       connected(false);
       await new Promise((done) => setTimeout(done, 2000));
     }
   })();
-  return control;
 }
+
+const heard = {
+  server(told) {
+    connected(true, told.trouble);
+    const text = `${count(told.streams)} ${told.streams === 1 ? "stream" : "streams"}, ${count(told.alarms)} ${told.alarms === 1 ? "alarm" : "alarms"}`;
+    if ($("overview").textContent !== text) $("overview").textContent = text;
+    if (told.version !== list.version) { list.version = told.version; refreshList(); }
+  },
+  update(told) {
+    if (!view.pending) requestAnimationFrame(update);
+    view.pending = told;
+  },
+  deleted() {
+    say(`The stream ${state.stream} was deleted.`);
+    state.stream = null; writeAddress(); show(); refreshList();
+  },
+};
 
 let lost = false;
 function connected(yes, trouble) {
@@ -197,7 +218,7 @@ function showEmpty() {
 
 // one stream
 
-const view = { about: null, past: null, live: null, events: null, lines: null, rate: null, cells: null, chosen: [], order: [],
+const view = { about: null, past: null, live: null, lines: null, rate: null, cells: null, chosen: [], order: [],
   shown: [], rows: [], cursor: null, asked: 0, drawn: 0, pending: null, slow: 0 };
 
 function open(name) {
@@ -206,16 +227,17 @@ function open(name) {
 }
 
 async function show() {
-  if (view.events) view.events.abort();
+  if (listening) listening.abort(); // of what was shown before nothing more is heard
   view.about = view.past = view.live = view.pending = null; view.cursor = null;
   $("stream").hidden = true;
   showEmpty(); drawList();
   const name = state.stream;
-  if (!name) { document.title = "reprior"; return; }
+  if (!name) { document.title = "reprior"; listen(); return; }
   try {
     view.about = await ask(`/streams/${encodeURIComponent(name)}?diagnosis=0`);
   } catch (error) {
     if (error.status === 404) { say(error.message); state.stream = null; writeAddress(); showEmpty(); }
+    listen();
     return;
   }
   if (name !== state.stream) return;
@@ -228,16 +250,7 @@ async function show() {
   if (name !== state.stream) return;
   drawAll(); loadAlarms(); loadDiagnosis();
   say(`${name}: ${count(view.about.n)} samples, ${view.about.classes.length} classes`);
-  view.events = listen("/events?stream=" + encodeURIComponent(name), (kind, told) => {
-    if (name !== state.stream) return;
-    if (kind === "deleted") { say(`The stream ${name} was deleted.`); state.stream = null; writeAddress(); show(); refreshList(); }
-    if (kind === "update") {
-      connected(true);
-      const first = !view.pending;
-      view.pending = told;
-      if (first) requestAnimationFrame(update);
-    }
-  });
+  listen();
 }
 
 function matching() {
@@ -584,12 +597,7 @@ function start() {
   addEventListener("hashchange", () => { readAddress(); $("search").value = state.search; $("sort").value = state.sort; for (const i of document.getElementsByName("range")) i.checked = i.value === state.range; refreshList(true); show(); });
   theme(false);
   refreshList(true).then(() => { performance.mark("reprior-list"); });
+  document.addEventListener("visibilitychange", listen);
   show();
-  listen("/events", (kind, told) => {
-    connected(true, told.trouble);
-    const text = `${count(told.streams)} ${told.streams === 1 ? "stream" : "streams"}, ${count(told.alarms)} ${told.alarms === 1 ? "alarm" : "alarms"}`;
-    if ($("overview").textContent !== text) $("overview").textContent = text;
-    if (told.version !== list.version) { list.version = told.version; refreshList(); }
-  });
 }
 start();
