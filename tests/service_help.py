@@ -57,12 +57,12 @@ class Process:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         self.process.stdout.close()
         return code
 
@@ -75,7 +75,7 @@ class Process:
             self.stop()
 
 
-def wait_for(condition, seconds: float = 30.0):
+def wait_for(condition, seconds: float = 120.0):
     """Return what a condition gives once it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -426,7 +426,7 @@ class Followed:
         self.process = subprocess.Popen([*PROGRAM, *map(str, line)], stderr=subprocess.PIPE)
 
     def wait(self, rows):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while (self.out.read_bytes().count(b"\n") if self.out.exists() else 0) < rows:
             assert time.monotonic() < end
             assert self.process.poll() is None, self.process.stderr.read()
@@ -434,7 +434,7 @@ class Followed:
 
     def end(self, by=signal.SIGINT):
         self.process.send_signal(by)
-        self.process.wait(30)
+        self.process.wait(120)
         return self.process.stderr.read().decode()
 
 

@@ -76,7 +76,7 @@ def broker(tmp_path):
     yield start
     for process in started:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 def fed(tmp_path, url: str, send) -> None:
@@ -139,15 +139,15 @@ def test_kafka_mock_broker(tmp_path):
         pytest.skip(WHY)
     kafka = pytest.importorskip("confluent_kafka")
     producer = kafka.Producer({"bootstrap.servers": "x", "test.mock.num.brokers": 1, "log_level": 0})
-    known = next(iter(producer.list_topics("scores", timeout=10).brokers.values()))
+    known = next(iter(producer.list_topics("scores", timeout=60).brokers.values()))
     producer.produce("scores", message(0), partition=0)
-    producer.flush(10)
+    producer.flush(60)
 
     def send(ks):
         for k in ks:
             if k != 0:
                 producer.produce("scores", body_of(k), partition=0)
-        producer.flush(10)
+        producer.flush(60)
 
     fed(tmp_path, f"kafka://{known.host}:{known.port}/scores?stream=s", send)
 
@@ -170,7 +170,7 @@ def test_mqtt(tmp_path, broker):
             body = (
                 b"{nonsense" if k < 0 else json.dumps({"proba": BLOCKS[k].tolist(), "client": "m", "seq": k}).encode()
             )
-            client.publish("scores", body, qos=1).wait_for_publish(10)
+            client.publish("scores", body, qos=1).wait_for_publish(60)
 
     server = Process(tmp_path / "s.db", "--intake", f"mqtt://127.0.0.1:{port}/scores?stream=s")
     with server, Client(server.url) as http:

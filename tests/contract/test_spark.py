@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_problem
+from service_help import wait_for
 from spark_help import NAMES, QUICK, lists, needs_spark, spark, write_parts  # noqa: F401
 
 import reprior as rp
@@ -292,7 +293,7 @@ def test_a_worker_killed_in_a_pass_changes_nothing(blocks, made):
     total = blocks.map_sum(slow)
     killer.join()
     assert seen
-    assert seen[0] not in workers()
+    wait_for(lambda: seen[0] not in workers())
     np.testing.assert_allclose(total, problem.proba.sum(axis=0), rtol=1e-12)
 
 

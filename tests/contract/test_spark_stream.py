@@ -123,7 +123,7 @@ def test_bad_rows_end_the_query_or_pass_by_and_another_pipeline_is_refused(spark
 def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_no_row(made, tmp_path, kills):
     problem, pipe, keys = made
     pipe.save(tmp_path / "model.reprior")
-    batches = np.array_split(np.arange(400), kills + 2)
+    batches = np.array_split(np.arange(400), 2 * kills + 2)  # a kill may come just after a commit
     for number, batch in enumerate(batches):
         write(tmp_path / "in", number, problem, keys, batch)
     program = [sys.executable, "-c", "from reprior.cli import main; main()"]
@@ -154,7 +154,9 @@ def test_a_driver_killed_in_a_micro_batch_loses_and_repeats_no_row(made, tmp_pat
                 break
             time.sleep(0.01)
         else:
-            time.sleep(rng.uniform(0, 3))
+            moment = time.monotonic() + rng.uniform(0, 3)
+            while time.monotonic() < moment and begun("offsets") > begun("commits"):
+                time.sleep(0.01)
         ended = job.poll() is not None
         if not ended:
             os.killpg(job.pid, signal.SIGKILL)  # driver, Java and workers, in the middle of a micro-batch
