@@ -19,7 +19,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_matrix, check_number, fail, in_order, names_of, same_rows
+from reprior._check import check_choice, check_int, check_matrix, check_number, fail, in_order, names_of
+from reprior._labels import same_rows
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import as_given

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import as_rng, check_choice, check_int, check_labelled, check_number, check_prior, check_proba, fail
+from reprior._check import as_rng, check_choice, check_int, check_number, check_prior, check_proba, fail
+from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Vector
 
 Rng = int | np.random.Generator | None

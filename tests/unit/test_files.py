@@ -313,10 +313,10 @@ def test_a_header_that_promises_more_than_there_is_allocates_nothing(tmp_path):
 
 
 def test_a_mistake_of_ours_is_no_damaged_file(files, monkeypatch):
-    from reprior.io import files as module
+    from reprior.io import npy as module
 
     for kind in (KeyError, TypeError, IndexError):
-        space = {"__name__": "reprior.io.files"}
+        space = {"__name__": "reprior.io.npy"}
         exec(f"def broken(*_): raise {kind.__name__}('ours')", space)
         with monkeypatch.context() as patch:
             patch.setattr(module, "numpy_part", space["broken"])
@@ -465,3 +465,11 @@ def test_threads_do_not_change_which_rows_are_sampled(tmp_path):
             np.testing.assert_array_equal(some_rows(blocks, len(rows), 10_000), rows[::70])
             found = some_rows(pipe.rows(blocks), len(rows), 10_000)
             np.testing.assert_array_equal(found, pipe.calibrator(rows[::70]))
+
+
+@pytest.mark.parametrize(("head", "said"), [("b,a", "2 classes in another order"), ("a,c", "without b and with c")])
+def test_parts_that_name_their_columns_otherwise_are_refused(head, said, tmp_path):
+    (tmp_path / "1.csv").write_text("a,b\n0.7,0.3\n")
+    (tmp_path / "2.csv").write_text(f"{head}\n0.7,0.3\n")
+    with pytest.raises(rp.InputError, match=said):
+        open_table(tmp_path, Choice())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from quapy.method.aggregative import AggregativeSoftQuantifier
 
-from reprior._check import check_labels
+from reprior._labels import check_labels
 from reprior._types import Labels, Vector
 from reprior.pipelines.pipeline import pipeline
 

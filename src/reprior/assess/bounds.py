@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from reprior._check import as_array, check_choice, check_int, check_labels, check_number, check_prior, fail
+from reprior._check import as_array, check_choice, check_int, check_number, check_prior, fail
+from reprior._labels import check_labels
 from reprior._types import Matrix, Vector
 
 # -- the objective, and the surrogate for its part in α ---------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labelled, check_number, check_prior, in_order, names_of
+from reprior._check import check_number, check_prior, in_order, names_of
+from reprior._labels import check_labelled
 from reprior._types import Vector
 
 

@@ -318,7 +318,8 @@ def read_pipeline(
     label: str | None, calibrate: str, values: str | None, names: tuple[str, ...] = (),
 ) -> Fitted:  # fmt: skip
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
-    from reprior._check import fail, named, percent
+    from reprior._check import fail, percent
+    from reprior._labels import named
     from reprior.io.files import Choice
     from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
     from reprior.pipelines.load import load

@@ -95,7 +95,7 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
 
 def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
-    from reprior._check import check_labels
+    from reprior._labels import check_labels
     from reprior.io.files import open_table
     from reprior.io.keys import group_keys
     from reprior.io.prepare import ordered

@@ -234,7 +234,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
     """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from reprior.io.files import npy_header
+    from reprior.io.npy import npy_header
     from reprior.state import hidden, whole_file
 
     ((array, _),) = part.read()

@@ -39,7 +39,8 @@ def command(
     import numpy as np
 
     from reprior import simulate
-    from reprior._check import check_labels, fail
+    from reprior._check import fail
+    from reprior._labels import check_labels
     from reprior.io.files import Choice, open_table
     from reprior.io.prepare import prepared
     from reprior.state import whole_file

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import atexit
 import io
-import math
-import os
 import shutil
 import sys
 import tempfile
@@ -18,12 +16,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from reprior._check import InputError, fail
+from reprior._check import difference as names_apart
 from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
@@ -216,21 +214,12 @@ def renamed(table: Table) -> Table:
     return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
 
 
-def describe(classes: tuple[str, ...] | None, n_classes: int) -> str:
-    """Return a short phrase for a set of classes."""
-    if classes is None:
-        return f"{n_classes} classes without names"
-    return f"{n_classes} classes: " + ", ".join(classes[:8]) + (", …" if n_classes > 8 else "")
-
-
 def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:
-        return describe(found, n_classes)
-    lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
-    phrases = [say.format(", ".join(some[:5]) + ", …" * (len(some) > 5))
-               for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
-    return f"{n_classes} classes, " + (" and ".join(phrases) or "in another order, or one of them twice")
+        listed = "" if found is None else ": " + ", ".join(found[:8]) + ", …" * (n_classes > 8)
+        return f"{n_classes} classes{listed or ' without names'}"
+    return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else names_apart(found, wanted)
 
 
 SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
@@ -270,6 +259,8 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
         head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
         kind = kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv")
         if kind in ("npy", "npz"):
+            from reprior.io.npy import numpy_part
+
             part = numpy_part(name, opener, choice, kind)
         elif kind == "ndjson":
             from reprior.io.ndjson import ndjson_part
@@ -291,145 +282,6 @@ def check_names(classes: tuple[str, ...] | None, caller: str, name: str) -> None
             label.encode()
         except UnicodeEncodeError:
             fail(caller, name, "have class names that are text", ascii(label), remedy="Rename that class")
-
-
-class NpyRows:
-    """The rows of an NPY file (n, K), read when they are sliced.
-
-    They are not mapped: the system ends a process whose mapped file another one cuts.
-    """
-
-    def __init__(self, file: IO[bytes], caller: str, name: str) -> None:
-        self.handle = os.dup(file.fileno())
-        self.caller, self.name, self.turn = caller, name, Lock()
-        shape, self.by_column, self.stored = npy_head(file)
-        if len(shape) != 2 or shape[1] < 2 or self.stored.kind not in "fiu":
-            fail(caller, name, "hold an array (n, K) of numbers, K at least 2", f"{self.stored} {shape}")
-        self.shape: tuple[int, int] = (shape[0], shape[1])
-        self.dtype = self.stored if self.stored.kind == "f" else np.dtype(np.float64)
-        self.start, self.size = file.tell(), math.prod(shape) * self.stored.itemsize
-        self.check_size(self.size)
-
-    def __del__(self) -> None:
-        os.close(self.handle)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> Matrix:
-        first, stop, _ = rows.indices(len(self))
-        n, k = max(0, stop - first), self.shape[1]
-        out = np.empty((k, n) if self.by_column else (n, k), self.stored)
-        if self.by_column:
-            for j in range(k):
-                self.read(out[j], first + j * len(self))
-        else:
-            self.read(out.reshape(-1), first * k)
-        return (out.T if self.by_column else out).astype(self.dtype, copy=False)
-
-    def read(self, out: np.ndarray[Any, Any], first: int) -> None:
-        """Fill `out` with the numbers from number `first` on."""
-        view, at = out.view(np.uint8).data, first * self.stored.itemsize
-        while view:
-            if hasattr(os, "preadv"):
-                done = os.preadv(self.handle, [view], self.start + at)
-            else:
-                with self.turn:
-                    os.lseek(self.handle, self.start + at, os.SEEK_SET)
-                    data = os.read(self.handle, len(view))
-                done = len(data)
-                view[:done] = data
-            if not done:
-                self.check_size(at + len(view))
-                raise OSError(f"no more data at byte {self.start + at}")
-            view, at = view[done:], at + done
-
-    def check_size(self, needed: int) -> None:
-        """Refuse a file that is, or has become, too short for its rows."""
-        there = os.fstat(self.handle).st_size - self.start
-        if there < needed:
-            fail(self.caller, self.name, "be a readable, whole file",
-                 f"{max(0, there)} of the {self.size} bytes that its rows take")  # fmt: skip
-
-
-def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether it is stored column by column, and type of the array that begins here."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_column, dtype = read(file)
-    return shape, by_column, dtype
-
-
-def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
-    """Return the reader of an NPY file, or of an NPZ file with `proba` and perhaps `y` and `classes`."""
-    classes, labels, groups = None, None, None
-    array: Any
-    if kind == "npy":
-        if choice.by:
-            fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
-                 remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
-        with opener() as file:
-            array = NpyRows(file, choice.caller, name)
-    else:
-        with opener() as file, np.load(file) as archive:
-            wanted = choice.columns or "proba"
-            if wanted not in archive:
-                missing(choice, name, wanted, {key: "" for key in archive.files})
-            array = archive[wanted]
-            classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
-            key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
-            labels = archive[key] if choice.with_labels and key in archive else None
-            if choice.by:
-                if choice.by not in archive:
-                    missing(choice, name, choice.by, {key: "" for key in archive.files})
-                groups = archive[choice.by]
-        if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
-            fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
-        array = array if array.dtype.kind == "f" else array.astype(np.float64)
-        if groups is not None and groups.shape != array.shape[:1]:
-            fail(choice.caller, name, f"have {len(array)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
-    if choice.with_labels and labels is None:
-        fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
-             remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
-    if classes is not None and len(classes) != array.shape[1]:
-        fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
-
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        if kind == "npy":
-            if sets is not None:
-                fail(choice.caller, name, "be a file with columns, to have one of sets", "an array",
-                     remedy="Save it with np.savez(file, proba=…)")  # fmt: skip
-            file.write(npy_header(array))
-            step = max(1, (1 << 20) // (array.shape[1] * array.itemsize))
-            for start in range(0, len(array), step):
-                file.write(np.ascontiguousarray(fn(array[start : start + step])).data)
-            return
-        with opener() as source, np.load(source) as archive:
-            if sets is not None:
-                sets.refuse_taken(archive, choice.caller, name)
-            fixed = {**archive, choice.columns or "proba": fn(array)}
-            np.savez(file, **fixed if sets is None else {**fixed, sets.name: sets.last()})
-
-    return Part(
-        name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",
-        groups=None if groups is None else lambda: iter([groups.tolist()]),
-    )  # fmt: skip
-
-
-def npy_header(array: Any) -> bytes:
-    """Return what an NPY file of the same shape and type, in C order, begins with."""
-    file = io.BytesIO()
-    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    return file.getvalue()
 
 
 def lines_of(file: IO[bytes], caller: str, name: str) -> Iterator[bytes]:

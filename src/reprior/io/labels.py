@@ -12,7 +12,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail, is_number
+from reprior._check import InputError, fail
+from reprior._labels import is_number
 from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 

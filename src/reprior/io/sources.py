@@ -11,14 +11,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import InputError, as_array, check_labels, check_prior, check_rows, fail, named
+from reprior._check import InputError, as_array, check_prior, check_rows, fail
+from reprior._labels import check_labels, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
     check_names,
     difference,
-    npy_head,
     open_table,
     opener_of,
     perhaps,
@@ -26,6 +26,7 @@ from reprior.io.files import (
     taken,
 )
 from reprior.io.ndjson import unique
+from reprior.io.npy import npy_head
 from reprior.io.prepare import prepared
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered

@@ -13,8 +13,6 @@ import numpy as np
 from reprior._check import (
     as_array,
     check_choice,
-    check_label,
-    check_labelled,
     check_level,
     check_logits,
     check_proba,
@@ -25,6 +23,7 @@ from reprior._check import (
 )
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
+from reprior._labels import check_label, check_labelled
 from reprior._types import Interval, Labels, Matrix, Source, Vector
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls

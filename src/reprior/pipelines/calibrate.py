@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_labels, check_number, check_prior, fail
+from reprior._check import check_choice, check_number, check_prior, fail
+from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
 from reprior.rows.calibrated import STIFF, TINY, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds

@@ -14,19 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import (
-    check_choice,
-    check_classes,
-    check_labelled,
-    check_labels,
-    check_prior,
-    check_proba,
-    check_source,
-    fail,
-    in_order,
-    named,
-    same_rows,
-)
+from reprior._check import check_choice, check_classes, check_prior, check_proba, check_source, fail, in_order
+from reprior._labels import check_labelled, check_labels, named, same_rows
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
 from reprior.batch.groups import Groups, groups

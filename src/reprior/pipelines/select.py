@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from reprior import simulate
-from reprior._check import as_rng, check_choice, check_int, check_labelled, named
+from reprior._check import as_rng, check_choice, check_int
+from reprior._labels import check_labelled, named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_labelled, check_prior, fail
+from reprior._check import check_prior, fail
+from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import as_array, check_some_labels, fail, refuse_where
+from reprior._check import as_array, fail, refuse_where
+from reprior._labels import check_some_labels
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.passes import count_rows, e_step

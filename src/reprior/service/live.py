@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_labels, check_matrix, fail, named
+from reprior._check import check_choice, check_int, check_matrix, fail
+from reprior._labels import check_labels, named
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream

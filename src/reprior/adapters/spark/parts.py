@@ -17,9 +17,11 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from reprior._check import InputError, fail, is_missing
+from reprior._check import InputError, fail
+from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import Choice, Opener, Part, Table, npy_header, open_part, readable
+from reprior.io.files import Choice, Opener, Part, Table, open_part, readable
+from reprior.io.npy import npy_header
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import check_block
 from reprior.rows.blocks import ArrayBlocks, add_up

@@ -1,0 +1,164 @@
+"""Labels as column indices: one map, whatever the classes are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import UNNAMED, check_classes, check_logits, check_proba, fail, names_of, order_of, refuse_where
+from reprior._types import Labels, Matrix
+
+
+def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
+    """Refuse a Series of labels whose index has the rows of a DataFrame in another order."""
+    a: Any = getattr(proba, "index", None)
+    b: Any = getattr(y, "index", None)
+    if not (hasattr(a, "equals") and hasattr(b, "equals")) or len(a) != len(b) or a.equals(b):
+        return
+    if set(a) == set(b):
+        fail(caller, name, "have its rows in the order of `proba`", "the same index in another order",
+             remedy=f"Say `{name}.loc[proba.index]`")  # fmt: skip
+
+
+class Labelled(NamedTuple):
+    """Rows (n, K), the column of each row's class (n,), and the classes' names if they are known."""
+
+    rows: Matrix
+    y: Labels
+    classes: tuple[str, ...] | None
+
+
+def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logits: bool = False) -> Labelled:
+    """Return rows and their labels, both checked; `classes` (K,) name the columns, unless a DataFrame does.
+
+    A DataFrame's columns are put in the order of `classes`.
+    """
+    values, names = names_of(proba, classes)
+    same_rows(proba, y, caller)
+    rows = check_logits(values, caller) if logits else check_proba(values, caller)
+    told = check_classes(classes, names, rows.shape[1], caller)
+    if names is not None and told is not None and told != tuple(map(str, names)):
+        rows = rows[:, order_of(names, told, caller, "proba")]
+    return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], told), told)
+
+
+def check_labels(
+    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None
+) -> Labels:
+    """Return labels (n,) as column indices: the one map from labels to columns.
+
+    A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
+    whole numbers: then it is a name like any other.
+    """
+    try:
+        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
+    except ValueError:
+        fail(caller, name, "be a list of labels", "ragged values")
+    if values.shape != (n,):
+        fail(caller, name, f"have shape ({n},), one label a row", f"shape {values.shape}")
+    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
+    if values.dtype.kind == "U" and not isinstance(y, np.ndarray):
+        values = np.asarray(y, object)  # a list with NaN in it would be one with the text "nan"
+    text = values.dtype.kind in "UOST"
+    names = [] if classes is None else [str(label) for label in classes]
+    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
+    if text:
+        missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
+    refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows")
+    truths = values.dtype.kind == "b" and {*names} == {"False", "True"}
+    if classes is not None and (text or truths or all(map(is_number, names))):
+        return _by_name(values, classes, caller, name)
+    if text:
+        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
+    if values.dtype.kind not in "iubf":
+        fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
+    if values.dtype.kind == "f" and not np.all(values == np.floor(values)):
+        fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
+    refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
+                 remedy="Whole numbers are column indices of the probabilities, from 0, unless the columns have numbers"
+                 f" for names. {UNNAMED}")  # fmt: skip
+    return values.astype(np.intp, copy=False)
+
+
+def check_some_labels(
+    y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels"
+) -> Labels:
+    """Return the labels of some rows (n,) as column indices, −1 where there is none: −1, None, NaN or no text.
+
+    Where a class itself is called −1, that is a label like any other.
+    """
+    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray):
+        y = np.ma.filled(y.astype(object), None)
+    try:
+        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
+    except ValueError:
+        fail(caller, name, "be a list of labels", "ragged values")
+    if values.dtype.kind in "US":  # a list with NaN in it would be one with the text "nan"
+        values = np.asarray(y, object)
+    if values.shape != (n,):
+        fail(caller, name, f"have shape ({n},), one a row and −1 where unknown", f"shape {values.shape}")
+    nothing = () if classes is not None and any(is_number(c) and float(c) == -1 for c in classes) else (-1, "-1")
+    if values.dtype.kind in "UOST":
+        unknown = np.array([is_missing(v) or v in nothing for v in values.tolist()], bool)
+    else:
+        unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
+        unknown |= (values == -1) & bool(nothing)
+    out = np.full(n, -1, np.intp)
+    if not unknown.all():
+        there = values[~unknown]
+        if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
+            there = np.array(there.tolist())
+        numbered = classes is None or not all(map(is_number, classes))  # a number is then the index of a column
+        stand_in: Any = classes[0] if classes is not None and there.dtype.kind in "UOST" else 0
+        filled = np.full(n, stand_in if numbered or classes is None else float(classes[0]), there.dtype)
+        filled[~unknown] = there  # in their places, so that a bad one is told by its own row
+        out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes))
+    return out
+
+
+def is_missing(label: Any) -> bool:
+    """Return whether a label says nothing: None, NaN, no text, or what pandas calls missing."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or label in ("", b"") or bool(label != label)
+
+
+def named(y: Labels, classes: Sequence[str] | None) -> Any:
+    """Return column indices (n,) as the names that `check_labels` reads back, where the columns have names.
+
+    An index handed on beside names that are numbers would be taken for one of those.
+    """
+    return y if classes is None else np.asarray(classes)[y]
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text says a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str) -> Labels:
+    """Return the column of each label (n,) by its name, or by its value where names are numbers."""
+    place: dict[Any, int] = {}
+    for i, label in enumerate(classes):
+        place.setdefault(label, i)
+        place.setdefault(str(label), i)
+        if is_number(str(label)):
+            place.setdefault(float(label), i)
+    kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
+    told = [label if label in place else f"{label:g}" if isinstance(label, float) else str(label)
+            for label in kinds.tolist()]  # fmt: skip
+    column = np.array([place.get(label, -1) for label in told], np.intp)
+    labels = column[which.reshape(-1)]
+    shown = ", ".join(map(str, classes[:8])) + ", …" * (len(classes) > 8)
+    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=f"The classes are {shown}")
+    return labels
+
+
+def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None) -> int:
+    """Return the column of one sample's label, a name or an index."""
+    return int(check_labels([y], caller, "y", 1, n_classes, classes)[0])
