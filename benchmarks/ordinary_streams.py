@@ -3,7 +3,7 @@
     python benchmarks/ordinary_streams.py [--sets kept-aside] [--draws 20] [--jumps]
 
 The classifiers, held-out rows and targets are those of ordinary.py, up to 2,000 rows a stream. Each row is corrected by
-the prior from before it, then learned. "0.1" is `cautious=False`, the form of release 0.1, which starts at the uniform
+the prior from before it, then learned. "0.1" is `cautious=False`, the first form, which starts at the uniform
 prior. `--jumps` adds falls back to the source prior on 240 orders of the same rows of ten confused classes.
 Constants were chosen on the sets "designed-on"; what is stored is from those kept aside.
 """

@@ -1,4 +1,4 @@
-"""A calibrator stored by release 0.1 stays readable."""
+"""A calibrator stored in the first format stays readable."""
 
 from pathlib import Path
 

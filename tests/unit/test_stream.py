@@ -242,7 +242,7 @@ def log_loss_change(method, proba, y) -> float:
 
 @pytest.mark.parametrize("held", [None, 200])
 def test_a_stream_without_shift_stays_at_the_source_and_one_with_is_followed(held: int | None) -> None:
-    """From the uniform prior (release 0.1) a weak classifier's stream loses where nothing has shifted."""
+    """From the uniform prior (`cautious=False`) a weak classifier's stream loses where nothing has shifted."""
     source, target = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.3, 0.6])
     known = rp.Source(source)
     if held is not None:

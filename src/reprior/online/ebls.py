@@ -22,13 +22,13 @@ class OnlineEbls:
     Nothing needs to be set. The source prior is kept until the rows prove a shift, and no more is made of them than the
     held-out rows allow. With `drift=False` it tends to the batch answer; with `drift=True` it also follows a moving
     prior, at any speed. `base` (K,) is the prior to keep where it is not the one that outputs carry. `cautious=False`
-    is the form of release 0.1: it starts at the uniform prior and trusts every row in full.
+    is its first form: it starts at the uniform prior and trusts every row in full.
     """
 
     name: ClassVar[str] = "online-ebls"
     predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes", "misled")
-    before: ClassVar[dict[str, Any]] = {"cautious": False}  # options that the bytes of release 0.1 do not name
+    before: ClassVar[dict[str, Any]] = {"cautious": False}  # options that the first bytes did not name
     MOST_MISFIT: ClassVar[float] = 100.0  # shares ten times too large: what is worse tells nothing more
     STRENGTHS: ClassVar[tuple[float, ...]] = (0.1, 1.0, 10.0)
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
