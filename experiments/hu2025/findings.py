@@ -559,6 +559,12 @@ def fewer(experiment: str) -> str:
     return "; ".join(f"{m}: {n}" for m, n in other.items()) or "none"
 
 
+def cost(argument: str) -> str:
+    """Return by how many points of accuracy a method is below outputs left alone, in the cell where that is most."""
+    table, method = of_experiment(argument)
+    return f"{max(v['source prior'][2] - v[method][2] for v in table.values()):.1f}"
+
+
 def true_prior(where: str) -> str:
     return f"{max(over(f'{m}@{where}' if where else m, 2) for m in CEILINGS):.1f}"
 
@@ -570,6 +576,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "c": lambda a: named(of_experiment(a + "printed")[0], "printed").removeprefix(PRINTED),
     "tried": lambda a: str(sum(m.startswith(PRINTED_GA) for m in next(iter(cells("cifar").values())))),
     "below": below,
+    "cost": cost,
     "change": lambda a: f"{pair(a)['change_percent']:+.0f}",
     "span": span,
     "lower": lambda a: f"{pair(a)['lower_in']} of {pair(a)['cells']}",
