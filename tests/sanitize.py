@@ -156,7 +156,7 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         if which == 0:
             call, args = native.em, [rows, inverse, prior, np.array([1.0, 1, 0, 1e-300, 0, 0]), 3]
         elif which == 1:
-            call, args = native.climb, [rows, inverse, prior, np.zeros(2), 1e-6, 9]
+            call, args = native.climb, [rows, inverse, prior, np.zeros(2 + width), 1e-6, 9]
         elif which == 2:
             call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
         elif which == 3:

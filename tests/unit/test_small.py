@@ -58,7 +58,10 @@ def test_ebls_of_a_small_problem_is_that_of_a_large_one(k: int, n: int, monkeypa
     problem = make_problem(k=k, n=n)
     fast = rp.ebls(problem.source_prior, problem.proba)
     monkeypatch.setattr(ebls, "SMALL", 0)
+    rounded = rp.ebls(problem.source_prior, problem.proba)
+    monkeypatch.setattr(ebls, "SINGLE", 0.0)
     slow = rp.ebls(problem.source_prior, problem.proba)
+    np.testing.assert_allclose(rounded.prior, slow.prior, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(fast.prior, slow.prior, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(fast.posterior.weights, slow.posterior.weights, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(fast.posterior.variances, slow.posterior.variances, rtol=1e-8, atol=1e-12)
@@ -99,11 +102,11 @@ def test_climbing_is_its_specification(k: int, n: int) -> None:
     inverse[:k] = 1 / problem.source_prior
 
     def run(kernel: Any) -> tuple[int, np.ndarray, np.ndarray]:
-        prior, told = np.zeros(width), np.zeros(2)
+        prior, told = np.zeros(width), np.zeros(2 + width)
         prior[:k] = problem.source_prior
         return kernel.climb(problem.proba, inverse, prior, told, 1e-8, 40), prior, told
 
     for ours, specified in zip(run(loops), run(small), strict=True):
         np.testing.assert_allclose(ours, specified, rtol=1e-9, atol=1e-10)
-    assert loops.climb(problem.proba, inverse[:-8], np.zeros(width), np.zeros(2), 1e-8, 40) == -2
+    assert loops.climb(problem.proba, inverse[:-8], np.zeros(width), np.zeros(2 + width), 1e-8, 40) == -2
     assert loops.em(problem.proba, inverse, np.zeros(width), np.zeros(5), 1) == -2

@@ -13,8 +13,14 @@
 /* REPRIOR_PLAIN is for sanitizers, which start up later than the choice among clones is made */
 #if !defined(REPRIOR_PLAIN) && defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__gnu_linux__)
 #define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#if __GNUC__ >= 12 /* older ones do not know the levels, which have fused products */
+#define FUSED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("fp-contract=fast")))
+#else
+#define FUSED WIDEST
+#endif
 #else
 #define WIDEST
+#define FUSED
 #endif
 #define INLINE static inline __attribute__((always_inline))
 #define WIDTH(k) (((k) + 7) / 8 * 8)

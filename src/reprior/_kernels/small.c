@@ -1,6 +1,7 @@
 /* Whole iterations over rows that stay in cache: EM, and the groups' model. small.py says what each computes.
  *
- * As in native.c, K classes lie in a multiple of eight numbers, with zeros behind. */
+ * As in native.c, K classes lie in a multiple of eight numbers, with zeros behind. Products may be fused with sums here:
+ * no state is kept, so that nothing has to be the same to the last bit on every machine. */
 #include "lanes.h"
 
 #define USED(k) (((k) + 3) / 4 * 4) /* of the width: whole lanes that have a class */
@@ -193,7 +194,7 @@ typedef struct {
     double *belief, *prior, *variance, *counts, *member, *tail; /* of all groups; tail (G, 3): evidence, likelihood, last change */
 } Result;
 
-WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, const int64_t *starts, Py_ssize_t groups,
+FUSED static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, const int64_t *starts, Py_ssize_t groups,
                                     Py_ssize_t n_iter, double tol, double *room, double *sums, double *before) {
     const Py_ssize_t width = m->width, used = USED(m->k);
     Py_ssize_t open = 0;
@@ -243,7 +244,7 @@ WIDEST static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, co
     return open;
 }
 
-WIDEST static void step_groups(Model *m, Result r, const double *n, const double *sums, Py_ssize_t groups) {
+FUSED static void step_groups(Model *m, Result r, const double *n, const double *sums, Py_ssize_t groups) {
     const Py_ssize_t width = m->width;
     for (Py_ssize_t g = 0; g < groups; g++) {
         m->member = r.member + g * m->components;
@@ -252,7 +253,7 @@ WIDEST static void step_groups(Model *m, Result r, const double *n, const double
     }
 }
 
-WIDEST static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, const double *weights, double *sums,
+FUSED static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, const double *weights, double *sums,
                                 double *logs, double *row) {
     for (Py_ssize_t i = 0; i < n; i++) {
         take_row(m, i, row);
@@ -298,7 +299,7 @@ typedef struct {
     double a, b, c, floor, least, strength;
 } Linear;
 
-WIDEST static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o, Py_ssize_t n_iter, double *room,
+FUSED static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o, Py_ssize_t n_iter, double *room,
                                   double *sums) {
     const Py_ssize_t width = m->width, k = m->k;
     for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
@@ -330,7 +331,7 @@ INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const d
     return most - 1.0;
 }
 
-WIDEST static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
+FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
                                     double *answer) {
     const Py_ssize_t width = m->width, k = m->k;
     double *once = room + (n + BEHIND) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
@@ -371,6 +372,7 @@ WIDEST static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, doubl
         }
     }
     answer[0] = gap, answer[1] = value;
+    memcpy(answer + 2, gradient, (size_t)k * sizeof(double));
     return passes;
 }
 
@@ -479,7 +481,7 @@ INLINE void bend_one(const double *room, Py_ssize_t n, Py_ssize_t k, const doubl
     tail[1] = 2.0 * size;
 }
 
-WIDEST static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, const Weighing *w, double *room) {
+FUSED static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, const Weighing *w, double *room) {
     const Py_ssize_t width = WIDTH(k);
     double *mode = room + (n + BEHIND) * width, *scratch = mode + width, *half = scratch + 6 * width;
     for (Py_ssize_t i = 0; i < n; i++) memcpy(room + i * width, rows + i * k, (size_t)k * sizeof(double));
@@ -661,7 +663,7 @@ PyObject *climb(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     const double tol = PyFloat_AsDouble(args[4]);
     const Py_ssize_t most = PyLong_AsSsize_t(args[5]);
     double *room = NULL;
-    if (buffers.bad || prior->shape[0] != m.width || out->shape[0] != 2 ||
+    if (buffers.bad || prior->shape[0] != m.width || out->shape[0] != 2 + m.width ||
         !(room = calloc((size_t)((n + BEHIND + 3) * m.width), sizeof(double))))
         return answer(&buffers, REFUSED);
     PyThreadState *thread = PyEval_SaveThread();

@@ -37,8 +37,8 @@ def em(rows: Array, inverse: Array, prior: Array, options: Array, n_iter: int) -
 def climb(rows: Array, inverse: Array, prior: Array, answer: Array, tol: float, max_pass: int) -> int:
     """Raise the likelihood from `prior` (width,), in place, by EM with squared extrapolation [varadhan2008].
 
-    It ends at a duality gap of `tol` or after `max_pass` passes; `answer` (2,) becomes the gap and the mean
-    log-likelihood. Return the number of passes.
+    It ends at a duality gap of `tol` or after `max_pass` passes; `answer` (2 + width,) becomes the gap, the
+    mean log-likelihood and its gradient (K,). Return the number of passes.
     """
     k = rows.shape[1]
     ratio, p, reach = np.asarray(rows, np.float64) * inverse[:k], prior[:k], 4.0
@@ -72,7 +72,7 @@ def climb(rows: Array, inverse: Array, prior: Array, answer: Array, tol: float, 
             p[:], reach = twice, 4.0
             gradient, gap, value = evaluate(p)
             passes += 1
-    answer[:] = gap, value
+    answer[0], answer[1], answer[2 : 2 + k] = gap, value, gradient
     return passes
 
 
@@ -89,9 +89,8 @@ def weigh(
         likelihood = rows @ pi
         counts[c] = pi * ((1 / likelihood) @ rows)
         scale = 1 / np.sqrt(strength + each * counts[c])
-        resp = rows * (pi * scale) / likelihood[:, None]
         tail[c, 0] = np.log(likelihood).sum()
-        tail[c, 1], inverse[c] = curvature(resp, strength * scale**2 + 1e-12, each)
+        tail[c, 1], inverse[c] = curvature(rows / likelihood[:, None], pi * scale, strength * scale**2 + 1e-12, each)
     return 0
 
 
@@ -109,7 +108,7 @@ def ascend(
     going = np.arange(len(alpha))
 
     def step(modes: Array) -> Array:
-        scale = rows @ modes.T
+        scale = rows @ modes.T.astype(rows.dtype)
         new = alpha[going] + each * modes * (np.reciprocal(scale, out=scale).T @ rows)
         if len(factors):
             inverse = 1 / (chosen @ modes.T)
@@ -140,25 +139,28 @@ def ascend(
 
 
 def curvature(
-    resp: Array, diagonal: Array, each: float, extra: tuple[Array, Array] | None = None
+    rows: Array, by: Array, diagonal: Array, each: float, extra: tuple[Array, Array] | None = None
 ) -> tuple[float, Array]:
-    """Return log det H, and the diagonal (K,) of its inverse, for H = diag(`diagonal`) + each·RᵀR, `resp` R (n, K).
+    """Return log det H, and the diagonal (K,) of its inverse, for H = diag(`diagonal`) + each·RᵀR, R = `rows` (n, K)
+    times `by` (K,).
 
     `extra` rows (m, K) count by factors (m,), which may be negative. Where there are fewer rows than classes, by the
     n×n matrix that Woodbury's identity leaves; negative factors are then left out.
     """
-    from scipy.linalg.lapack import dpotrf, dpotri
+    from scipy.linalg.lapack import dpotrf, dtrtri
 
-    n, k = resp.shape
+    n, k = rows.shape
     if n >= k:
-        hessian = each * (resp.T @ resp)
+        hessian = (rows.T @ rows) * (each * by)
+        hessian *= by[:, None]
         hessian.flat[:: k + 1] += diagonal
         if extra is not None:
             hessian += (extra[0] * extra[1][:, None]).T @ extra[0]
         half, _ = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
         size = 2 * float(np.log(np.diag(half)).sum())
-        return size, np.diag(dpotri(half, lower=True, overwrite_c=True)[0]).copy()
-    scaled = resp * np.sqrt(each / diagonal)
+        root, _ = dtrtri(half, lower=True, overwrite_c=True)
+        return size, np.einsum("ij,ij->j", root, root)
+    scaled = rows * (by * np.sqrt(each / diagonal))
     if extra is not None:
         scaled = np.concatenate([scaled, extra[0] * np.sqrt(np.maximum(extra[1], 0)[:, None] / diagonal)])
         n = len(scaled)

@@ -39,6 +39,7 @@ FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are co
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
+SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
@@ -268,12 +269,10 @@ def weigh(
             found = Bends(each * tail[:, 0], told[0] / len(rows), each * told[0], tail[:, 1], told[1])
             passes, reached = int(tail[:, 2].max()), bool(tail[:, 3].all())
     if found is None:
-        modes, taken, ended = ascend(rows, strength, each, modes, seen.rows, factors, tol=tol, n_iter=n_iter)
-        found, passes, reached = (
-            bends(rows, strength, modes, each, seen.rows, factors),
-            int(taken.max()),
-            bool(ended.all()),
-        )
+        light = lighter(rows, each, modes, tol)
+        modes, taken, ended = ascend(light, strength, each, modes, seen.rows, factors, tol=tol, n_iter=n_iter)
+        found = bends(rows, strength, modes, each, seen.rows, factors, light)
+        passes, reached = int(taken.max()), bool(ended.all())
     evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
     log_odds = evidence + np.log(given.odds)
     weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
@@ -327,26 +326,43 @@ class Bends:
     inverse: Matrix
 
 
-def bends(rows: Matrix, strength: Matrix, modes: Matrix, each: float, chosen: Matrix, factors: Vector) -> Bends:
-    """Return what rows tell at each mode (C, K) of hypotheses `strength` (C, K); `chosen` rows count by `factors`."""
-    value, size = np.empty(len(modes)), np.empty(len(modes))
-    said, expected, inverse = np.empty((3, *modes.shape))
+def bends(
+    rows: Matrix, strength: Matrix, modes: Matrix, each: float, chosen: Matrix, factors: Vector,
+    light: Matrix | None = None,
+) -> Bends:  # fmt: skip
+    """Return what rows tell at each mode (C, K) of hypotheses `strength` (C, K); `chosen` rows count by `factors`.
+    K×K matrices are made of `light` rows, if there are such."""
+    light = rows if light is None else light
+    likelihood = rows @ modes.T
+    inverse = 1 / likelihood
+    counts = modes * (inverse.T @ rows)
+    value, expected = each * np.log(likelihood).sum(axis=0), each * counts
+    said = counts / len(rows) if len(rows) else modes.copy()
+    size, spread = np.empty(len(modes)), np.empty_like(modes)
+    inverse, over = np.ascontiguousarray(inverse.T, light.dtype), np.empty_like(light)
     for c, (alpha, pi) in enumerate(zip(strength, modes, strict=True)):
-        likelihood = rows @ pi
-        counts = pi * ((1 / likelihood) @ rows)
-        said[c] = counts / len(rows) if len(rows) else pi
-        value[c], expected[c], more = each * np.log(likelihood).sum(), each * counts, None
+        more = None
         if len(factors):
             other = chosen @ pi
             more = chosen * (pi / other[:, None])
             value[c] += factors @ np.log(other)
             expected[c] = np.maximum(expected[c] + factors @ more, -0.99 * alpha)  # before EM has come to rest
         scale = 1 / np.sqrt(alpha + expected[c])
-        resp = rows * (pi * scale)
-        resp /= likelihood[:, None]
+        np.multiply(light, inverse[c, :, None], out=over)
         extra = None if more is None else (more * scale, factors)
-        size[c], inverse[c] = curvature(resp, alpha * scale**2 + 1e-12, each, extra)
-    return Bends(value, said, expected, size, inverse)
+        size[c], spread[c] = curvature(over, pi * scale, alpha * scale**2 + 1e-12, each, extra)
+    return Bends(value, said, expected, size, spread)
+
+
+def lighter(rows: Matrix, each: float, modes: Matrix, tol: float) -> Matrix:
+    """Return rows in half as many bytes where rounding to seven digits is lost beside `tol`, else as they are.
+
+    Rounding tells where rows do not: there, each row a class makes more of it.
+    """
+    k = modes.shape[1]
+    if tol < 1e-6 or each * len(rows) > SINGLE * k or modes.min() < LEAST:
+        return rows
+    return np.maximum(rows.astype(np.float32), np.float32(LEAST))  # products of less would be denormal, and slow
 
 
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:

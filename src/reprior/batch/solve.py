@@ -23,7 +23,7 @@ from reprior.rows.passes import count_rows, e_step, information, some_rows
 
 MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
-CLIMB = 20  # of its passes, more where a pass is cheaper than a Newton step in Python
+CLIMB = 26  # of its passes, more where a pass is cheaper than a Newton step in Python
 MANY = 100_000  # numbers read in that time
 HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
 BEND = 0.75  # of a gradient, that a step may be taken to close
@@ -63,8 +63,8 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
 
     It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
     """
-    start, passes = source_prior, 0
-    k = len(source_prior)
+    passes, k = 0, len(source_prior)
+    found: Point | None = None
     if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
         n, passes = count_rows(target), 1 if isinstance(target, ArrayBlocks) else 2
         sample = ArrayBlocks(some_rows(target, n, max(HELD // k, 4 * k)))
@@ -75,19 +75,18 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
             return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     # with hardly more rows than classes EM stalls
     if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
-        at, inverse, told = np.zeros(width(k)), np.zeros(width(k)), np.zeros(2)
+        (at, inverse), told = np.zeros((2, width(k))), np.zeros(2 + width(k))
         at[:k], inverse[:k] = source_prior, 1.0 / source_prior
         done = loops.climb(
             target.array, inverse, at, told, tol, min(max(CLIMB, MANY // target.array.size), max_pass - 1)
         )
-        if done != reference.REFUSED:  # a type or order it cannot read
-            start, passes = at[:k], done
-            if told[0] <= tol:
-                return Point(start, np.ones(k), float(told[1]), float(told[0]), len(target.array)), passes
-    point, passes = evaluate(target, start, source_prior), passes + 1
-    if passes == 1:
-        point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=min(WARM_UP, max_pass))
-    if len(source_prior) <= MAX_HESSIAN and point.gap > tol:
+        if done != reference.REFUSED and np.isfinite(told).all():  # else a type or order it cannot read
+            passes, found = done, Point(at[:k], told[2 : 2 + k], float(told[1]), float(told[0]), len(target.array))
+    point = found or evaluate(target, source_prior, source_prior)
+    if found is None:
+        most = min(WARM_UP, max_pass) if k <= MAX_HESSIAN else max_pass
+        point, passes = accelerated_em(target, source_prior, point, passes + 1, tol=tol, max_pass=most)
+    if k <= MAX_HESSIAN and point.gap > tol:
         point, passes = newton(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     if point.gap > tol:
         point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
@@ -162,13 +161,19 @@ def newton(
         if trial.value < point.value and (trial.value < point.value - 1e-12 or trial.gap >= point.gap):
             damping = max(100 * damping, 1e-8)
             continue
-        hessian = rescaled(hessian, trial)
-        moved, bent = trial.prior - point.prior, point.gradient - trial.gradient
-        if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
-            image = hessian @ moved
-            hessian += np.outer(bent, bent) / (moved @ bent) - np.outer(image, image) / (moved @ image)
+        if trial.gap > tol:
+            hessian = updated(rescaled(hessian, trial), trial.prior - point.prior, point.gradient - trial.gradient)
         point, damping = trial, max(damping / 10, 1e-12)
     return point, passes
+
+
+def updated(hessian: Matrix, moved: Vector, bent: Vector) -> Matrix:
+    """Return a Hessian after the BFGS update by a step that `moved` (K,) the prior and `bent` (K,) the gradient."""
+    if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
+        image = hessian @ moved
+        told = np.stack([bent / np.sqrt(moved @ bent), image / np.sqrt(moved @ image)])
+        hessian += told.T @ (told * [[1.0], [-1.0]])
+    return hessian
 
 
 def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
@@ -177,8 +182,11 @@ def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
     φ(x) = Σx − f(x) over x ≥ 0 has the same minimiser as −f on the simplex: no equality constraint is needed. `pull`
     draws to where we are, as much as a singular Hessian (fewer rows than classes) or a bad step demands.
     """
-    slope = hessian @ point.prior + point.gradient - 1 + pull * point.prior
-    goal = nonnegative_quadratic(hessian + pull * np.eye(len(hessian)), slope, point.prior > 0)
+    damped = hessian.copy()
+    damped.flat[:: len(hessian) + 1] += pull
+    slope = damped @ point.prior + point.gradient - 1
+    # which classes would be positive if each were alone
+    goal = nonnegative_quadratic(damped, slope, np.diag(damped) * point.prior + point.gradient > 1)
     if goal is None:
         return None
     # a class's gradient is no line but falls like 1/(π + b), b such that slope and value are right: the step goes along
@@ -208,7 +216,7 @@ def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, roun
         x = np.zeros(len(b))
         if not free.any():
             return x
-        _, x[free], singular = dposv(h if free.all() else h[np.ix_(free, free)], b[free])
+        _, x[free], singular = dposv(h if free.all() else h[free][:, free], b[free])
         if singular:
             return None
         wrong = np.where(free, x < 0, h @ x - b < -1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Vector
-from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ def every(stride: int, first: int, block: Matrix) -> Matrix:
 def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     """Return about `at_most` of `n` rows (m, K), spread evenly over the target, as they are stored."""
     stride = max(1, -(-int(n) // at_most))
+    if stride == 1 and isinstance(target, ArrayBlocks):
+        return as_stored(target.array)
     picked = map_numbered(target, lambda first, block: Picked((np.array(every(stride, first, block)),)))
     return np.concatenate(picked.rows)
 
