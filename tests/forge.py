@@ -20,7 +20,7 @@ import numpy as np
 
 import reprior as rp
 from reprior.rows.calibrated import Calibrator
-from reprior.state import HEAD, MAGIC, PROTOCOL, checksum
+from reprior.state import HEAD, MAGIC, PROTOCOL, checksum, encode
 
 K = 5
 SPARE = 1 << 17  # bytes that reading the smallest state may take: Python objects, and what NumPy works with
@@ -71,6 +71,9 @@ def originals() -> Iterator[tuple[bytes, Reader]]:
     alarms.watch(rp.StreamTable("online-ebls", SOURCE), ["a", 7] * 30, ROWS)
     yield alarm.to_bytes(), rp.Alarm.from_bytes
     yield alarms.to_bytes(), rp.AlarmTable.from_bytes
+    held, y = SOURCE.heldout
+    yield rp.pipeline(held, y, classes=SOURCE.classes).to_bytes(), rp.load
+    yield encode("stream-job", {"stream": np.frombuffer(stream.to_bytes(), np.uint8), "offset": 1}), rp.load
 
 
 def taken_apart(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
@@ -172,6 +175,10 @@ def valid(value: Any) -> bool:
     if isinstance(value, rp.StreamTable):
         return all(valid(value.pop(key)) for key in value)
     k = len(value.source.prior)
+    if isinstance(value, rp.Pipeline):
+        est = value.estimate(np.full((20, k), 1 / k), on_reject="ignore")
+        fixed = est.correct(np.full((2, k), 1 / k))
+        return bool((est.prior >= 0).all()) and is_prior(est.prior + 1e-9) and np.allclose(fixed.sum(axis=1), 1)
     rows = np.vstack([np.eye(k)[:3] * 0.999 + 0.001 / k, np.full((20, k), 1 / k)])
     if not is_prior(value.prior):
         return False

@@ -13,6 +13,7 @@ import reprior as rp
 from reprior import datasets
 from reprior.rows.blocks import ArrayBlocks, add_up
 from reprior.rows.calibrated import CalibratedBlocks
+from reprior.state import decode, encode
 
 
 class Parts:
@@ -215,8 +216,6 @@ def test_label_shift_that_is_clearly_rejected_stops_a_correction():
 
 
 def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
-    from reprior.state import decode, encode
-
     held, y = problem.source.heldout
     pipe = rp.pipeline(held, y, counts=[50, 40, 30, 20, 10], classes=list("abcde"))
     fields = decode(pipe.to_bytes(), "pipeline", "test")
@@ -236,6 +235,21 @@ def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
                             "source_counts", "source_rows", "source_y", "calibrator", "raw_prior", "option_base",
                             "options")  # fmt: skip
     assert accepted < 30
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": "x"}, {"stream": 3}, {"stream": np.zeros(3, np.uint8)}])
+def test_a_forged_state_of_the_command_is_refused(fields):
+    with pytest.raises(rp.InputError, match=r"^Stream\.from_bytes"):
+        rp.load(encode("stream-job", fields))
+
+
+def test_one_loader_reads_alarms_of_many_streams(problem, tmp_path):
+    alarms = rp.AlarmTable(problem.source)
+    alarms.watch(rp.StreamTable("online-ebls", problem.source), ["a", 7] * 200, problem.proba)
+    alarms.save(tmp_path / "alarms")
+    again = rp.load(tmp_path / "alarms")
+    assert isinstance(again, rp.AlarmTable)
+    assert [again[key] for key in again] == [alarms[key] for key in alarms]
 
 
 def test_tiny_source_shares_leave_intervals_finite(problem):

@@ -16,6 +16,7 @@ import pytest
 from cli_files import CLASSES, N, msgpack_rows
 
 import reprior as rp
+from reprior.state import decode, encode
 
 
 @pytest.mark.parametrize("name", ["ndjson", "ndjson lists", "ndjson objects", "csv", "csv with id", "msgpack", "raw"])
@@ -307,6 +308,10 @@ def test_a_state_is_read_by_the_library_and_shown_by_a_command(call, ask, files,
     assert "dog " in out
     stream.save(tmp_path / "plain")
     assert ask("show", tmp_path / "plain")["n"] == 3000
+    kept = decode((tmp_path / "s").read_bytes(), "stream-job", "test")
+    for name in ("output", "offset", "settings"):
+        (tmp_path / "forged").write_bytes(encode("stream-job", kept | {name: None}))
+        assert call("show", tmp_path / "forged")[0] == 1
     rp.Alarm([1, 1], exact=True).save(tmp_path / "alarm")
     assert call("show", tmp_path / "alarm")[1] == (
         f"{tmp_path / 'alarm'}: an alarm that has seen 0 rows\nno alarm was raised\n")  # fmt: skip
@@ -328,6 +333,11 @@ def test_show_prints_every_kind_that_can_be_saved(call, ask, files, tmp_path):
     assert ask("show", tmp_path / "table")["keys"] == ["north", "south"]
     (tmp_path / "bytes").write_bytes(pipe.calibrator.to_bytes())
     assert ask("show", tmp_path / "bytes")["calibration"] == pipe.calibrator.kind
+    alarms = rp.AlarmTable([1, 1], exact=True)
+    alarms.watch(rp.StreamTable("online-ebls", [1, 1]), ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)
+    alarms.save(tmp_path / "alarms")
+    assert ask("show", tmp_path / "alarms")["raised"] == ["a"]
+    assert call("show", tmp_path / "alarms")[1] == f"{tmp_path / 'alarms'}: alarms of 2 streams\nraised: a\n"
     (tmp_path / "bad").write_bytes(b"nothing that was saved")
     assert call("show", tmp_path / "bad")[0] == 1
 

@@ -232,3 +232,12 @@ def test_one_sample_moves_a_robust_stream_no_further_than_it_may(method: str) ->
     for bad in (0, -1, 1.5, "much"):
         with pytest.raises(rp.InputError, match="`robust` must be a number above 0 and at most 1"):
             rp.Stream(method, source, robust=bad)
+
+
+@pytest.mark.parametrize("option", ["c", "mu", "memory"])
+def test_an_option_that_would_overflow_is_refused(option):
+    with pytest.raises(rp.InputError, match=r"at most 1e\+100; got 1e\+308"):
+        rp.Stream("online-fmapls", [1, 2], **{option: 1e308})
+    if option != "memory":
+        with pytest.raises(rp.InputError, match=r"at most 1e\+100; got 1e\+308"):
+            rp.fmapls([1, 2], [[0.5, 0.5]], **{option: 1e308})

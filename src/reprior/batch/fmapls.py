@@ -50,7 +50,7 @@ def fmapls(
     check_choice(variant, "fmapls", "variant", ("stable", "paper"))
     check_choice(update, "fmapls", "update", ("lsf", "ga", "newton"))
     check_number(n_iter, "fmapls", "n_iter", low=1, whole=True)
-    check_number(mu, "fmapls", "mu", low=0, open_low=True)
+    check_number(mu, "fmapls", "mu", low=0, high=1e100, open_low=True)
     check_number(n_grad, "fmapls", "n_grad", low=1, whole=True)
     if not isinstance(c, str) or c != "auto":
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reprior import Pipeline, Stream
 
 SHOWN = 20  # classes, the largest first
+JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records": int, "skipped": int, "settings": dict}
 
 
 @click.command("show")
@@ -25,12 +26,12 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     \b
     Example:  reprior show state.bin
     """
-    from reprior import Alarm, Pipeline, Stream, StreamTable
+    from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
     from reprior._check import fail
     from reprior.cli._watch import Watch
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
-    from reprior.state import decode, kind_of
+    from reprior.state import decode, kind_of, take
 
     data = saved.read_bytes()
     if not is_saved(saved):
@@ -46,7 +47,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
             found = decode(data, "stream-job", "show", name=str(saved))
             watch = Watch(None, None)
             watch.restore(found, len(held.source.prior), "show")
-            job = {name: found[name] for name in ("output", "offset", "written", "records", "skipped", "settings")}
+            job = {name: take(found, name, kind, "show") for name, kind in JOB.items()}
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
@@ -69,6 +70,11 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         if said:
             value["alarm"] = {"raised_at": said.raised_at, "since": said.since, "classes": called}
         lines = [f"{saved}: an alarm that has seen {said.n:,} rows", raised(value)]
+    elif isinstance(held, AlarmTable):
+        loud = [name for name in held if held[name]]
+        value |= {"streams": len(held), "raised": loud[:SHOWN]}
+        some = ", ".join(map(str, loud[:SHOWN])) + ", …" * (len(loud) > SHOWN)
+        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {some or 'none'}"]
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]

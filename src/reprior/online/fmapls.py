@@ -48,12 +48,12 @@ class OnlineFmapls:
         check_choice(self.delta, caller, "delta", self.DELTAS)
         check_choice(self.update, caller, "update", ("lsf", "ga"))
         check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
-        check_number(self.mu, caller, "mu", low=0, open_low=True)
+        check_number(self.mu, caller, "mu", low=0, high=1e100, open_low=True)
         steps = check_number(self.n_grad, caller, "n_grad", low=1, high=10_000, whole=True)  # of each sample
         object.__setattr__(self, "n_grad", int(steps))
         for option, value in (("c", self.c), ("memory", self.memory)):
             if value != "auto":
-                check_number(value, caller, option, low=0, open_low=True)
+                check_number(value, caller, option, low=0, high=1e100, open_low=True)
         if self.variant == "paper" and self.c == "auto" and self.update == "lsf":
             fail(caller, "c", "be a number when `variant` is 'paper'", "'auto'",
                  remedy="The paper calls it a sufficiently large constant and prints none")  # fmt: skip

@@ -7,19 +7,23 @@ from typing import Any
 
 from reprior._check import fail
 from reprior.online.alarm import Alarm
+from reprior.online.alarm_table import AlarmTable
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.calibrated import Calibrator
-from reprior.state import Key, decode, kind_of
+from reprior.state import Key, kind_of
 
 KINDS: dict[str, Any] = {
-    "alarm": Alarm, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream, "stream-table": StreamTable,
+    "alarm": Alarm, "alarm-table": AlarmTable, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream,
+    "stream-table": StreamTable, "stream-job": Stream,
 }  # fmt: skip
 
 
-def load(path: str | Path | bytes, key: Key = None) -> Pipeline | Stream | StreamTable | Alarm | Calibrator:
-    """Return what a file, or bytes, hold: a pipeline, a stream, a table of streams, an alarm or a calibrator.
+def load(
+    path: str | Path | bytes, key: Key = None
+) -> Pipeline | Stream | StreamTable | Alarm | AlarmTable | Calibrator:
+    """Return what a file, or bytes, hold: a pipeline, a calibrator, a stream, an alarm, or a table of either.
 
     Nothing in the file is executed. What is damaged, forged or too new is refused with a sentence.
 
@@ -39,8 +43,6 @@ def load(path: str | Path | bytes, key: Key = None) -> Pipeline | Stream | Strea
     """
     data = path if isinstance(path, (bytes, bytearray, memoryview)) else Path(path).read_bytes()
     kind = kind_of(data, "load", key=key)
-    if kind == "stream-job":
-        return Stream.from_bytes(decode(data, kind, "load", key=key)["stream"].tobytes())
     if kind not in KINDS:
         fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))
     return KINDS[kind].from_bytes(data, key=key)  # type: ignore[no-any-return]

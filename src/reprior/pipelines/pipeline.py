@@ -275,6 +275,7 @@ class Pipeline:
         classes = check_classes(take(about, "classes", (list, nothing), caller), None, k, caller)
         arrays = {name: take(about, name, np.ndarray, caller, (k,)) for name in about if name.startswith("option_")}
         options = {**options, **{name.removeprefix("option_"): x for name, x in arrays.items()}}
+        check_options(METHODS[method], options, caller)
         calibrator, stored = None, take(about, "calibrator", (np.ndarray, nothing), caller, (None,))
         if stored is not None:
             calibrator = Calibrator.from_bytes(stored.tobytes())
