@@ -199,6 +199,12 @@ def test_samples_are_learned_and_corrected_as_the_library_does_it(http, name):
     assert found["diagnosis"]["sentences"]
 
 
+def test_what_cannot_be_diagnosed_says_why(http):
+    assert http.put("/streams/wide", json={"source": [1] * 5000}).status_code == 201
+    http.post("/streams/wide/samples", json={"proba": rows_of(2, 5000).tolist(), "correct": False})
+    assert "`classes` must be at most 4096" in http.get("/streams/wide").json()["diagnosis"]["sentences"][0]
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_msgpack_carries_raw_rows(http, name, dtype):
     rows = rows_of(50, 3).astype(dtype)
@@ -379,6 +385,7 @@ def test_metrics_health_and_unknown_addresses(http, name):
     health = http.get("/healthz").json()
     assert (health["ok"], health["trouble"]) == (True, None)
     assert "nothing at this address" in error(http.get("/nowhere"), 404)
+    assert "holds a slash" in error(http.put("/streams/team%2Fmodel", json={"source": [1, 1]}), 404)
     assert "does not take this method" in error(http.post("/healthz"), 405)
 
 

@@ -21,7 +21,7 @@ from reprior._check import check_choice, fail
 from reprior.service import inference, intake, kinds, metrics, views
 from reprior.service.events import events
 from reprior.service.guard import Asgi, guarded
-from reprior.service.hub import Hub, Unavailable
+from reprior.service.hub import Hub, Missing, Unavailable
 from reprior.service.live import check_seq
 from reprior.service.openapi import openapi
 from reprior.service.settings import Settings
@@ -315,6 +315,8 @@ class App:
 
         scope["app"] = self
         try:
+            if b"%2f" in scope.get("raw_path", b"").lower():
+                raise Missing("No name in an address holds a slash, however it is written.")
             await self._router(scope, receive, sending)
         except Exception as error:
             if scope["type"] != "http":

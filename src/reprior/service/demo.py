@@ -14,6 +14,7 @@ from reprior.service.hub import Conflict, Hub, Missing, Unavailable
 
 ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has
 QUIET, PERIOD = 200, 10_000.0  # samples before anything moves, and in which one group of classes gives way to the next
+RAMP = 200.0  # samples in which the first group grows to its full size
 NAMES = {"banking77": "demo: bank messages", "clinc150": "demo: voice assistant"}
 
 
@@ -23,7 +24,7 @@ def mix(base: Vector, n: int, order: Labels) -> Vector:
     place = np.empty(k)
     place[order] = np.arange(k) / k
     distance = np.abs((place - phase + 0.5) % 1 - 0.5)
-    boost = 1 + min(1.0, phase * 20) * 30 * np.exp(-((distance / 0.04) ** 2))
+    boost = 1 + min(1.0, phase * PERIOD / RAMP) * 30 * np.exp(-((distance / 0.04) ** 2))
     return np.asarray(base * boost / (base * boost).sum())
 
 
@@ -43,7 +44,8 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
     base, order = base / base.sum(), rng.permutation(len(base))
     by_class = [np.flatnonzero(data.pool_y == k) for k in range(len(base))]
     while title in hub.streams:
-        chosen = rng.choice(len(base), ROWS, p=mix(base, hub.get(title).stream.n, order))
+        n = hub.get(title).stream.n
+        chosen = rng.choice(len(base), ROWS if n else QUIET, p=mix(base, n, order))  # the quiet time is over at once
         rows = [int(rng.choice(by_class[k])) for k in chosen]
         try:
             await hub.samples(title, data.pool_proba[rows].tolist(), None, None, correct=False)

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import InputError, fail
 from reprior._types import Matrix, Source
 from reprior.assess.diagnose import diagnose
+from reprior.assess.intervals import MANY
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.live import SPARK, Defined, Live, as_rows, define, restored, state_bytes
@@ -34,7 +35,7 @@ COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
 RECENT_ROWS = 1_000  # of a stream, kept for its diagnosis
 RECENT_BYTES = 128 << 20  # of all streams together; of the longest silent ones they go first
-DIAGNOSIS_SECONDS = 10.0  # for which one holds
+DIAGNOSIS_SECONDS = 10.0  # for which one holds at least
 ENOUGH_TO_ACCEPT = 200  # rows that may become the new reference of an alarm
 
 
@@ -84,6 +85,7 @@ class Hub:
         self.started = self.clock()
         self._writer = ThreadPoolExecutor(1, "reprior-writer")
         self._readers = ThreadPoolExecutor(2, "reprior-reader")
+        self._thinker = ThreadPoolExecutor(1, "reprior-thinker")
         self._dirty: set[Live] = set()
         self._unpointed: set[Live] = set()
         self._flying: asyncio.Future[None] | None = None
@@ -94,7 +96,7 @@ class Hub:
         self._tasks: list[asyncio.Task[None]] = []
         self._recent: OrderedDict[int, deque[Matrix]] = OrderedDict()
         self._recent_bytes = 0
-        self._diagnoses: dict[int, tuple[float, int, dict[str, Any] | None]] = {}
+        self._diagnoses: dict[int, tuple[float, int, dict[str, Any] | None]] = {}  # until when, of which samples, what
         self._diagnosing: dict[int, asyncio.Task[dict[str, Any] | None]] = {}
         self._alarm_id = 0
         self._nameless = 0
@@ -137,6 +139,7 @@ class Hub:
             await self._commit()
         self._writer.shutdown()
         self._readers.shutdown()
+        self._thinker.shutdown()
         if self.store:
             self.store.close()
 
@@ -145,8 +148,12 @@ class Hub:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work, *args)
 
     async def in_reader(self, work: Callable[..., T], *args: Any) -> T:
-        """Run something that takes a while beside the event loop."""
+        """Run something that reads the file beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *args)
+
+    async def in_thinker(self, work: Callable[[], T]) -> T:
+        """Run something that takes seconds where there are thousands of classes; no reader waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(self._thinker, work)
 
     async def _commit_all(self) -> None:
         while not self._closing:
@@ -423,7 +430,7 @@ class Hub:
                          f"'accept' with {len(rows)}", remedy="Try again when more have come")  # fmt: skip
                 options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
                 seen = live.stream.calibrated(rows.astype(np.float64))
-                fresh = await self.in_reader(lambda: Alarm(live.source, reference=seen, **options))
+                fresh = await self.in_thinker(lambda: Alarm(live.source, reference=seen, **options))
             else:
                 fresh = Alarm.from_bytes(live.alarm.to_bytes())
                 fresh.reset()
@@ -460,7 +467,7 @@ class Hub:
         """Return what the rows of late say about the method's assumptions; None until there are some."""
         known = self._diagnoses.get(live.id)
         now = self.clock()
-        if known and (now - known[0] < DIAGNOSIS_SECONDS or known[1] == live.stream.n):
+        if known and (now < known[0] or known[1] == live.stream.n):
             return known[2]
         if live.id not in self._diagnosing:
             task = asyncio.create_task(self._diagnose(live))
@@ -469,16 +476,21 @@ class Hub:
         return await asyncio.shield(self._diagnosing[live.id])
 
     async def _diagnose(self, live: Live) -> dict[str, Any] | None:
-        rows, n = self.recent(live), live.stream.n
+        rows, n, begun = self.recent(live), live.stream.n, self.clock()
         found: dict[str, Any] | None = None
         if len(rows) >= 2:
             found = {"rows": len(rows), "at": self.clock(), "applies": None, "shifted": None}
             try:
-                made = await self.in_reader(lambda: diagnose(live.source, live.stream.calibrated(rows)))
+                if live.n_classes > MANY:
+                    fail("diagnose", "classes", f"be at most {MANY}, since this needs K×K numbers", live.n_classes)
+                made = await self.in_thinker(lambda: diagnose(live.source, live.stream.calibrated(rows)))
                 found |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
-            except (ValueError, ArithmeticError):  # such as rows that are all the same
-                found["sentences"] = [f"The last {len(rows)} rows are too alike to be diagnosed."]
-        self._diagnoses[live.id] = (self.clock(), n, found)
+            except InputError as error:
+                found["sentences"] = [str(error)]
+            except (ValueError, ArithmeticError):  # of numbers that no diagnosis was tried with
+                found["sentences"] = [f"The last {len(rows)} samples cannot be diagnosed."]
+        now = self.clock()  # one that takes long is not made again at once
+        self._diagnoses[live.id] = (now + max(DIAGNOSIS_SECONDS, 10 * (now - begun)), n, found)
         return found
 
     async def sparks(self, lives: list[Live]) -> None:

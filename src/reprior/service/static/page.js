@@ -177,6 +177,7 @@ function drawList() {
     row.children[0].textContent = stream.name;
     row.children[0].title = stream.name;
     row.children[2].textContent = (stream.alarm ? "alarm · " : "") + `moved ${percent(stream.shift)} · ${rateText(stream.rate)} · ${count(stream.n)}`;
+    row.children[2].title = row.children[2].textContent;
     spark(row.children[1], stream.spark, stream.alarm);
   });
   box.setAttribute("aria-activedescendant", list.total ? "row-" + list.at : "");
@@ -234,23 +235,28 @@ async function show() {
   const name = state.stream;
   if (!name) { document.title = "reprior"; listen(); return; }
   try {
-    view.about = await ask(`/streams/${encodeURIComponent(name)}?diagnosis=0`);
+    const about = await ask(`/streams/${encodeURIComponent(name)}?diagnosis=0`);
+    if (name !== state.stream) return;
+    view.about = about;
+    view.live = { ...about, lower: about.interval.lower, upper: about.interval.upper };
+    await refreshPast();
+    if (name !== state.stream) return;
   } catch (error) {
-    if (error.status === 404) { say(error.message); state.stream = null; writeAddress(); showEmpty(); }
-    listen();
+    if (name !== state.stream) return;
+    view.about = null;
+    if (error.status === 404) { say(error.message); state.stream = null; writeAddress(); showEmpty(); listen(); }
+    else { connected(false); setTimeout(() => { if (name === state.stream && !view.about) show(); }, 2000); }
     return;
   }
-  if (name !== state.stream) return;
   document.title = name + " · reprior";
   $("name").textContent = name;
   $("classes").value = state.classes;
+  for (const id of ["heat-text", "alarm-error"]) $(id).textContent = ""; // what stood there was about another stream
+  $("alarms").hidden = true;
+  $("diagnosis").replaceChildren(make("li", "The last samples are being looked at."));
   $("stream").hidden = false;
-  view.live = { ...view.about, lower: view.about.interval.lower, upper: view.about.interval.upper };
-  await refreshPast();
-  if (name !== state.stream) return;
-  drawAll(); loadAlarms(); loadDiagnosis();
+  drawAll(); loadAlarms(); loadDiagnosis(); listen();
   say(`${name}: ${count(view.about.n)} samples, ${view.about.classes.length} classes`);
-  listen();
 }
 
 function matching() {
@@ -355,6 +361,11 @@ function axes(format) {
   return [{ stroke, grid, ticks: grid }, { stroke, grid, ticks: grid, size: 62, values: (_, ticks) => ticks.map(format) }];
 }
 
+function timeSpan(_, low, high) {
+  if (low === null || low === undefined) return [view.past.from, view.past.to];
+  return high > low ? [low, high] : [low - 1, low + 1];
+}
+
 function chart(which, key, holder, height, build, data) {
   const width = Math.max(200, holder.clientWidth);
   if (!view[which] || view[which].key !== key) {
@@ -378,7 +389,7 @@ function drawLines() {
       bands.push({ series: [at, at + 2], fill: colour + "2e" });
     });
     return { series, bands, axes: axes(percent), scales: { y: { range: (_, low, high) => [0, Math.min(1, Math.max(0.01, (high || 0.01) * 1.05))] },
-      x: { time: true, range: (_, low, high) => (high > low ? [low, high] : [low - 1, low + 1]) } } };
+      x: { time: true, range: timeSpan } } };
   }, [view.columns[0], ...view.series.flat()]);
   const legend = $("legend"), told = names.length ? names.map((name, k) => `${name}: ${percent(view.live.prior[view.chosen[k]])}`) : [];
   while (legend.children.length > told.length) legend.lastChild.remove();
@@ -398,7 +409,7 @@ function drawRate() {
   if (rates.length > 1) rates[0] = rates[1];
   chart("rate", [state.stream, document.documentElement.dataset.theme].join("|"), $("rate"), 120, () => ({
     series: [{}, { stroke: css("--blue"), fill: css("--blue") + "22", width: 1.5, points: { show: false } }], axes: axes((x) => count(x)),
-    scales: { y: { range: (_, low, high) => [0, Math.max(1, (high || 1) * 1.1)] }, x: { time: true, range: (_, low, high) => (high > low ? [low, high] : [low - 1, low + 1]) } },
+    scales: { y: { range: (_, low, high) => [0, Math.max(1, (high || 1) * 1.1)] }, x: { time: true, range: timeSpan } },
   }), [t, rates]);
 }
 
