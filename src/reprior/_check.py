@@ -310,11 +310,9 @@ def check_prior(
 def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -> Source:
     """Return a `Source` from one, or from class counts or a prior; `names` (K,) are what the rows call the classes."""
     if isinstance(source, Source):
-        known = replace(source, prior=check_prior(source.prior, caller, "source.prior"))
-        return replace(
-            known,
-            classes=check_classes(known.classes, None if names is None else tuple(names), len(known.prior), caller),
-        )
+        prior = check_prior(source.prior, caller, "source.prior")
+        called = check_classes(source.classes, None if names is None else tuple(names), len(prior), caller)
+        return replace(source, prior=prior, classes=called)
     if isinstance(getattr(source, "source", None), Source):
         raw = (
             "; rows must then be calibrated, by its `calibrate`. Its own `estimate`, `stream` and `table` take raw rows"

@@ -40,6 +40,7 @@ SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sampl
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
+SOME = 32  # classes, from which a K×K matrix costs more than the rows
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
@@ -360,7 +361,7 @@ def lighter(rows: Matrix, each: float, modes: Matrix, tol: float) -> Matrix:
     Rounding tells where rows do not: there, each row a class makes more of it.
     """
     k = modes.shape[1]
-    if tol < 1e-6 or each * len(rows) > SINGLE * k or modes.min() < LEAST:
+    if k < SOME or tol < 1e-6 or each * len(rows) > SINGLE * k or modes.min() < LEAST:
         return rows
     return np.maximum(rows.astype(np.float32), np.float32(LEAST))  # products of less would be denormal, and slow
 

@@ -33,6 +33,9 @@ def method_name(method: str | Method) -> str:
 
 def check_options(method: str | Method, options: Iterable[str], caller: str, beside: Iterable[str] = ()) -> None:
     """Refuse an option that a method does not take; `beside` are other arguments that may have been meant."""
+    options = tuple(options)
+    if not options:  # to ask a function what it takes costs more than to check a few rows
+        return
     try:
         parameters = signature(METHODS[method] if isinstance(method, str) else method).parameters
     except (TypeError, ValueError):  # some functions do not say what they take
@@ -87,9 +90,9 @@ def estimate(
         fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method),
              remedy=f"Perhaps you mean {close[0]!r}" if close else "")  # fmt: skip
     check_options(function, options, name)
-    parameters = signature(function).parameters
     if labels is None and label_weights is None:
         return function(source, proba, **options)
+    parameters = signature(function).parameters
     if "labels" not in parameters:  # a method of one's own sees labelled rows as certain ones
         source, proba = given(source, proba, name)
         proba = labelled(proba, labels, source, name, label_weights)

@@ -94,7 +94,7 @@ class Pipeline:
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
-        if isinstance(proba, Blocks) and not isinstance(proba, (CalibratedBlocks, ArrayBlocks)):
+        if not isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) and isinstance(proba, Blocks):
             proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
             raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
             return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
@@ -104,7 +104,8 @@ class Pipeline:
                      remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
             return self.rows(as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller))
         array = proba.array if isinstance(proba, ArrayBlocks) else proba
-        return as_blocks(self._calibrated(array, caller), self.source.prior, caller)
+        rows = self._calibrated(array, caller)
+        return as_blocks(rows, self.source.prior, caller) if self.calibrator is None else ArrayBlocks(rows)
 
     def estimate(
         self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "refuse",

@@ -245,7 +245,7 @@ def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
     rows: Any = proba
     names: Sequence[Any] | None = None
-    if isinstance(proba, np.ndarray):
+    if isinstance(proba, (np.ndarray, ArrayBlocks)):
         pass
     elif isinstance(proba, (Mapping, Blocks)):
         names = proba.classes if isinstance(proba, Named) else None
