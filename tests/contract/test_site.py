@@ -76,5 +76,5 @@ def test_the_reference_holds_every_public_name(site: Path) -> None:
 
 def test_every_equation_that_the_mathematics_names_leads_to_a_function() -> None:
     text = (ROOT / "docs" / "mathematics.md").read_text(encoding="utf-8")
-    for number in (2, 3, 8, 9, 10, 13, 14, 15, 24, 31, 33, 34, 35, 36, 37, 39):
+    for number in (2, 3, *range(7, 19), 24, 31, *range(33, 40)):
         assert re.search(rf"eq\. (\d+, )*{number}\b|Eq\. {number}\b", text), number
