@@ -559,6 +559,23 @@ def fewer(experiment: str) -> str:
     return "; ".join(f"{m}: {n}" for m, n in other.items()) or "none"
 
 
+def lower_of(argument: str) -> str:
+    """Return in how many cells of one kind of shift the first method has the lower KL (`A|B|shuffled`)."""
+    table, rest = of_experiment(argument)
+    ours, theirs, shift = rest.split("|")
+    found = compare({c: v for c, v in table.items() if f"/{shift}-" in c}, ours, theirs)
+    return f"{found['lower_in']} of {found['cells']}"
+
+
+def worth(_: str) -> str:
+    """Return how many gradient steps on α cost as much as one pass over the rows, by the times of Table 1."""
+    seconds = record.read("timing")["seconds"]
+    ascent = seconds["FMAPLS+GA"]["T_grad"]
+    few, many = min(ascent, key=int), max(ascent, key=int)
+    step = (ascent[many] - ascent[few]) / (int(many) - int(few))
+    return f"{seconds['FMAPLS+LSF']['T_grad'][many] / step:.0f}"
+
+
 def cost(argument: str) -> str:
     """Return by how many points of accuracy a method is below outputs left alone, in the cell where that is most."""
     table, method = of_experiment(argument)
@@ -576,6 +593,8 @@ FACTS: dict[str, Callable[[str], str]] = {
     "c": lambda a: named(of_experiment(a + "printed")[0], "printed").removeprefix(PRINTED),
     "tried": lambda a: str(sum(m.startswith(PRINTED_GA) for m in next(iter(cells("cifar").values())))),
     "below": below,
+    "lower-of": lower_of,
+    "worth": worth,
     "cost": cost,
     "change": lambda a: f"{pair(a)['change_percent']:+.0f}",
     "span": span,
