@@ -84,11 +84,7 @@ class NdjsonForm:
     opening: str = ""
     unused: tuple[str, ...] = ()
 
-    def cut(self, data: bytes) -> tuple[list[Any], int]:
-        return whole_lines(data)
-
-    def length(self, data: bytes, count: int) -> int:
-        return length_of_lines(data, count)
+    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         values = parse_lines(records, "input", first, self.caller)
@@ -126,11 +122,7 @@ class CsvForm:
     caller: str
     unused: tuple[str, ...] = ()
 
-    def cut(self, data: bytes) -> tuple[list[Any], int]:
-        return whole_lines(data)
-
-    def length(self, data: bytes, count: int) -> int:
-        return length_of_lines(data, count)
+    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
