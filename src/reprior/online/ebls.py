@@ -37,7 +37,7 @@ class OnlineEbls:
     MISFIT: ClassVar[float] = 0.5  # of φ: the rest is the held-out rows' own noise; measured: stream_coverage.py
     # with caution; chosen on half of the sets of ordinary_streams.py and on the streams of drift.py
     AT_UNIFORM: ClassVar[tuple[float, ...]] = (0.5, 1.0)
-    NEAR_UNIFORM: ClassVar[tuple[float, ...]] = (5.0, 50.0)  # classes more alike than the rows of a poor classifier say
+    NEAR_UNIFORM: ClassVar[tuple[float, ...]] = (2.5, 50.0)  # classes more alike than the rows of a poor classifier say
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
     NO_SHIFT: ClassVar[float] = 0.9
@@ -49,7 +49,7 @@ class OnlineEbls:
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
     # of the classifier's own error, a class's share being known to 1/misfit counts at best; on banking77, clinc150 and
     # three networks, other draws than those that stream_batch.py stores
-    MISLED: ClassVar[float] = 0.3  # in what rows count for a filter
+    MISLED: ClassVar[float] = 0.08  # in what rows count for a filter
     RIVALRY: ClassVar[float] = 0.5  # in what they count between filters
     BLIND: ClassVar[float] = 30.0  # held-out rows a class that outputs are trusted like where there are none, and
     LEAST_BLIND: ClassVar[float] = 120.0  # in all at least
