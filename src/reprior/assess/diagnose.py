@@ -21,6 +21,7 @@ from reprior.rows.passes import e_step, some_rows
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 FEW_LABELS = 5  # below which chance may contradict anything
+MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 MANY_LABELS, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
@@ -150,8 +151,11 @@ def stretch(estimate: PriorEstimate, sample: Matrix) -> float:
     """Return how much further than the mean output the shares have moved; 1 if they have hardly.
 
     A classifier that tells classes apart poorly says by a small change of outputs that the shares have changed much. A
-    small change within the classes looks the same, and then the correction does harm.
+    small change within the classes looks the same, and then the correction does harm. Labels of target rows tell the two
+    apart, so with many of them it is 1, too.
     """
+    if estimate.n_labels >= MANY_LABELS:
+        return 1.0
     source = estimate.source.prior
     moved, seen = np.abs(estimate.prior - source).sum(), np.abs(sample.mean(axis=0) - source).sum()
     return 1.0 if moved < 2 * HARDLY else float(max(moved / max(seen, 1e-12), 1.0))
