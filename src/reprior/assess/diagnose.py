@@ -151,8 +151,8 @@ def stretch(estimate: PriorEstimate, sample: Matrix) -> float:
     """Return how much further than the mean output the shares have moved; 1 if they have hardly.
 
     A classifier that tells classes apart poorly says by a small change of outputs that the shares have changed much. A
-    small change within the classes looks the same, and then the correction does harm. Labels of target rows tell the two
-    apart, so with many of them it is 1, too.
+    small change within the classes looks the same, and then the correction does harm. Labels of target rows tell the
+    two apart, so with many of them it is 1, too.
     """
     if estimate.n_labels >= MANY_LABELS:
         return 1.0
