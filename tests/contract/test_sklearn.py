@@ -12,10 +12,11 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits, make_classification  # noqa: E402
 from sklearn.frozen import FrozenEstimator  # noqa: E402
 from sklearn.linear_model import LogisticRegression  # noqa: E402
-from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score  # noqa: E402
 from sklearn.naive_bayes import GaussianNB, MultinomialNB  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.tree import DecisionTreeClassifier  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
 
 from reprior import InputError, calibrate, ebls, simulate, summarize  # noqa: E402
@@ -64,6 +65,24 @@ def test_an_unfitted_estimator_is_cross_validated_and_a_frozen_one_is_not(digits
     frozen = LabelShiftClassifier(FrozenEstimator(model), calibration="temperature")
     again = clone(frozen).fit(x, y)
     np.testing.assert_allclose(again.estimator_.predict_proba(x_new), model.predict_proba(x_new))
+
+
+def test_models_of_folds_are_asked_about_new_rows_and_a_refit_is_not_held_against_them():
+    x, y = make_classification(4000, n_informative=6, n_classes=3, flip_y=0.2, random_state=0)
+    model = LabelShiftClassifier(DecisionTreeClassifier(min_samples_leaf=5, random_state=0)).fit(x[:1000], y[:1000])
+    assert model.adapt(x[1000:]).estimate_.checks.label_shift_p > 0.01  # nothing has shifted, and nobody is warned
+    refit = model.pipeline_.estimate(model.estimator_.predict_proba(x[1000:]), on_reject="ignore")
+    assert refit.checks.label_shift_p < 1e-3  # one tree of all rows says other things than five of fewer
+    in_parts = clone(model).fit(x[:1000], y[:1000]).partial_adapt(x[1000:1003]).partial_adapt(x[1003:2000])
+    np.testing.assert_array_equal(in_parts.prior_, model.fit(x[:1000], y[:1000]).partial_adapt(x[1000:2000]).prior_)
+
+
+def test_a_fold_without_a_class_gives_it_nothing():
+    x, y = make_classification(300, n_informative=6, n_classes=3, random_state=0)
+    order = np.argsort(y, kind="stable")
+    unlike = LabelShiftClassifier(LogisticRegression(), cv=KFold(3)).fit(x[order], np.array(list("abc"))[y[order]])
+    assert [len(m.classes_) for m in unlike.fold_estimators_] != [3, 3, 3]
+    assert unlike.pipeline_.source.heldout[0].shape == (300, 3)
 
 
 def test_a_known_prior_undoes_resampling():

@@ -10,14 +10,14 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
-from sklearn.utils import get_tags
+from sklearn.model_selection import StratifiedKFold, cross_validate
+from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from reprior._check import check_choice, check_prior, fail
-from reprior._types import Matrix, PriorEstimate, Vector
+from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import ON_REJECT, pipeline
@@ -31,7 +31,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     estimator : classifier
         A fitted one (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out rows.
-        Any other is cloned and fitted, and its held-out outputs come from cross-validation.
+        Any other is cloned and fitted, and its held-out outputs come from cross-validation. Models of folds say other
+        things than a model of all rows, so `adapt` asks those models, each about its share of the rows.
     method, calibration, source_prior
         What they mean in `reprior.pipeline`. A `source_prior` by class says what a resampled or class-weighted training
         has put into the outputs.
@@ -50,6 +51,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     ----------
     estimator_, classes_, pipeline_
         The fitted classifier, its classes, and the pipeline that `fit` made.
+    fold_estimators_ : list
+        The models whose held-out outputs the pipeline knows, if `fit` did the training.
     prior_, prior_by_class_ : (K,), dict
         The target's prior in the order of `classes_`, and by class.
     weights_ : (K,)
@@ -90,22 +93,25 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         if not hasattr(self.estimator, "predict_proba"):
             fail("LabelShiftClassifier", "estimator", "have `predict_proba`", type(self.estimator).__name__,
                  remedy="Wrap it in scikit-learn's CalibratedClassifierCV")  # fmt: skip
-        counts = self.counts
+        counts, of_folds = self.counts, []
         if is_fitted(self.estimator):
             fitted, proba = self.estimator, self.estimator.predict_proba(X)
+            classes = np.asarray(fitted.classes_)
         else:
             fitted = clone(self.estimator).fit(X, y, **fit_params)
-            proba = cross_val_predict(
-                clone(self.estimator), X, y, cv=folds(self.cv, y), method="predict_proba", params=fit_params
-            )
             if counts is None and not fit_params:  # sample weights would put another prior into the outputs
                 counts = np.unique(y, return_counts=True)[1]
-        classes = np.asarray(fitted.classes_)
+            crossed = cross_validate(clone(self.estimator), X, y, cv=folds(self.cv, y), params=fit_params,
+                                     scoring=lambda *_: 0.0, return_estimator=True, return_indices=True)  # fmt: skip
+            of_folds, tests = crossed["estimator"], crossed["indices"]["test"]
+            classes = np.asarray(fitted.classes_)
+            proba = np.concatenate([outputs(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
+            y = y[np.concatenate(tests)]
         self.pipeline_ = pipeline(
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
-        self.estimator_, self.classes_ = fitted, np.asarray(fitted.classes_)
+        self.estimator_, self.classes_, self.fold_estimators_ = fitted, classes, of_folds
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted, name):
                 setattr(self, name, getattr(fitted, name))
@@ -120,7 +126,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """
         check_is_fitted(self)
         check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
-        raw = self.estimator_.predict_proba(X)
+        raw = self._like_held_out(X)
         estimate = self.pipeline_.estimate(raw)
         p = estimate.checks and estimate.checks.label_shift_p
         if p is not None and p < REJECTED and self.on_reject == "refuse":
@@ -140,7 +146,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Let a stream of target rows, in order, move the prior: predict first, then adapt."""
         check_is_fitted(self)
         stream = self.pipeline_.stream() if self.stream_ is None else Stream.of(self.stream_)
-        stream.learn_many(self.estimator_.predict_proba(X))
+        stream.learn_many(self._like_held_out(X, stream.n))
         self.stream_ = stream.state  # a value: it can be pickled and copied, which an open stream cannot
         return self._take(stream.prior)
 
@@ -167,6 +173,18 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_is_fitted(self)
         return dict(zip(self.classes_.tolist(), self.prior_.tolist(), strict=True))
 
+    def _like_held_out(self, X: Any, first: int = 0) -> Matrix:
+        """Return outputs (n, K) as the held-out ones were made: by the models of folds in turn, `first` rows on."""
+        if not self.fold_estimators_:
+            return np.asarray(self.estimator_.predict_proba(X))
+        n, models = _num_samples(X), self.fold_estimators_
+        out = np.empty((n, len(self.classes_)))
+        for i, model in enumerate(models):
+            rows = np.arange((i - first) % len(models), n, len(models))
+            if len(rows):
+                out[rows] = outputs(model, X, rows, self.classes_)
+        return out
+
     def get_metadata_routing(self) -> MetadataRouter:
         """Route what `fit` is given to the estimator's own `fit`."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
@@ -188,6 +206,14 @@ def is_fitted(estimator: Any) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def outputs(model: Any, X: Any, rows: Labels, classes: np.ndarray[Any, Any]) -> Matrix:
+    """Return what a model says about some rows, (n, K); a class that its fold did not have gets nothing."""
+    found = model.predict_proba(_safe_indexing(*indexable(X), rows))
+    out = np.zeros((len(found), len(classes)))
+    out[:, np.searchsorted(classes, model.classes_)] = found
+    return out
 
 
 def folds(cv: Any, y: np.ndarray[Any, Any]) -> Any:
