@@ -82,7 +82,8 @@ def test_a_stream_is_made_read_and_deleted(http):
     assert found["source"] == pytest.approx([0.7, 0.2, 0.1])
     assert found["options"]["memory"] == 500.0
     assert found["alarm"] == {"watched": False, "sure": None, "open": None, "evidence": None, "threshold": None}
-    assert "the stream's own name" in error(http.request("DELETE", "/streams/life", json={"confirm": "lif"}), 400)
+    for body in ({"json": {"confirm": "lif"}}, {}):
+        assert "the stream's own name" in error(http.request("DELETE", "/streams/life", **body), 400)
     assert http.request("DELETE", "/streams/life", json={"confirm": "life"}).json() == {"deleted": "life"}
     assert "no stream 'life'" in error(http.get("/streams/life"), 404)
 
@@ -493,6 +494,17 @@ def test_slow_and_half_open_clients_are_left_behind(tmp_path):
         assert http.get("/streams/a").json()["n"] == 1
 
 
+def test_a_head_without_end_is_cut_off(tmp_path):
+    with Background(Settings(tmp_path / "t.db")) as running, httpx.Client(base_url=running.url) as http:
+        port = int(running.url.rsplit(":", 1)[1])
+        for begun in (b"GET / HTTP/1.1\r\nHost: x\r\nX: ", b"GET /"):
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+                connection.sendall(begun)
+                with pytest.raises(OSError):
+                    connection.sendall(b"a" * (64 << 20))
+        assert http.get("/healthz", headers={"X": "a" * 30_000}).status_code == 200
+
+
 # durability
 
 
@@ -820,7 +832,10 @@ def test_batches_gather_and_send(server, name):
 
 
 def test_the_command_serves_and_stops(tmp_path):
-    with Process(tmp_path / "s.db", "--token", "secret-token") as running:
+    as_in_a_container = ("--host", "0.0.0.0", "--allow-host", "mix.example")
+    with Process(tmp_path / "s.db", "--token", "secret-token", *as_in_a_container) as running:
+        for host, status in (("mix.example", 200), ("127.0.0.1", 200), ("elsewhere.example", 421)):
+            assert httpx.get(f"{running.url}/healthz", headers={"Host": host}).status_code == status
         with Client(running.url, token="secret-token") as client:
             client.put("s", [1, 1])
             assert client.send("s", [[0.2, 0.8]]).n == 1

@@ -111,7 +111,7 @@ def serve(given: dict[str, Any]) -> int:
         given["db"] = Path(folder.name) / "demo.db"
     settings = Settings(
         db=given["db"], token=token, read_token=read_token,
-        hosts=(*LOOPBACK, *given["hosts"]) if here else tuple(given["hosts"]),
+        hosts=(*LOOPBACK, *given["hosts"]) if here or given["hosts"] else (),
         limits=Limits(body=given["max_body"], classes=given["max_classes"], streams=given["max_streams"],
                       rate=given["max_rate"]),
         webhook=given["webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"), forward=given["forward"],

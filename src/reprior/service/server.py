@@ -1,4 +1,4 @@
-"""Uvicorn with what it lacks: a limit on how long a client may take to send the head of a request."""
+"""Uvicorn with what it lacks: limits on how long the head of a request may take, and how long it may be."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from reprior.service.hub import Hub
 from reprior.service.settings import Settings
 
 HEAD_SECONDS = 20.0
+HEAD_BYTES = 64 << 10  # before the end of the head is seen
 CONNECTIONS = 2_000
 
 
@@ -28,6 +29,10 @@ def protocol(head_seconds: float) -> type:
         if self.head_timer is None and (self.cycle is None or self.cycle.response_complete):
             wait(self)
         HttpToolsProtocol.data_received(self, data)
+        if self.head_timer is not None:
+            self.head_bytes += len(data)
+            if self.head_bytes > HEAD_BYTES:
+                self.transport.close()
 
     def on_headers_complete(self: Any) -> None:
         stop(self)
@@ -38,6 +43,7 @@ def protocol(head_seconds: float) -> type:
         HttpToolsProtocol.connection_lost(self, exc)
 
     def wait(self: Any) -> None:
+        self.head_bytes = 0
         self.head_timer = self.loop.call_later(head_seconds, self.transport.close)
 
     def stop(self: Any) -> None:
@@ -46,7 +52,7 @@ def protocol(head_seconds: float) -> type:
             self.head_timer = None
 
     return type("Protocol", (HttpToolsProtocol,), {
-        "head_timer": None, "connection_made": connection_made, "data_received": data_received,
+        "head_timer": None, "head_bytes": 0, "connection_made": connection_made, "data_received": data_received,
         "on_headers_complete": on_headers_complete, "connection_lost": connection_lost,
     })  # fmt: skip
 

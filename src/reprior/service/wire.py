@@ -92,7 +92,7 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
         except Exception as error:  # msgpack raises a dozen kinds
             fail(caller, "body", "be one msgpack map", type(error).__name__)
     elif kind in ("application/json", "text/json", ""):
-        value = parse_json(body, caller)
+        value = parse_json(body, caller) if body else {}
     else:
         raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack.")
     if not isinstance(value, dict):
