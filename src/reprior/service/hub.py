@@ -31,6 +31,7 @@ log = logging.getLogger("reprior.service")
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.5
+GATHER_SECONDS = 0.001
 COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
 RECENT_ROWS = 1_000  # of a stream, kept for its diagnosis
@@ -91,6 +92,7 @@ class Hub:
         self._flying: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
+        self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
         self._wake, self._closing = asyncio.Event(), False
         self._admin = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -158,6 +160,8 @@ class Hub:
     async def _commit_all(self) -> None:
         while not self._closing:
             await self._wake.wait()
+            if self._group > 1:  # who shared the last commit will soon be back: wait for them, and share this one too
+                await asyncio.sleep(GATHER_SECONDS)
             self._wake.clear()
             if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
                 await asyncio.sleep(RETRY_SECONDS)
@@ -168,6 +172,7 @@ class Hub:
         lives, self._dirty = list(self._dirty), set()
         self._flying, self._next = self._next or asyncio.get_running_loop().create_future(), None
         flying = self._flying
+        self._group, self._joined = self._joined, 0
         changes = [live.change() for live in lives]
         try:
             await self.in_writer(self.store.write, changes)
@@ -200,6 +205,7 @@ class Hub:
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         self._wake.set()
+        self._joined += 1
         self._waiting += 1
         try:
             await asyncio.shield(self._next)

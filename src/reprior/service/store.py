@@ -210,21 +210,26 @@ class Store:
     def write(self, changes: Sequence[Change]) -> None:
         """Commit the changes of several streams together."""
         with self.transaction() as db:
+
+            def insert(sql: str, rows: list[tuple[Any, ...]]) -> None:
+                if rows:  # a statement without rows would still stop the other threads twice
+                    db.executemany(sql, rows)
+
             for c in changes:
                 db.execute(
                     "UPDATE streams SET n = ?, labels = ?, seen = ?, state = ?, alarm = coalesce(?, alarm)"
                     " WHERE id = ?", (c.n, c.labels, c.seen, c.state, c.alarm, c.stream),
                 )  # fmt: skip
-                db.executemany(
+                insert(
                     "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
                     [(c.stream, name, o.seq, o.n, o.seen, json.dumps(o.missing)) for name, o in c.offsets.items()],
                 )
-                db.executemany(
+                insert(
                     "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
                     [(c.stream, *point) for point in c.points],
                 )
-                db.executemany("INSERT INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
-                db.executemany(
+                insert("INSERT INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
+                insert(
                     "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
                     [(c.stream, origin, position) for origin, position in c.cursors.items()],
                 )
