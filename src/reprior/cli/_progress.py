@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 GOAL = 1e-8  # the duality gap at which maximum likelihood is done
+FIRST, THEN = 10.0, 60.0  # seconds until a word where there is no bar, and from one to the next
 
 
 @contextmanager
@@ -36,10 +37,10 @@ def patience() -> Iterator[None]:
     done, start = threading.Event(), time.monotonic()
 
     def tell() -> None:
-        wait = 10.0
+        wait = FIRST
         while not done.wait(wait):
             sys.stderr.write(f"Still working after {time.monotonic() - start:.0f} s.\n")
-            wait = 60.0
+            wait = THEN
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
