@@ -9,6 +9,7 @@ Newton steps on the simplex close it, with one Hessian that later gradients keep
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
         done = loops.climb(
             target.array, inverse, at, told, tol, min(max(CLIMB, MANY // target.array.size), max_pass - 1)
         )
-        if done != reference.REFUSED and np.isfinite(told).all():  # else a type or order it cannot read
+        if done != reference.REFUSED and isfinite(told[1]):  # else a type or order it cannot read
             passes, found = done, Point(at[:k], told[2 : 2 + k], float(told[1]), float(told[0]), len(target.array))
     point = found or evaluate(target, source_prior, source_prior)
     if found is None:
