@@ -140,7 +140,8 @@ CONTENDERS: dict[str, Contender] = {
     "FMAPLS, Newton": batch("fmapls", update="newton"),
     "EBLS": batch("ebls"),
     **{f"online-FMAPLS printed, c={c:g}": online("online-fmapls", variant="paper", c=c) for c in PRINTED_ONLINE_C},
-    "online-FMAPLS": online("online-fmapls"),
+    "online-FMAPLS": online("online-fmapls", start_at="uniform"),  # as the paper's starts
+    "online-FMAPLS, from the source": online("online-fmapls"),
     "online-EBLS": online("online-ebls", drift=False),
     "online-EBLS, drift": online("online-ebls"),
     "MAPLS, mean output as prior": batch("mapls", "mean"),
@@ -154,6 +155,6 @@ CONTENDERS: dict[str, Contender] = {
     "FMAPLS + BCTS": batch("fmapls", "BCTS"),
     "default pipeline": pipeline("default"),
     "default pipeline with FMAPLS": pipeline("FMAPLS"),
-    "online-FMAPLS + TS": online("online-fmapls", "TS"),
+    "online-FMAPLS + TS": online("online-fmapls", "TS", start_at="uniform"),
     "online-EBLS + TS": online("online-ebls", "TS", drift=False),
 }

@@ -49,7 +49,7 @@ def follow(stream: rp.Stream, rows: np.ndarray, true: np.ndarray, at: Sequence[i
 
 
 STREAMS: dict[str, Callable[[rp.Source], rp.Stream]] = {
-    "online-FMAPLS": lambda s: rp.Stream("online-fmapls", s),
+    "online-FMAPLS": lambda s: rp.Stream("online-fmapls", s, start_at="uniform"),
     "online-EBLS": lambda s: rp.Stream("online-ebls", s, drift=False),
 }
 
@@ -128,7 +128,8 @@ def collapse(trials: int, model: str = "cifar100-lt-0.1") -> dict:
     at = grid(len(samples[0].y))
 
     def mean_curve(**options: object) -> list[float]:
-        curves = [follow(rp.Stream("online-fmapls", source, **options), s.proba, s.prior, at) for s in samples]
+        streams = (rp.Stream("online-fmapls", source, start_at="uniform", **options) for _ in samples)
+        curves = [follow(stream, s.proba, s.prior, at) for stream, s in zip(streams, samples, strict=True)]
         return np.round(np.mean(curves, 0), 5).tolist()
 
     printed = {f"{c:g}": mean_curve(variant="paper", c=c) for c in (1000.0, 100000.0)}

@@ -1,4 +1,4 @@
-"""Write expected.json: one cell a classifier, a few trials, every method; a slow test runs them again.
+"""Write expected.json: one cell a classifier, a few trials, every method but chaotic ones; a slow test runs them again.
 
     python expected.py [TEXT ...]       # only methods with one of these in their name; the other rows stay
 """
@@ -15,6 +15,7 @@ import run
 from cells import CIFAR
 
 TRIALS = 3
+CHAOTIC = ("FMAPLS printed, GA, μ=0.01, T_grad=10",)  # held back at most steps: KL moves by 5 % with rows by 1e-14
 
 
 def main(wanted: tuple[str, ...] = ("",)) -> None:
@@ -28,7 +29,7 @@ def main(wanted: tuple[str, ...] = ("",)) -> None:
             values = json.loads(path.read_text())
             fresh = {m: np.round(np.mean(v, axis=0), 4).tolist() for m, v in values.items()}
             rows = {**stored.get(cell.name, {}), **fresh}
-            found[cell.name] = {m: rows[m] for m in run.CONTENDERS if m in rows}
+            found[cell.name] = {m: rows[m] for m in run.CONTENDERS if m in rows and m not in CHAOTIC}
     text = json.dumps({"trials": TRIALS, "columns": ["kl", "accuracy"], "cells": found}, indent=1)
     (run.HERE / "expected.json").write_text(text + "\n")
 

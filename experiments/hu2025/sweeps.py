@@ -151,7 +151,7 @@ def ascent_online(trials: int) -> dict:
                                 (time.process_time() - start) / len(s.y),
                             ]
                         )
-            stream = rp.Stream("online-fmapls", prior)
+            stream = rp.Stream("online-fmapls", prior, start_at="uniform")
             start = time.process_time()
             stream.learn_many(s.proba)
             seconds = (time.process_time() - start) / len(s.y)
@@ -233,7 +233,7 @@ def plane(trials: int) -> dict:
             logs = np.log(np.maximum(path, FLOOR))
             found.append((s.prior * (np.log(np.maximum(s.prior, 1e-300)) - logs)).sum(-1))
             uniform.append(kl(s.prior, np.full(len(prior), 1 / len(prior))))
-            stream = rp.Stream("online-fmapls", prior)
+            stream = rp.Stream("online-fmapls", prior, start_at="uniform")
             stream.learn_many(s.proba)
             stable.append(kl(s.prior, stream.prior))
         mean = np.mean(found, 0).round(4)

@@ -349,6 +349,16 @@ def test_intervals_hold_the_estimate_and_narrow(name: str) -> None:
         stream.interval(1.5)
 
 
+def test_online_fmapls_starts_at_the_source_prior_or_where_the_paper_does(problem) -> None:
+    k = len(problem.source_prior)
+    np.testing.assert_allclose(rp.Stream("online-fmapls", problem.source).prior, problem.source.prior)
+    np.testing.assert_allclose(rp.Stream("online-fmapls", problem.source, start_at="uniform").prior, 1 / k)
+    np.testing.assert_allclose(rp.Stream("online-fmapls", problem.source, variant="paper", c=900.0).prior, 1 / k)
+    stream = rp.Stream("online-fmapls", problem.source, start_at="uniform")
+    stream.learn_many(problem.proba[:20])
+    np.testing.assert_array_equal(rp.load(stream.to_bytes()).prior, stream.prior)
+
+
 def test_options_and_names_are_checked(problem) -> None:
     cases = {
         "`method` must be one of": ("online-magic", {}),
@@ -357,6 +367,7 @@ def test_options_and_names_are_checked(problem) -> None:
         "`c` must be a number above 0": ("online-fmapls", {"c": -1}),
         "`gamma` must": ("online-fmapls", {"gamma": 0}),
         "`delta` must be one of": ("online-fmapls", {"delta": "guessed"}),
+        "`start_at` must be one of": ("online-fmapls", {"start_at": "anywhere"}),
         "`drift` must be True or False": ("online-ebls", {"drift": 1}),
     }
     for sentence, (name, options) in cases.items():

@@ -24,6 +24,7 @@ class OnlineFmapls:
     `memory` (a number of samples, or "auto" = 100 K, at least 1000). `gamma` and `delta` are γ and the reading of the
     unobserved label in eq. 24: "running" (the last statistic), "predicted" (the last sample's likeliest class) or
     "observed" (labels that arrived since). `update` of α: "lsf" (eq. 33) or "ga" (`n_grad` steps of size `mu`, eq. 10).
+    `start_at` "source" (prior), or "uniform" as printed, where "paper" always starts.
     """
 
     name: ClassVar[str] = "online-fmapls"
@@ -41,12 +42,14 @@ class OnlineFmapls:
     memory: float | str = "auto"
     mu: float = 0.01
     n_grad: int = 10
+    start_at: str = "source"
 
     def __post_init__(self) -> None:
         caller = self.name
         check_choice(self.variant, caller, "variant", ("stable", "paper"))
         check_choice(self.delta, caller, "delta", self.DELTAS)
         check_choice(self.update, caller, "update", ("lsf", "ga"))
+        check_choice(self.start_at, caller, "start_at", ("source", "uniform"))
         check_number(self.gamma, caller, "gamma", low=0, high=1, open_low=True)
         check_number(self.mu, caller, "mu", low=0, high=1e100, open_low=True)
         steps = check_number(self.n_grad, caller, "n_grad", low=1, high=10_000, whole=True)  # of each sample
@@ -85,7 +88,8 @@ class OnlineFmapls:
         state = np.zeros(state_size(self.layout))
         part = self.parts(state)
         # Differs from hu2025, which starts at the uniform prior: if nothing has shifted, nothing is to change
-        first = np.full(k, 1.0 / k) if self.variant == "paper" else self.source.prior
+        uniform = self.variant == "paper" or self.start_at == "uniform"
+        first = np.full(k, 1.0 / k) if uniform else self.source.prior
         part["u"][:], part["a"][...], part["last"][...] = first, 1.0, -1.0 if self.delta == "predicted" else 0.0
         part["alpha"][:] = (k * first)[: len(part["alpha"])]
         if self.delta == "running":  # Differs from hu2025: eq. 24 needs an S⁰ and none is printed; it is π⁰ here
