@@ -7,6 +7,7 @@ from scipy.special import gammaln
 
 import reprior as rp
 from reprior import datasets
+from reprior.batch import ebls as batch_ebls
 from reprior.batch.ebls import SAMPLE, nothing, sample, scatter, suppose, unsure_of, weigh
 from reprior.rows.blocks import as_blocks
 
@@ -287,3 +288,20 @@ def test_an_even_target_of_an_even_source_is_no_shift_though_it_is_more_even_tha
 
     source = rp.summarize(outputs_of(y), y, prior=np.ones(k))
     assert rp.metrics.kl(np.full(k, 1 / k), rp.ebls(source, outputs_of(y)).prior) < 1e-4
+
+
+def test_a_source_share_near_none_leaves_a_prior() -> None:
+    rows = np.tile([[1e-3, 1 - 1e-3], [0.5, 0.5]], (20, 1))
+    assert np.isfinite(rp.ebls([1e-90, 1.0], rows).prior).all()
+
+
+def test_rows_in_single_precision_move_no_share_by_more_than_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = make_problem(40, 800)
+    taken: list[type] = []
+    light = batch_ebls.lighter
+    monkeypatch.setattr(batch_ebls, "lighter", lambda *given: taken.append((out := light(*given)).dtype.type) or out)
+    rounded = rp.ebls(problem.source, problem.proba).prior
+    monkeypatch.setattr(batch_ebls, "SINGLE", 0.0)
+    exact = rp.ebls(problem.source, problem.proba).prior
+    assert {np.float32, np.float64} == set(taken)
+    assert np.abs(rounded - exact).sum() < 1e-5

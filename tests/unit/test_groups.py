@@ -351,3 +351,16 @@ def test_labels_of_groups_are_checked_and_rows_of_any_kind_take_them(monkeypatch
     np.testing.assert_array_equal(none.prior, groups(np.ones(K), keys, proba).prior)
     with pytest.raises(rp.InputError, match="labels"):
         groups(np.ones(K), keys, proba, labels=labels[:50])
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("bad", [{"worth": -5}, {"worth": 0}, {"worth": "x"}, {"nonsense": 3}])
+def test_options_that_cannot_be_are_refused(share: bool, bad: dict[str, object]) -> None:
+    with pytest.raises(rp.InputError):
+        rp.groups([1, 1], ["a", "b"], [[0.6, 0.4], [0.4, 0.6]], share=share, **bad)
+
+
+def test_small_whole_numbers_name_groups_however_far_apart() -> None:
+    keys = (np.arange(600) % 200 - 100).astype(np.int8)
+    found = rp.groups([1, 1], keys, np.tile([[0.6, 0.4], [0.4, 0.6]], (300, 1)), share=False)
+    assert list(found.keys) == list(range(-100, 100))

@@ -263,3 +263,14 @@ def test_blocks_with_labels_and_without(problem):
     rows = np.concatenate(target.map_sum(lambda block: [block]))
     np.testing.assert_array_equal(rows[labels >= 0], np.eye(5)[labels[labels >= 0]])
     np.testing.assert_array_equal(rows[labels < 0], problem.proba[labels < 0])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_that_outweigh_the_rows_leave_a_prior(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, labels = rng.dirichlet([0.05, 0.05], 43), np.full(43, -1)
+    labels[:33] = 0
+    weights = np.where(rng.random(43) < 0.1, 10.0, 0.1)
+    found = rp.ebls([1, 1], rows, labels=labels, label_weights=weights, worth=20)
+    assert np.isfinite(found.prior).all()
+    assert np.isfinite(np.stack(found.interval())).all()

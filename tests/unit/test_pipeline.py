@@ -398,3 +398,15 @@ def test_one_class_without_a_held_out_row_is_one(problem):
     seen = y != 2
     note = rp.pipeline(rows[seen], y[seen], method="mlls").estimate(rows).interval().note
     assert "1 class has no held-out row. Its misfit" in note
+
+
+def test_columns_under_each_other_s_names_are_noticed() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 200, p=[0.6, 0.3, 0.1])
+    rows = rng.dirichlet(np.ones(3), 200) + 0.8 * np.eye(3)[y]
+    rows /= rows.sum(axis=1, keepdims=True)
+    names = np.array(["bus", "car", "walk"])
+    rp.pipeline(rows, names[y], classes=["bus", "car", "walk"])
+    with pytest.warns(UserWarning, match="contradict each other"):
+        rp.pipeline(rows, names[y], classes=["walk", "bus", "car"])
+    rp.pipeline(rng.dirichlet(np.ones(3), 200), names[y], classes=["bus", "car", "walk"])  # useless is not opposed

@@ -281,7 +281,9 @@ INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const doub
         }
         for (int j = 0; j < TURN; j++) inverse[j] = row + j < n ? total(s[j]) : 1.0;
         for (int j = 0; logs && j < TURN; j += 4) { /* one logarithm for many rows */
-            product *= (inverse[j] * inverse[j + 1]) * (inverse[j + 2] * inverse[j + 3]);
+            const double pair = inverse[j] * inverse[j + 1], other = inverse[j + 2] * inverse[j + 3], four = pair * other;
+            if (four > 1e-200 && four < 1e200) product *= four;
+            else sum += log(pair) + log(other);
             if (!(product > 1e-50 && product < 1e50)) sum += log(product), product = 1.0;
         }
         for (int j = 0; j < TURN; j++) inverse[j] = 1.0 / inverse[j];

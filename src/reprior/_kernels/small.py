@@ -145,7 +145,7 @@ def curvature(
     times `by` (K,).
 
     `extra` rows (m, K) count by factors (m,), which may be negative. Where there are fewer rows than classes, by the
-    n×n matrix that Woodbury's identity leaves; negative factors are then left out.
+    n×n matrix that Woodbury's identity leaves. Negative factors are left out there, and where they leave no maximum.
     """
     from scipy.linalg.lapack import dpotrf, dtrtri
 
@@ -156,7 +156,9 @@ def curvature(
         hessian.flat[:: k + 1] += diagonal
         if extra is not None:
             hessian += (extra[0] * extra[1][:, None]).T @ extra[0]
-        half, _ = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
+        half, failed = dpotrf(hessian, lower=True, overwrite_a=True)  # a third of a general inverse's price
+        if failed and extra is not None and (extra[1] < 0).any():
+            return curvature(rows, by, diagonal, each, (extra[0], np.maximum(extra[1], 0)))
         size = 2 * float(np.log(np.diag(half)).sum())
         root, _ = dtrtri(half, lower=True, overwrite_c=True)
         return size, np.einsum("ij,ij->j", root, root)

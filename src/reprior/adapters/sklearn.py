@@ -101,8 +101,10 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             fitted = clone(self.estimator).fit(X, y, **fit_params)
             if counts is None and not fit_params:  # sample weights would put another prior into the outputs
                 counts = np.unique(y, return_counts=True)[1]
-            crossed = cross_validate(clone(self.estimator), X, y, cv=folds(self.cv, y), params=fit_params,
-                                     scoring=lambda *_: 0.0, return_estimator=True, return_indices=True)  # fmt: skip
+            crossed = cross_validate(
+                clone(self.estimator), X, y, cv=folds(self.cv, y), params=fit_params, scoring=lambda *_: 0.0,
+                error_score="raise", return_estimator=True, return_indices=True,
+            )  # fmt: skip
             of_folds, tests = crossed["estimator"], crossed["indices"]["test"]
             classes = np.asarray(fitted.classes_)
             proba = np.concatenate([outputs(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])

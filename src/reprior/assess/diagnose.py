@@ -22,7 +22,7 @@ ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 FEW_LABELS = 5  # below which chance may contradict anything
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
-MANY_LABELS, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
+LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
@@ -173,7 +173,8 @@ def contradiction(estimate: PriorEstimate) -> str:
     rows = reweight(some, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
     found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
     noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
-    if found.mean() < squares.mean() / 2 and squares.sum() - found.sum() > 4 * noise:
+    chance = float(np.bincount(y, minlength=rows.shape[1]) @ rows.mean(axis=0)) / len(y)  # of labels of other rows
+    if found.mean() < (squares.mean() + chance) / 2 and squares.sum() - found.sum() > 4 * noise:
         given, expected = percent(float(found.mean())), percent(float(squares.mean()))
         return (f"The labels contradict the outputs. Those give the class of the label {given} on average, "
                 f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
@@ -197,7 +198,7 @@ def hand_picked(estimate: PriorEstimate, sample: Matrix) -> str:
     if not isinstance(target, LabelledBlocks) or target.weights is not None or target.n_labels < FEW_LABELS:
         return ""
     there = np.flatnonzero(target.labels >= 0)
-    there = there[:: -(-len(there) // MANY_LABELS)]
+    there = there[:: -(-len(there) // LOOKED_AT)]
     rows = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there))
     middle, rng = sample.mean(axis=0), np.random.default_rng(0)
     scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)

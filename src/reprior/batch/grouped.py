@@ -40,7 +40,7 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
             at, total = int(np.argmax(missing)), int(missing.sum())
             fail(caller, "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
         if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
-            near = (column - low if low else column).astype(np.int64, copy=False)  # so close, they need no sorting
+            near = column.astype(np.int64, copy=False) - low  # so close, they need no sorting
             there = np.bincount(near) > 0
             codes = near if there.all() else (np.cumsum(there) - 1)[near]
             return tuple((np.flatnonzero(there) + low).tolist()), codes

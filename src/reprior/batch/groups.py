@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_flag, check_level, check_prior, check_proba, fail, percent
+from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, percent
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
+from reprior.batch.registry import check_options
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, reweight
@@ -226,6 +227,7 @@ def estimated(
     """Return the estimates of groups called `names` (G,), whose `n` rows are in `target` all together, and by group in
     what `made(prior that outputs carry, error of the classifier)` returns."""
     k = len(known.prior)
+    check_options("ebls", options, "groups", ("share", "labels", "label_weights"))
     if share:
         whole = ebls(known, target, **options)
         carried = carried_by(some_rows(target, n, at_most(k)), known.prior, whole.prior)
@@ -238,6 +240,7 @@ def estimated(
     else:
         base, worth = options.get("base"), options.get("worth")
         worth = stands_behind(known, beside_base=base is not None) if worth is None else worth
+        check_number(worth, "groups", "worth", low=0, open_low=True)
         rows = made(known.prior, 1 / worth)
         state, rounds, population = by_itself(rows, known, base, worth), 1, None
     return Groups(

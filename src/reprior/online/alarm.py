@@ -49,7 +49,7 @@ class Learner(Protocol):
     @property
     def prior(self) -> Vector: ...
 
-    def calibrated(self, proba: Any) -> Matrix: ...
+    def calibrated(self, proba: Any, *, caller: str) -> Matrix: ...
 
     def learn_calibrated(self, rows: Any) -> Any: ...
 
@@ -177,11 +177,15 @@ class Alarm:
         times : (n,), optional
             When each row came; the verdict then tells times too.
         """
-        k, first = len(self.plan.mean), 0
+        k = len(self.plan.mean)
         check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
-        rows = self._rows(proba, "Alarm.watch")
-        when = check_times(times, len(rows), "Alarm.watch")
-        rows = stream.calibrated(rows)
+        caller = "Alarm.watch"
+        rows = self._rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
+        return self._follow(stream, rows, check_times(times, len(rows), caller))
+
+    def _follow(self, stream: Learner, rows: Matrix, when: Vector) -> Verdict:
+        """Bet on calibrated rows (n, K) that came `when` (n,), and let the stream learn them."""
+        first = 0
         while first < len(rows):
             block = slice(first, first + RENEW - self.purse.verdict.n % RENEW)
             if self.purse.verdict.n % RENEW == 0 or self._believed is None:

@@ -15,6 +15,7 @@ from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
 from reprior.online.table import StreamTable, plain
+from reprior.rows.blocks import by_name
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 
@@ -29,8 +30,8 @@ class Keyed:
     def prior(self) -> Vector:
         return self.table.prior(self.key) if self.key in self.table else self.table.method.prior(self.table._fresh)
 
-    def calibrated(self, proba: Any) -> Matrix:
-        return self.table.calibrated(proba)
+    def calibrated(self, proba: Any, *, caller: str) -> Matrix:
+        return self.table.calibrated(proba, caller=caller)
 
     def learn_calibrated(self, rows: Any) -> None:
         self.table.learn_calibrated([self.key] * len(rows), rows)
@@ -89,7 +90,7 @@ class AlarmTable:
         self._seen.pop(plain(key), None)
 
     def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
-        """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them.
+        """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them, key by key.
 
         Return the verdict of each key named. What a full table evicts keeps its alarm, until `reset`.
 
@@ -100,23 +101,27 @@ class AlarmTable:
         keys : (n,)
             The key of each row.
         proba : (n, K)
-            The rows.
+            The rows, as the table takes them.
         times : (n,), optional
             When each row came; the verdict then tells times too.
         """
         caller = "AlarmTable.watch"
-        rows = self.model._rows(proba, caller)
+        raw = by_name(proba, self.model.source.classes, caller)
+        rows = self.model._rows(table.calibrated(raw, caller=caller), caller)
         when = check_times(times, len(rows), caller)
-        names, _ = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
+        names, slots = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
         if len(names) != len(rows):
             fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
         found: dict[Hashable, list[int]] = {}
         for row, name in enumerate(map(plain, names)):
             found.setdefault(name, []).append(row)
+        if table.on_evict is None:  # refuse what has no room before anything is learned
+            new = {name for name, slot in zip(map(plain, names), slots.tolist(), strict=True) if slot < 0}
+            table._make_room(len(new), slots[slots >= 0], caller)
         verdicts = {}
         for name, where in found.items():
             alarm = self._of(name)
-            verdicts[name] = alarm.watch(Keyed(table, name), rows[where], None if times is None else when[where])
+            verdicts[name] = alarm._follow(Keyed(table, name), rows[where], when[where])
             self._seen[name] = alarm.purse, alarm._believed
         return verdicts
 

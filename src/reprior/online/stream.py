@@ -246,9 +246,9 @@ class Stream:
         """Estimated prior over source prior (K,)."""
         return np.asarray(self.prior / self.source.prior)
 
-    def calibrated(self, proba: Any) -> Matrix:
+    def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
-        rows = raw_rows(proba, self.source, "Stream.calibrated", self.calibrator)
+        rows = raw_rows(proba, self.source, caller, self.calibrator)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
         return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
 

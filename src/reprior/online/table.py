@@ -310,9 +310,9 @@ class StreamTable:
                     self.method.learn(self._table[slot], row[None])
             at += step
 
-    def calibrated(self, proba: Any) -> Matrix:
+    def calibrated(self, proba: Any, *, caller: str = "StreamTable.calibrated") -> Matrix:
         """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
-        rows = raw_rows(proba, self.source, "StreamTable.calibrated", self.calibrator)
+        rows = raw_rows(proba, self.source, caller, self.calibrator)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
         return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
 
@@ -365,8 +365,8 @@ class StreamTable:
                     fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name))
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             values = self._table[[self._slots[name] for name in order]]
+            common = {} if self._together is None else self._together.to_fields()
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
-        common = {} if self._together is None else self._together.to_fields()
         return encode("stream-table", {**about, **common, "values": values}, key)
 
     @classmethod

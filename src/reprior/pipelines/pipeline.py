@@ -7,6 +7,7 @@ were measured against, are on the page "Which method should I use?" of the docs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from reprior.rows.correction import as_given, correct
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
+OPPOSED = -4.0  # standard errors; a useless classifier has 0, one whose columns have each other's names far less
 ON_REJECT = ("refuse", "warn", "ignore")
 
 
@@ -372,6 +374,9 @@ def pipeline(
         rows = np.array(rows, np.float64)
         softmax(rows)
     n, k = rows.shape
+    if against_chance(rows, labels) < OPPOSED:
+        warnings.warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in"
+                      " the order of the columns, and do the labels belong to these rows?", stacklevel=2)  # fmt: skip
     total = None if counts is None else training_rows(counts, names)
     if total is not None and len(total) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
@@ -398,6 +403,13 @@ def pipeline(
     if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
         total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     return Pipeline(kept, source, method, _options(method, total, options), raw)
+
+
+def against_chance(rows: Matrix, labels: Labels) -> float:
+    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average."""
+    more = rows[np.arange(len(labels)), labels] - rows.mean(axis=0, dtype=np.float64)[labels]
+    error = float(more.std()) / np.sqrt(len(more))
+    return float(more.mean()) / error if error > 1e-9 else 0.0
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
