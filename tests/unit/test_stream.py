@@ -153,7 +153,8 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
         np.testing.assert_allclose(part["weights"][-1], odds / (1 + odds), rtol=1e-9)
         others = part["weights"][:-1] / part["weights"][:-1].sum()
         likelihoods = (p / source * part["mean"]).sum(axis=1)
-        odds *= ((p / source * kept).sum() / (others @ likelihoods)) ** ((1 + 3 * t / worth) ** -2.0)
+        gained = others @ likelihoods / np.exp((k - 1) / (2 * worth))  # so much is by chance
+        odds *= ((p / source * kept).sum() / gained) ** ((1 + 3 * t / worth) ** -2.0)
         odds = float(np.clip(odds, 1e-6 / (1 - 1e-6), 999.0))
         g = (1 + t * doubt) ** -2.0
         r = posterior(p, m, source)

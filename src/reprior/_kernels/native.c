@@ -186,7 +186,7 @@ enum { STRENGTH_A, MEMORY, COMPETES, WEIGHT, AT_SOURCE, COLUMNS }; /* of the ban
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
     const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
-    const double rivalry = job->options[4], restless = job->options[5];
+    const double rivalry = job->options[4], restless = job->options[5], noise = job->options[6];
     const int cautious = caution > 0.0;
     const double *kept = job->valid + width; /* the prior that is kept if nothing has shifted */
     double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters;
@@ -237,7 +237,8 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             norm[f] = 1.0 / total_of(sum);
         }
         if (cautious) { /* filters compete among themselves; together they have to prove a shift */
-            const double odds = weights[filters] / shifted * exp(counts / evidence * log(mass * shifted / evidence));
+            const double better_still = log(mass * shifted / evidence) + noise;
+            const double odds = weights[filters] / shifted * exp(counts / evidence * better_still);
             double still = odds / (1.0 + odds);
             if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
             if (still > MOST_SOURCE) still = MOST_SOURCE;
@@ -511,7 +512,7 @@ static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
-    if (!bank || options->ndim != 1 || options->shape[0] != 6 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
+    if (!bank || options->ndim != 1 || options->shape[0] != 7 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0], 3) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||

@@ -148,15 +148,15 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted. bank (F, 5): a, memory
     (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K, the weight
     shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its counts, in the
-    odds of b, and in its odds against other filters; and by how much a row since the last change lessens the weight
-    that is shared. Where that of b is 0, b is an expert like any other.
+    odds of b, and in its odds against other filters; by how much a row since the last change lessens the weight that
+    is shared; and what a row says for filters by chance. Where that of b is 0, b is an expert like any other.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
     k, filters = int(options[0]), len(bank)
-    share, doubt, caution, rivalry, restless = options[1:]
+    share, doubt, caution, rivalry, restless, noise = options[1:]
     inverse, kept, w, cautious = known[0, :k], known[2, :k], width(k), caution > 0.0
     head = width(2 + (3 if cautious else 2) * filters)
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
@@ -184,7 +184,7 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
             evidence, trust = joint.sum(), 1.0 / (1.0 + caution * held)
             counts = float((joint * trust * trust).sum() / evidence)
             shifted = weights[:-1].sum()
-            odds = weights[-1] / shifted * np.exp(counts * np.log(still * shifted / evidence))
+            odds = weights[-1] / shifted * np.exp(counts * (np.log(still * shifted / evidence) + noise))
             weights[-1] = min(max(odds / (1.0 + odds), LEAST_SOURCE), MOST_SOURCE)
             lessened = 1.0 + rivalry * held
             won = weights[:-1] * np.exp(np.log(z * shifted / evidence) / (lessened * lessened))

@@ -105,11 +105,19 @@ class OnlineEbls:
     def options(self) -> Vector:
         k = len(self.source.prior)
         if not self.cautious:
-            return np.array([k, self.SHARE if self.drift else 0.0, 0.0, 0.0, 0.0, 0.0])
+            return np.array([k, self.SHARE if self.drift else 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
         # t rows are worth t/(1 + t/worth) of them; of many classes a filter's own noise is the larger error for longer
         doubt = max(1.0 / (self.worth * max(1.0, k / self.FEW)), self.MISLED * self.misfit / k)
         share = self.CAUTIOUS_SHARE if self.drift else 0.0
-        return np.array([k, share, doubt, self.CAUTION / self.worth, self.RIVALRY * self.misfit / k, 1.0 / self.QUIET])
+        rivalry = self.RIVALRY * self.misfit / k
+        return np.array([k, share, doubt, self.CAUTION / self.worth, rivalry, 1.0 / self.QUIET, self.noise])
+
+    @cached_property
+    def noise(self) -> float:
+        """What a row seems to say for filters because the prior of the outputs is known from held-out rows alone: so
+        much does a mix fitted to n rows of K classes gain on the true one, (K − 1)/2n."""
+        told = self.source.heldout is not None or self.source.misled is not None
+        return (len(self.source.prior) - 1) / (2.0 * self.worth) if told else 0.0
 
     @cached_property
     def bank(self) -> Matrix:
