@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import reprior as rp
+from reprior import datasets, simulate
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 from reprior.rows.blocks import ArrayBlocks
@@ -229,3 +230,18 @@ def test_bumps_are_as_wide_as_the_unsure_outputs_lie_apart_however_many_are_sure
     unsure = draw(UNIFORM, 100, 14)[0]
     near = bumps(np.concatenate([np.eye(5)[np.arange(400) % 5], unsure]))[400:]
     assert ((near > 0.05) & (near < 0.95)).any(axis=1).mean() > 0.9
+
+
+def test_a_row_that_stands_for_many_does_not_lower_the_accuracy_to_expect():
+    """With few rows for many classes its label is most of what is known of its class."""
+    data = datasets.load("clinc150")
+    target = simulate.resample(data.pool_proba, data.pool_y, data.counts / data.counts.sum(), n=400, rng=0)
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts)
+    rows = np.random.default_rng(0).permutation(400)[:60]
+    labels, weights = np.full(400, -1), np.ones(400)
+    labels[rows] = target.y[rows]
+    weights[rows[:10]] = 20.0
+    est = pipe.estimate(target.proba, labels=labels, label_weights=weights, check=False)
+    low, high = diagnose(pipe.source, est.target, estimate=est).accuracy_interval
+    assert low < np.mean(est.correct(target.proba).argmax(axis=1) == target.y) < high
+    assert high - low < 0.2

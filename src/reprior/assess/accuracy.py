@@ -111,7 +111,8 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     weights, prior, own = estimate.weights, np.maximum(estimate.prior, 1e-12), rows.copy()
     posterior = estimate.posterior
     others = (len(there) - len(y)) / (1 + posterior.unsure) if isinstance(posterior, Posterior) else len(there) - len(y)
-    own[np.arange(len(y)), y] *= np.maximum(1 - len(y) * each / ((len(y) + others) * prior[y]), 0.0)
+    raised = np.minimum(len(y) * each, 1.0) / ((len(y) + others) * prior[y])  # it is one row, whatever it stands for
+    own[np.arange(len(y)), y] *= np.maximum(1 - raised, 0.0)
     seen = told(rows, y, weights)
     right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])
     labelled = len(y) / len(there)
