@@ -140,9 +140,9 @@ def real(trials):
     pipelines = {  # calibrator, source prior, whether the interval sees the held-out rows
         "raw, training counts, no misfit": (None, "counts", False),
         "raw, training counts, misfit": (None, "counts", True),
-        "temperature, no misfit": (calibrate.temperature, "mean", False),
-        "temperature, misfit": (calibrate.temperature, "mean", True),
-        "bias-corrected, misfit": (calibrate.bias_corrected, "mean", True),
+        "temperature, no misfit": ("temperature", "mean", False),
+        "temperature, misfit": ("temperature", "mean", True),
+        "bias-corrected, misfit": ("bias-corrected", "mean", True),
     }
     for name in ("banking77", "clinc150"):
         dataset = datasets.load(name)
@@ -157,10 +157,10 @@ def real(trials):
                 tallies[DEFAULT].add(prior, n, *rp.pipeline(held.proba, held.y, counts=dataset.counts)
                                      .estimate(target).interval(0.95))  # fmt: skip
                 made = {}
-                for label, (fit, source_prior, misfit) in pipelines.items():
-                    key = (fit, source_prior)
+                for label, (kind, source_prior, misfit) in pipelines.items():
+                    key = (kind, source_prior)
                     if key not in made:
-                        scale = fit(held.proba, held.y) if fit else (lambda p: p)
+                        scale = calibrate.fit(held.proba, held.y, kind=kind) if kind else (lambda p: p)
                         given = dataset.counts if source_prior == "counts" else source_prior
                         source = rp.summarize(scale(held.proba), held.y, prior=given)
                         made[key] = rp.ebls(source, scale(target))

@@ -53,7 +53,7 @@ Contender = Callable[[Known, Target], Guess]
 def know(outputs: Outputs) -> Known:
     """Return what the held-out rows and the training counts tell."""
     rows, y = outputs.held_out, outputs.y_held_out
-    calibrators = {"TS": calibrate.temperature(rows, y), "BCTS": calibrate.bias_corrected(rows, y, ridge=10)}
+    calibrators = {"TS": calibrate.fit(rows, y, kind="ts"), "BCTS": calibrate.fit(rows, y, kind="bcts", ridge=10)}
     sources = {name: rp.summarize(c(rows), y) for name, c in calibrators.items()}
     sources["raw"], sources["mean"] = rp.summarize(rows, y, prior=outputs.counts), rp.summarize(rows, y)
     pipelines = {"default": rp.pipeline(rows, y, counts=outputs.counts),

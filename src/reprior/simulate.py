@@ -48,14 +48,10 @@ def long_tail_counts(n_classes: int, ratio: float, *, n_max: int, exponent: str 
 
     Parameters
     ----------
-    n_classes : int
-        K, at least 2.
-    ratio : float
-        ρ, in (0, 1].
+    n_classes, ratio, exponent
+        As in `long_tail`.
     n_max : int
         The size of the largest class.
-    exponent : str
-        "k/(K-1)" as public code has it, or "k/K" as [hu2025] prints.
 
     Examples
     --------
@@ -73,14 +69,10 @@ def shuffled_long_tail(n_classes: int, ratio: float, *, rng: Rng = None, exponen
 
     Parameters
     ----------
-    n_classes : int
-        K, at least 2.
-    ratio : float
-        ρ, in (0, 1].
+    n_classes, ratio, exponent
+        As in `long_tail`.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
-    exponent : str
-        "k/(K-1)" as public code has it, or "k/K" as [hu2025] prints.
 
     Examples
     --------
@@ -151,14 +143,10 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
 
     Parameters
     ----------
-    n_classes : int
-        K, at least 2.
     absent : float
         The share of classes that do not occur.
-    rng : int or Generator, optional
-        A seed, or a generator of random numbers.
-    base : (K,), optional
-        Whose proportions the other classes keep; the uniform prior unless given.
+    n_classes, rng, base
+        As in `tweak_one`.
 
     Examples
     --------
@@ -364,16 +352,12 @@ def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = 
 
     Parameters
     ----------
-    proba : (n, K)
-        Outputs on the rows of the pool.
-    y : (n,)
-        Their labels.
+    proba, y, rng
+        The pool and the random numbers, as in `resample`.
     priors : (n, K)
         The prior at each step, as `drift` makes them.
     repeat : int
         Rows a step.
-    rng : int or Generator, optional
-        A seed, or a generator of random numbers.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def test_the_numerical_gradient_of_the_penalised_loss_vanishes_at_the_fit(kind, 
     z, y = outputs(300, bias=np.linspace(-1, 1, 6))
     x = np.log(softmax(z))
     x -= x.mean(axis=1, keepdims=True)
-    plain = calibrate.temperature(softmax(z), y).scale[0]
+    plain = calibrate.fit(softmax(z), y, kind="temperature").scale[0]
 
     def loss(theta):
         scale, bias = theta[: 6 if "vector" in kind else 1], theta[6 if "vector" in kind else 1 :]
@@ -81,7 +81,7 @@ def test_many_classes_converge_from_a_poor_start():
     rng = np.random.default_rng(3)
     z = rng.normal(size=(400, 60)) * 9
     y = rng.integers(0, 60, 400)  # labels that have nothing to do with the outputs
-    cal = calibrate.vector(softmax(z), y)
+    cal = calibrate.fit(softmax(z), y, kind="vector")
     assert cal.log_likelihood > np.log(1 / 60) - 0.1
     assert cal.scale.min() >= calibrate.SCALE_BOUNDS[0]
 
@@ -107,7 +107,7 @@ def test_zeros_and_ones_are_safe(kind):
 
 
 def test_the_smallest_float_is_no_trouble():
-    cal = calibrate.temperature([[1.0, 5e-324], [0.3, 0.7]], [0, 1])
+    cal = calibrate.fit([[1.0, 5e-324], [0.3, 0.7]], [0, 1], kind="temperature")
     assert np.isfinite(cal([[1.0, 0.0]])).all()
 
 
@@ -122,16 +122,16 @@ def test_rows_that_are_all_right_keep_the_scale_finite(kind):
 def test_a_ridge_keeps_the_bias_of_unseen_classes_at_the_others_mean():
     z, y = outputs(300, bias=np.linspace(-1, 1, 6))
     few = y != 5
-    free = calibrate.bias_corrected(softmax(z)[few], y[few], ridge=0)
-    held = calibrate.bias_corrected(softmax(z)[few], y[few], ridge=10)
+    free = calibrate.fit(softmax(z)[few], y[few], kind="bcts", ridge=0)
+    held = calibrate.fit(softmax(z)[few], y[few], kind="bcts", ridge=10)
     assert abs(held.bias[5]) < 0.2 * abs(free.bias[5])
-    strong = calibrate.bias_corrected(softmax(z), y, ridge=1e6)
+    strong = calibrate.fit(softmax(z), y, kind="bcts", ridge=1e6)
     np.testing.assert_allclose(strong.bias, 0, atol=1e-3)
 
 
 def test_biases_make_the_mean_output_the_label_frequencies():
     z, y = outputs(1000, bias=np.linspace(-2, 2, 6))
-    cal = calibrate.bias_corrected(softmax(z), y, ridge=0)
+    cal = calibrate.fit(softmax(z), y, kind="bcts", ridge=0)
     source = summarize(cal(softmax(z)), y)
     np.testing.assert_allclose(source.prior, np.bincount(y) / len(y), atol=1e-4)
     assert source.made == "mean held-out output"
@@ -144,7 +144,7 @@ def test_likelihood_temperature_leaves_the_prior_alone():
     cal = calibrate.likelihood_temperature(softmax(blurred), y, prior=prior)
     np.testing.assert_allclose(cal.scale, 0.5, rtol=0.03)
     np.testing.assert_allclose(cal(softmax(blurred)), softmax(z), atol=0.02)
-    plain = calibrate.temperature(softmax(blurred), y)
+    plain = calibrate.fit(softmax(blurred), y, kind="temperature")
     assert plain.log_likelihood < cal.log_likelihood
 
 
@@ -176,7 +176,7 @@ def test_the_learned_one_leaves_right_outputs_nearly_alone_and_mends_wrong_ones_
         part = slice(first, first + 200)
         as_it_is = loss(calibrate.fit(softmax(z[part]), y[part], kind="none"), new, y_new)
         right.append(loss(calibrate.learned(softmax(z[part]), y[part]), new, y_new) - as_it_is)
-        worst.append(loss(calibrate.bias_corrected(softmax(z[part]), y[part], ridge=10), new, y_new) - as_it_is)
+        worst.append(loss(calibrate.fit(softmax(z[part]), y[part], kind="bcts", ridge=10), new, y_new) - as_it_is)
         wrong = calibrate.learned(softmax(3 * z[part] + bias), y[part])
         mended.append(loss(wrong, 3 * new + bias, y_new) - as_it_is)
     assert 0 < np.mean(right) < 0.5 * np.mean(worst)
@@ -189,7 +189,7 @@ def test_many_rows_let_the_learned_one_go_where_the_likelihood_is_best():
     bias = np.linspace(-1, 1, 6)
     z, y = outputs(40000, scale=0.5, bias=bias)
     cal = calibrate.learned(softmax(z), y)
-    free = calibrate.bias_corrected(softmax(z), y, ridge=0)
+    free = calibrate.fit(softmax(z), y, kind="bcts", ridge=0)
     np.testing.assert_allclose(cal.scale, free.scale, rtol=1e-3)
     np.testing.assert_allclose(cal.bias, free.bias, atol=0.01)
     assert 0.05 < cal.ridge < 20  # biases of about 0.7
@@ -201,7 +201,7 @@ def test_many_rows_let_the_learned_one_go_where_the_likelihood_is_best():
 
 def test_one_fitted_to_logits_takes_probabilities_with_zeros():
     z, y = outputs()
-    cal = calibrate.temperature(y=y, logits=z)
+    cal = calibrate.fit(y=y, logits=z, kind="temperature")
     np.testing.assert_allclose(cal(softmax(z)), cal(logits=z), atol=1e-12)
     np.testing.assert_allclose(cal([[1.0, 0, 0, 0, 0, 0]]), [[1.0, 0, 0, 0, 0, 0]], atol=1e-9)
 
@@ -218,7 +218,7 @@ def test_bytes_bring_the_same_calibrator_back(kind):
 
 def test_the_float_type_that_comes_in_goes_out_and_large_input_is_done_in_blocks():
     z, y = outputs(300)
-    cal = calibrate.temperature(softmax(z), y)
+    cal = calibrate.fit(softmax(z), y, kind="temperature")
     many = np.tile(softmax(z), (60, 1)).astype(np.float32)
     out = cal(many)
     assert out.dtype == np.float32
@@ -228,19 +228,19 @@ def test_the_float_type_that_comes_in_goes_out_and_large_input_is_done_in_blocks
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: calibrate.temperature([[2.0, -1.0]], [0]), "negative"),
-        (lambda: calibrate.temperature([[0.5, 0.5]], [2]), "between 0 and 1"),
-        (lambda: calibrate.temperature([[0.5, 0.5]]), "`y` must"),
-        (lambda: calibrate.temperature(y=[0]), "neither"),
-        (lambda: calibrate.temperature([[0.5, 0.5]], [0], logits=[[0.0, 0.0]]), "both"),
-        (lambda: calibrate.temperature(y=[0], logits=[[np.nan, 0.0]]), "finite"),
-        (lambda: calibrate.temperature(y=[0, 1], logits=[[0.9, 0.1], [0.2, 0.8]]), "rows of probabilities"),
+        (lambda: calibrate.fit([[2.0, -1.0]], [0], kind="temperature"), "negative"),
+        (lambda: calibrate.fit([[0.5, 0.5]], [2], kind="temperature"), "between 0 and 1"),
+        (lambda: calibrate.fit([[0.5, 0.5]], kind="temperature"), "`y` must"),
+        (lambda: calibrate.fit(y=[0], kind="temperature"), "neither"),
+        (lambda: calibrate.fit([[0.5, 0.5]], [0], logits=[[0.0, 0.0]], kind="temperature"), "both"),
+        (lambda: calibrate.fit(y=[0], logits=[[np.nan, 0.0]], kind="temperature"), "finite"),
+        (lambda: calibrate.fit(y=[0, 1], logits=[[0.9, 0.1], [0.2, 0.8]], kind="ts"), "rows of probabilities"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="platt"), "be one of"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0]), "cross-validate"),
         (lambda: calibrate.fit([[0.5, 0.5]], [0], kind="ts", ridge=-1), "`ridge`"),
         (lambda: calibrate.likelihood_temperature([[0.5, 0.5]], [0], prior=[1, 1, 1]), "2 classes"),
         (lambda: calibrate.from_accuracy([[0.5, 0.5]], accuracy=1.5), "`accuracy`"),
-        (lambda: calibrate.temperature([[0.6, 0.4]] * 2, [0, 1])([[0.2, 0.3, 0.5]]), "2 columns"),
+        (lambda: calibrate.fit([[0.6, 0.4]] * 2, [0, 1], kind="ts")([[0.2, 0.3, 0.5]]), "2 columns"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(call, words):

@@ -168,7 +168,7 @@ def test_biases_mend_outputs_that_carry_another_prior_and_leave_right_ones_alone
     right, y = outputs(2000, EPS)
     assert np.ptp(pipeline(right, y, counts=COUNTS).calibrator.bias) < 0.5 * np.ptp(pipe.calibrator.bias)
     few, y = outputs(120, EPS, seed=3)
-    assert np.ptp(pipeline(few, y, counts=COUNTS).calibrator.bias) < np.ptp(calibrate.bias_corrected(few, y).bias)
+    assert np.ptp(pipeline(few, y, counts=COUNTS).calibrator.bias) < np.ptp(calibrate.fit(few, y, kind="bcts").bias)
 
 
 def test_a_class_that_no_held_out_row_resembles_is_next_to_impossible_and_no_error():

@@ -47,10 +47,8 @@ def alpha_gradient(alpha: Any, prior: Any) -> Vector:
 
     Parameters
     ----------
-    alpha : (K,)
-        Dirichlet parameters, positive.
-    prior : (K,)
-        The estimate π.
+    alpha, prior : (K,)
+        As in `alpha_objective`.
 
     Examples
     --------
@@ -106,10 +104,8 @@ def surrogate_error(prior: Any, c_hat: float) -> Vector:
 
     Parameters
     ----------
-    prior : (K,)
-        The estimate π.
-    c_hat : float
-        ĉ, the sum of the Dirichlet parameters, positive.
+    prior, c_hat : (K,), float
+        The estimate π, and ĉ, the sum of the Dirichlet parameters, positive.
 
     Examples
     --------
@@ -127,10 +123,8 @@ def surrogate_error_bounds(prior: Any, c_hat: float) -> tuple[Vector, Vector]:
 
     Parameters
     ----------
-    prior : (K,)
-        The estimate π.
-    c_hat : float
-        ĉ, the sum of the Dirichlet parameters, positive.
+    prior, c_hat
+        As in `surrogate_error`.
 
     Examples
     --------
@@ -331,18 +325,8 @@ def increment(
 
     Parameters
     ----------
-    prior : (K,)
-        The estimate π before the sample.
-    posterior : (K,)
-        The sample's corrected output.
-    c_hat : float
-        ĉ, the sum of the Dirichlet parameters.
-    gamma : float
-        γ, the weight of the posterior against the label.
-    label : (K,), optional
-        The label as a vector δ; the posterior stands in without one.
-    variant : str
-        "paper" as printed, or "stable".
+    prior, posterior, c_hat, gamma, label, variant
+        As in `next_prior`.
 
     Examples
     --------

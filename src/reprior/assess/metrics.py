@@ -26,10 +26,8 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
 
     Parameters
     ----------
-    true : (K,)
-        The true prior. Two Series or dicts are matched by name.
-    estimate : (K,)
-        The estimated prior.
+    true, estimate : (K,)
+        The two priors; Series or dicts are matched by name.
     floor : float
         Shares of the estimate below it count as it, so that means over trials stay finite.
 
@@ -50,10 +48,8 @@ def weight_mse(true: Any, estimate: Any, source: Any) -> float:
 
     Parameters
     ----------
-    true : (K,)
-        The true prior. Two Series or dicts are matched by name.
-    estimate : (K,)
-        The estimated prior.
+    true, estimate : (K,)
+        The two priors; Series or dicts are matched by name.
     source : (K,)
         The source prior ε.
 
@@ -72,10 +68,8 @@ def absolute_error(true: Any, estimate: Any) -> float:
 
     Parameters
     ----------
-    true : (K,)
-        The true prior. Two Series or dicts are matched by name.
-    estimate : (K,)
-        The estimated prior.
+    true, estimate : (K,)
+        The two priors; Series or dicts are matched by name.
 
     Examples
     --------
@@ -91,10 +85,8 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 
     Parameters
     ----------
-    true : (K,)
-        The true prior. Two Series or dicts are matched by name.
-    estimate : (K,)
-        The estimated prior.
+    true, estimate : (K,)
+        The two priors; Series or dicts are matched by name.
     n : float
         Target rows.
 
@@ -142,12 +134,8 @@ def log_loss(proba: Any, y: Any, *, classes: Sequence[Any] | None = None) -> flo
 
     Parameters
     ----------
-    proba : (n, K)
-        Outputs; the columns of a DataFrame name the classes.
-    y : (n,)
-        Labels: names of classes, or column indices.
-    classes : sequence of K names, optional
-        The classes in the order of the columns.
+    proba, y, classes
+        The rows and their labels, as in `accuracy`.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from reprior.rows.labelled import labelled
 
 EVEN = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
 
+
 def mapls(
     source: Any, proba: Any, *, labels: Any = None, lam: float | str = "auto", n_iter: int = 100
 ) -> PriorEstimate:
@@ -22,12 +23,8 @@ def mapls(
 
     Parameters
     ----------
-    source : Source or (K,)
-        Made by `summarize`, or class counts. A Series or dict is matched by name.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
-    labels : (n,), optional
-        Labels of some target rows, names or column indices, −1 where unknown. They are taken as exact.
+    source, proba, labels
+        As in `mlls`.
     lam : float or "auto"
         The weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is
         from the uniform and from the source prior.

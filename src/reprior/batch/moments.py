@@ -112,14 +112,8 @@ def rlls(
 
     Parameters
     ----------
-    source : Source
-        Made by `summarize` from held-out rows: it holds their confusion matrix.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
-    labels : (n,), optional
-        Labels of some target rows, names or column indices, −1 where unknown. Moments give the mix of the others.
-    hard : bool
-        Whether to count arg-max predictions instead of summing probabilities.
+    source, proba, labels, hard
+        As in `bbse`.
     alpha : float
         The strength of regularisation, at least 0.
     delta : float
@@ -128,8 +122,8 @@ def rlls(
     Examples
     --------
     >>> from reprior import summarize
-    >>> source = summarize([[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9]], [0, 0, 1, 1])
-    >>> rlls(source, [[0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).prior.round(1)
+    >>> heldout = [[0.9, 0.1], [0.7, 0.3], [0.3, 0.7], [0.1, 0.9]]
+    >>> rlls(summarize(heldout, [0, 0, 1, 1]), [[0.8, 0.2], [0.8, 0.2], [0.2, 0.8]]).prior.round(1)
     array([0.7, 0.3])
     """
     check_number(alpha, "rlls", "alpha", low=0)

@@ -26,8 +26,11 @@ FAR = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations,
 HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
 
 
-def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
-    """Return temperature scaling [guo2017]: one scale for all classes, fitted by likelihood.
+def fit(
+    proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
+    shrink: float = 0.0, kinds: Sequence[str] = KINDS, rng: Rng = 0,
+) -> Calibrator:  # fmt: skip
+    """Return a calibrator of the kind asked for, fitted to held-out rows.
 
     Parameters
     ----------
@@ -37,83 +40,38 @@ def temperature(proba: Any = None, y: Any = None, *, logits: Any = None) -> Cali
         Their column indices.
     logits : (n, K), optional
         Logits instead of `proba`.
-
-    Examples
-    --------
-    >>> cal = temperature([[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]], [0, 1, 0, 1])
-    >>> cal([[0.9, 0.1]]).round(2)
-    array([[0.85, 0.15]])
-    """
-    return fit(proba, y, logits=logits, kind="temperature")
-
-
-def bias_corrected(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return bias-corrected temperature scaling (BCTS) [alexandari2020]: one scale, and a bias for each class.
-
-    Parameters
-    ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
+    kind : str
+        A name of `KINDS` or `ALIASES`: "none"; "temperature", one scale for all classes [guo2017]; "bias-corrected"
+        (BCTS), that and a bias for each class [alexandari2020]; "no-bias-vector" (NBVS), a scale for each class;
+        "vector", a scale and a bias for each class. "auto" takes the stiffest of `kinds` whose cross-validated
+        likelihood is within one standard error of the best.
     ridge : float
-        How strongly biases and scales are pulled towards plain temperature scaling.
-
-    Examples
-    --------
-    >>> rows, y = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]] * 10, [0, 0, 0, 1] * 10
-    >>> bias_corrected(rows, y)(rows).mean(axis=0).round(2)  # 0.55 and 0.45 before; 3 of 4 labels are of the first
-    array([0.71, 0.29])
-    """
-    return fit(proba, y, logits=logits, kind="bias-corrected", ridge=ridge)
-
-
-def vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return vector scaling [guo2017]: a scale and a bias for each class.
-
-    Parameters
-    ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
-    ridge : float
-        How strongly biases and scales are pulled towards plain temperature scaling.
-
-    Examples
-    --------
-    >>> rows, y = [[0.9, 0.1], [0.7, 0.3], [0.4, 0.6], [0.2, 0.8]] * 10, [0, 0, 0, 1] * 10
-    >>> vector(rows, y)(rows).mean(axis=0).round(2)
-    array([0.72, 0.28])
-    """
-    return fit(proba, y, logits=logits, kind="vector", ridge=ridge)
-
-
-def no_bias_vector(proba: Any = None, y: Any = None, *, logits: Any = None, ridge: float = 1.0) -> Calibrator:
-    """Return no-bias vector scaling (NBVS) [alexandari2020]: a scale for each class.
-
-    Parameters
-    ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
-    ridge : float
-        How strongly biases and scales are pulled towards plain temperature scaling.
+        Pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
+        labels in a class its bias stays near 0.
+    shrink : float
+        Pulls the one scale of all classes to 1 in the same way. Where every held-out row is right, labels alone would
+        ask for an endless scale.
+    kinds : sequence of str
+        What "auto" chooses from.
+    rng : int or Generator, optional
+        For the folds of "auto".
 
     Examples
     --------
     >>> rows, y = [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]] * 10, [0, 1, 0, 1] * 10
-    >>> no_bias_vector(rows, y)([[0.9, 0.1]]).round(2)
-    array([[0.85, 0.15]])
+    >>> fit(rows, y, kind="ts").kind, fit(rows, y).kind
+    ('temperature', 'bias-corrected')
     """
-    return fit(proba, y, logits=logits, kind="no-bias-vector", ridge=ridge)
+    x, floor, labels = _labelled(proba, y, logits, "fit")
+    penalty, shrink = check_number(ridge, "fit", "ridge", low=0), check_number(shrink, "fit", "shrink", low=0)
+    name = check_choice(ALIASES.get(kind, kind), "fit", "kind", ("auto", *KINDS, *ALIASES))
+    if name == "auto":
+        score = _held_out(x, labels, kinds, penalty, rng)
+        best = max(score.values(), key=np.mean)
+        loss = {kind: best - rows for kind, rows in score.items()}
+        name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
+    held_back = penalty if name in ("bias-corrected", "vector") else STIFF
+    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink), held_back)
 
 
 def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logits: Any = None) -> Calibrator:
@@ -123,12 +81,8 @@ def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logi
 
     Parameters
     ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
+    proba, y, logits
+        Held-out rows, as in `fit`.
     prior : (K,)
         ε: the class counts or prior that the classifier was trained on.
 
@@ -177,52 +131,6 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
     return Calibrator("accuracy-temperature", np.full(k, np.exp(0.5 * (low + high))), np.zeros(k), floor, n, None)
 
 
-def fit(
-    proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
-    shrink: float = 0.0, kinds: Sequence[str] = KINDS, rng: Rng = 0,
-) -> Calibrator:  # fmt: skip
-    """Return a calibrator of the kind asked for, fitted to held-out rows.
-
-    Parameters
-    ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
-    kind : str
-        A name of `KINDS` or `ALIASES`. "auto" takes the stiffest of `kinds` whose cross-validated likelihood is within
-        one standard error of the best.
-    ridge : float
-        Pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
-        labels in a class its bias stays near 0.
-    shrink : float
-        Pulls the one scale of all classes to 1 in the same way. Where every held-out row is right, labels alone would
-        ask for an endless scale.
-    kinds : sequence of str
-        What "auto" chooses from.
-    rng : int or Generator, optional
-        For the folds of "auto".
-
-    Examples
-    --------
-    >>> rows, y = [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]] * 10, [0, 1, 0, 1] * 10
-    >>> fit(rows, y, kind="ts").kind, fit(rows, y).kind
-    ('temperature', 'bias-corrected')
-    """
-    x, floor, labels = _labelled(proba, y, logits, "fit")
-    penalty, shrink = check_number(ridge, "fit", "ridge", low=0), check_number(shrink, "fit", "shrink", low=0)
-    name = check_choice(ALIASES.get(kind, kind), "fit", "kind", ("auto", *KINDS, *ALIASES))
-    if name == "auto":
-        score = _held_out(x, labels, kinds, penalty, rng)
-        best = max(score.values(), key=np.mean)
-        loss = {kind: best - rows for kind, rows in score.items()}
-        name = next(k for k, rows in loss.items() if rows.mean() <= rows.std() / np.sqrt(len(rows)))
-    held_back = penalty if name in ("bias-corrected", "vector") else STIFF
-    return _calibrator(name, x, floor, labels, *_fit_kind(name, x, labels, penalty, shrink), held_back)
-
-
 def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
     """Return one scale, and a bias for each class, as far from the identity as held-out rows bear out.
 
@@ -232,12 +140,8 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrat
 
     Parameters
     ----------
-    proba : (n, K), optional
-        Probabilities of held-out rows.
-    y : (n,)
-        Their column indices.
-    logits : (n, K), optional
-        Logits instead of `proba`.
+    proba, y, logits
+        Held-out rows, as in `fit`.
 
     Examples
     --------
