@@ -30,7 +30,7 @@ PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 SAVER = """
 import sys, numpy as np, reprior as rp
 path = sys.argv[1]
-table = rp.StreamTable.load(path)
+table = rp.load(path)
 rows = np.random.default_rng(0).dirichlet(np.ones(20), 64)
 print(flush=True)
 while True:
@@ -108,7 +108,7 @@ def table(folder: Path, rng: np.random.Generator, count: int) -> dict[str, objec
     rp.StreamTable("online-ebls", np.ones(20)).save(path)
     begun = time.monotonic()
     for _ in range(10):
-        rp.StreamTable.load(path).save(path)
+        rp.load(path).save(path)
     once = (time.monotonic() - begun) / 10
     for kill in range(count):
         process = subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE)
@@ -118,14 +118,14 @@ def table(folder: Path, rng: np.random.Generator, count: int) -> dict[str, objec
         process.send_signal(signal.SIGKILL)
         process.communicate()
         try:
-            found = rp.StreamTable.load(path)
+            found = rp.load(path)
             n = sum(found[key].n for key in found)
             wrong += n < last or n % 64 > 0
             last = n
         except rp.InputError:
             wrong += 1
         _record.progress(kill + 1, count, "table saves")
-    rp.StreamTable.load(path).save(path)
+    rp.load(path).save(path)
     left = [p.name for p in folder.iterdir() if p.name.startswith(".table")]
     return {"kills": count, "jobs": count, "other bytes": wrong, "files left behind": len(left), "rows": last}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,11 +135,10 @@ def named(y: Labels, classes: Sequence[str] | None) -> Any:
 
 def is_number(text: str) -> bool:
     """Return whether a text says a number."""
-    try:
+    with suppress(ValueError):
         float(text)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str) -> Labels:

@@ -145,7 +145,7 @@ def test_labels_with_a_row_and_late_ones_are_taken_in(call, files, tmp_path, for
         (tmp_path / "growing").write_bytes(data[: int(cut * len(data))])
         call("stream", tmp_path / "growing", *given, tmp_path / "pieces", "--state", tmp_path / "s2")
     assert (tmp_path / "once").read_bytes() == (tmp_path / "pieces").read_bytes()
-    found = [rp.Stream.load(tmp_path / s) for s in ("s1", "s2")]
+    found = [rp.load(tmp_path / s) for s in ("s1", "s2")]
     np.testing.assert_array_equal(found[0].prior, found[1].prior)
     np.testing.assert_allclose(found[0].prior, stream.prior, atol=1e-12)
 
@@ -296,7 +296,7 @@ def test_a_state_is_read_by_the_library_and_shown_by_a_command(call, ask, files,
     assert code == 0
     assert "The alarm was raised at row 15" in err
     assert "matched by position" in err
-    stream = rp.Stream.load(tmp_path / "s")
+    stream = rp.load(tmp_path / "s")
     assert stream.n == 3000
     told = ask("show", tmp_path / "s")
     assert told["prior"] == stream.prior.tolist()

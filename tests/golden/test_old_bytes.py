@@ -29,7 +29,7 @@ def made(name: str) -> rp.Stream:
 
 @pytest.mark.parametrize("name", sorted(STREAMS))
 def test_streams_of_0_1(name: str) -> None:
-    stream = rp.Stream.load(HERE / f"{name}-0.1.bin")
+    stream = rp.load(HERE / f"{name}-0.1.bin")
     now = made(name)
     assert stream.n == 50
     assert stream.source.classes == ("a", "b", "c")

@@ -21,7 +21,7 @@ for kill in range(kills):
     ready, say = os.pipe()
     child = os.fork()
     if child == 0:
-        stream = rp.Stream.load(path)
+        stream = rp.load(path)
         stream.learn_many(rows)
         stream.save(path)
         os.write(say, b"!")  # on a busy machine it may take longer to begin than to be killed
@@ -33,7 +33,7 @@ for kill in range(kills):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     os.close(ready), os.close(say)
-    stream = rp.Stream.load(path)  # raises unless it is whole
+    stream = rp.load(path)  # raises unless it is whole
     assert stream.n % 64 == 0 and stream.n >= last, (stream.n, last)
     moved += stream.n > last
     last = stream.n

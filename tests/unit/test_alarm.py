@@ -263,7 +263,7 @@ def test_each_key_has_its_own_alarm(tmp_path):
     for first in range(0, 1200, 111):
         found = alarms.watch(table, keys[first : first + 111], mixed[first : first + 111])
         alarms.save(tmp_path / "alarms", b"key")
-        alarms = AlarmTable.load(tmp_path / "alarms", b"key")
+        alarms = rp.load(tmp_path / "alarms", b"key")
     for key, own in rows.items():
         one, stream = Alarm(src), Stream("online-ebls", src)
         for first in range(0, 600, 50):

@@ -69,6 +69,6 @@ def test_a_stream_goes_to_a_file_and_back(tmp_path) -> None:
     stream = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.5]), classes=("cat", "dog")))
     stream.learn_one([0.9, 0.1])
     stream.save(tmp_path / "state")
-    back = rp.Stream.load(tmp_path / "state")
+    back = rp.load(tmp_path / "state")
     assert back.to_bytes() == stream.to_bytes()
     assert back.source.classes == ("cat", "dog")

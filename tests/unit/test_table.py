@@ -239,9 +239,9 @@ def test_a_table_goes_to_a_file_and_back(tmp_path) -> None:
     table = rp.StreamTable("online-ebls", [1, 1, 1])
     table.learn(["a", 7], ROWS[:2])
     table.save(tmp_path / "table", key=b"secret")
-    assert rp.StreamTable.load(tmp_path / "table", b"secret").to_bytes() == table.to_bytes()
+    assert rp.load(tmp_path / "table", b"secret").to_bytes() == table.to_bytes()
     with pytest.raises(rp.InputError, match="written with a key"):
-        rp.StreamTable.load(tmp_path / "table")
+        rp.load(tmp_path / "table")
 
 
 K = 6

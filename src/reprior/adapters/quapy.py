@@ -28,10 +28,9 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> X, y = load_iris(return_X_y=True)
-    >>> quantifier = LabelShiftQuantifier(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> from sklearn import datasets, linear_model
+    >>> X, y = datasets.load_iris(return_X_y=True)
+    >>> quantifier = LabelShiftQuantifier(linear_model.LogisticRegression(max_iter=1000)).fit(X, y)
     >>> quantifier.predict(X[:75]).round(1)
     array([0.7, 0.3, 0. ])
     """

@@ -17,6 +17,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior.rows.labelled import some_blocks
 
 S = TypeVar("S")
 Index = NDArray[np.int64]
@@ -249,7 +250,7 @@ class GroupedRows:
         """Return the rows of one group."""
         if self.order is not None and self.starts is not None and isinstance(self.target, ArrayBlocks):
             return ArrayBlocks(self.target.array[self.order[self.starts[g] : self.starts[g + 1]]])
-        return OneGroup(self.target, self.codes, g)
+        return some_blocks(self.target, self.codes == g)
 
 
 def worth_of(sizes: Index, unsure: float) -> Vector:
@@ -262,22 +263,6 @@ def inverse_of(source_prior: Vector) -> Vector:
     out = np.zeros(width(len(source_prior)))
     out[: len(source_prior)] = 1.0 / source_prior
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class OneGroup:
-    """The rows of one group among blocks."""
-
-    target: Blocks
-    codes: Index
-    group: int
-
-    @property
-    def n_classes(self) -> int:
-        return self.target.n_classes
-
-    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return map_keyed(self.target, self.codes, lambda block, codes: fn(block[codes == self.group]))
 
 
 def map_keyed(target: Blocks, codes: Index, fn: Callable[[Matrix, Index], S]) -> S:

@@ -37,6 +37,7 @@ from reprior.online.bets import (
 )
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
+from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
@@ -206,9 +207,8 @@ class Alarm:
 
     def _fixed(self) -> dict[str, Any]:
         """Return what bytes must say of the alarm beside what it has seen."""
-        classes = None if self.source.classes is None else list(self.source.classes)
-        about = {"weights": self._weights, "prior": self.source.prior, "classes": classes}
-        return about | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
+        known = to_fields(self.source, parts=("prior", "classes"))
+        return known | {"weights": self._weights} | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
@@ -225,36 +225,29 @@ class Alarm:
     @classmethod
     def _from_fields(cls, stored: dict[str, Any], caller: str) -> Alarm:
         """Return the alarm that `_fixed` described, with nothing seen yet."""
-        nothing, alarm = type(None), cls.__new__(cls)
-        prior = check_prior(take(stored, "prior", np.ndarray, caller, (None,)), caller, "prior")
-        k, factors, bets = len(prior), len(FACTORS), len(BOLDNESS) + len(FACTORS) * len(prior)
+        alarm = cls.__new__(cls)
+        alarm.source, _ = from_fields(stored, caller)
+        k, factors = len(alarm.source.prior), len(FACTORS)
+        bets = len(BOLDNESS) + factors * k
         shapes = {"mean": (k,), "spread": (k,), "slope": (factors, k), "price": (factors, k), "log_share": (bets,)}
         arrays = {name: take(stored, f"plan_{name}", np.ndarray, caller, shape) for name, shape in shapes.items()}
         arrays = {name: x.astype(np.float64) for name, x in arrays.items()}
         threshold = float(take(stored, "plan_log_threshold", (int, float), caller))
         alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
-        classes = take(stored, "classes", (list, nothing), caller)
-        named = classes is None or (len(classes) == k and all(isinstance(name, str) for name in classes))
         inside = ((plan.mean >= 1e-12) & (plan.mean <= 1 - 1e-12) & (plan.spread >= 0) & (plan.spread < 1e13)).all()
         fair = bool(inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all())
         fair = fair and all(map(np.allclose, spread_out(plan.mean)[::2], (plan.slope, plan.log_share)))
-        if not (named and fair and 0 < threshold < 1e3):
+        if not (fair and 0 < threshold < 1e3):
             refuse(caller, "data", "numbers that no alarm has")
-        alarm.source = Source(prior, classes=classes and tuple(classes), made="read from bytes")
         alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)
-        alarm._weights = take(stored, "weights", (np.ndarray, nothing), caller, (k,))
+        alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, (k,))
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
         return alarm
 
     def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the alarm to a file so that a crash at any moment leaves the old or the new one, whole."""
+        """Write the alarm to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
         write_atomically(path, self.to_bytes(key))
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Alarm:
-        """Return the alarm that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes(), key)
 
     def delay(self, prior: Any) -> float:
         """Return about how many samples a lasting shift to `prior` (K,) takes to be found; infinite: it is not seen.

@@ -26,12 +26,12 @@ class Keyed:
     table: StreamTable
     key: Hashable
 
-    @property
-    def prior(self) -> Vector:
-        return self.table.prior(self.key) if self.key in self.table else self.table.method.prior(self.table._fresh)
-
     def calibrated(self, proba: Any, *, caller: str) -> Matrix:
         return self.table.calibrated(proba, caller=caller)
+
+    @property
+    def prior(self) -> Vector:
+        return self.table.prior(self.key) if self.key in self.table else self.table.common
 
     def learn_calibrated(self, rows: Any) -> None:
         self.table.learn_calibrated([self.key] * len(rows), rows)
@@ -152,10 +152,5 @@ class AlarmTable:
         return table
 
     def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the alarms to a file so that a crash at any moment leaves the old or the new ones, whole."""
+        """Write the alarms to one file, whole or not at all, whatever happens; `reprior.load` reads them."""
         write_atomically(path, self.to_bytes(key))
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> AlarmTable:
-        """Return the alarms that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes(), key)

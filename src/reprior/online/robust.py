@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_number
-from reprior._types import Matrix, Source, Vector
+from reprior._types import Matrix, Vector
 from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, state_size
 
 
@@ -27,25 +27,11 @@ class Robust:
     def __post_init__(self) -> None:
         check_number(self.robust, self.method.name, "robust", low=0, high=1, open_low=True)
 
-    @property
-    def name(self) -> str:
-        return self.method.name
-
-    @property
-    def predicts_first(self) -> bool:
-        return self.method.predicts_first
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return self.method.needs
-
-    @property
-    def source(self) -> Source:
-        return self.method.source
-
-    @property
-    def misled(self) -> Matrix | None:
-        return getattr(self.method, "misled", None)
+    def __getattr__(self, name: str) -> Any:
+        """Return what the bound does not change: the method's name, its source, what it needs of that."""
+        if name == "method":  # while a copy is being made
+            raise AttributeError(name)
+        return getattr(self.method, name)
 
     @property
     def chosen(self) -> dict[str, Any]:

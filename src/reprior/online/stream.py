@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self, cast
@@ -23,7 +23,7 @@ from reprior._check import (
 )
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
-from reprior._labels import check_label, check_labelled
+from reprior._labels import check_label
 from reprior._types import Interval, Labels, Matrix, Source, Vector
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
@@ -33,6 +33,7 @@ from reprior.online.robust import Robust
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, correct, correct_listed, refuse_listed
+from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
@@ -91,6 +92,13 @@ def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | N
     return check_proba(values, caller, "proba", k)
 
 
+def calibrated(proba: Any, source: Source, calibrator: Calibrator | None, caller: str) -> Matrix:
+    """Return rows (n, K) as the method sees them, a DataFrame as one with its own columns."""
+    rows = raw_rows(proba, source, caller, calibrator)
+    seen = rows if calibrator is None else calibrator(np.asarray(rows, np.float64))
+    return as_given(seen, proba, source.classes)  # type: ignore[no-any-return]
+
+
 def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
     """Return one sample (K,) as the method sees it: matched by name if it has names, and calibrated."""
     if calibrator is not None and is_top_k(p):
@@ -110,34 +118,16 @@ def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
-    about: dict[str, Any] = {"method": method.name, "options": chosen(method), "made": method.source.made,
-                             "layout": [[name, list(shape)] for name, shape in method.layout.items()]}  # fmt: skip
-    known = {need: getattr(method if need == "misled" else method.source, need) for need in method.needs}
-    known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
-    known["calibrator"] = calibrator and np.frombuffer(calibrator.to_bytes(), np.uint8)
-    return about | {f"source_{name}": value for name, value in known.items() if value is not None}
+    told = replace(method.source, misled=method.misled) if "misled" in method.needs else method.source  # type: ignore[attr-defined]
+    layout = [[name, list(shape)] for name, shape in method.layout.items()]
+    return {"method": method.name, "options": chosen(method), "layout": layout,
+            **to_fields(told, calibrator, method.needs)}  # fmt: skip
 
 
 def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
     """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
     made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
-    prior, nothing = take(about, "source_prior", np.ndarray, caller, (None,)), type(None)
-    shapes: dict[str, tuple[int | None, ...]] = {
-        "confusion": 2 * prior.shape, "hard_confusion": 2 * prior.shape, "counts": prior.shape,
-        "misled": (3, len(prior)), "proba": (None, len(prior)), "y": (None,), "calibrator": (None,),
-    }  # fmt: skip
-    arrays = np.ndarray, nothing
-    known = {name: take(about, f"source_{name}", arrays, caller, shape) for name, shape in shapes.items()}
-    for name in ("confusion", "hard_confusion", "counts", "misled"):
-        if known[name] is not None and (known[name] < 0).any():
-            refuse_bytes(caller, "data", f"a negative number in {name!r}")
-    proba, y, stored = known.pop("proba"), known.pop("y"), known.pop("calibrator")
-    heldout = None if proba is None else check_labelled(proba, y, caller)[:2]
-    classes = take(about, "source_classes", (list, nothing), caller)
-    if classes is not None and (len(classes) != len(prior) or not all(isinstance(name, str) for name in classes)):
-        refuse_bytes(caller, "data", f"{len(classes)} names for {len(prior)} classes")
-    source = Source(prior, **known, classes=classes and tuple(classes), heldout=heldout,
-                    made=take(about, "made", str, caller))  # fmt: skip
+    source, calibrator = from_fields(about, caller)
     options = getattr(made, "before", {}) | take(about, "options", dict, caller)
     method = online_method(made.name, source, options, caller)
     if [[name, list(shape)] for name, shape in method.layout.items()] != take(about, "layout", list, caller):
@@ -151,8 +141,7 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
         sound = states.dtype == np.float64 and whole and method.valid(states)
     if not sound:
         refuse_bytes(caller, "data", f"numbers that are no state of {method.name!r}")
-    calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
-    return method, fitting(calibrator, source, caller)
+    return method, calibrator
 
 
 def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
@@ -248,9 +237,7 @@ class Stream:
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
-        rows = raw_rows(proba, self.source, caller, self.calibrator)
-        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
+        return calibrated(proba, self.source, self.calibrator, caller)
 
     def _row(self, p: Any, caller: str) -> Vector:
         return raw_row(p, self.source, caller, self.calibrator)
@@ -363,13 +350,8 @@ class Stream:
         return Stream.of(StreamState(method, about["values"], calibrator))
 
     def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the stream to a file so that a crash at any moment leaves the old or the new state, whole."""
+        """Write the stream to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
         write_atomically(path, self.to_bytes(key))
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Stream:
-        """Return the stream that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes(), key)
 
     def __eq__(self, other: object) -> bool:
         """Return whether both have the same method, source, calibrator and state: whether they will go on alike."""

@@ -15,12 +15,13 @@ from reprior._check import check_flag, check_int, check_level, fail
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label
-from reprior._types import Interval, Labels, Matrix, Source, Vector
+from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.online.method import StreamState, learned, refuse
 from reprior.online.stream import (
     Stream,
     aligned,
     beta_interval,
+    calibrated,
     checked,
     chosen,
     contiguous,
@@ -28,7 +29,6 @@ from reprior.online.stream import (
     fitting,
     online_method,
     raw_row,
-    raw_rows,
     recovered,
 )
 from reprior.online.together import Together, shares
@@ -76,12 +76,8 @@ class StreamTable:
 
     Parameters
     ----------
-    method : str
-        A name of `ONLINE`.
-    source : Source or (K,)
-        Made by `summarize`, or class counts, or a prior.
-    calibrator : Calibrator, optional
-        With it every method takes raw outputs and calibrates them itself, once.
+    method, source, calibrator, **options
+        As for `Stream`, the same for all of them.
     share : bool, optional
         Whether a new key starts from what the other keys have in common, and not like a stream that knows no others.
         By default it does where the method can (`online-ebls`).
@@ -90,8 +86,6 @@ class StreamTable:
     on_evict : callable, optional
         What `on_evict(key, stream)` is called with when a new key finds the table full: the streams used longest ago,
         which make room. Without it a new key is then refused: nothing is ever dropped in silence.
-    **options
-        Options of the method, as for `Stream`.
 
     Examples
     --------
@@ -106,6 +100,7 @@ class StreamTable:
         max_streams: int = 100_000, on_evict: Evict | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.method = online_method(method, source, options, "StreamTable")
+        self.source = self.method.source
         if share is not None and check_flag(share, "StreamTable", "share") and not shares(self.method):
             fail("StreamTable", "share", f"be left out or False for {self.method.name}", "True",
                  remedy="Only streams of online-ebls can start from what others have in common")  # fmt: skip
@@ -144,10 +139,6 @@ class StreamTable:
         """The class mix (K,) that a new key starts from."""
         with self._lock:
             return self.method.prior(self._fresh)
-
-    @property
-    def source(self) -> Source:
-        return self.method.source
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -312,9 +303,7 @@ class StreamTable:
 
     def calibrated(self, proba: Any, *, caller: str = "StreamTable.calibrated") -> Matrix:
         """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
-        rows = raw_rows(proba, self.source, caller, self.calibrator)
-        seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        return as_given(seen, proba, self.classes)  # type: ignore[no-any-return]
+        return calibrated(proba, self.source, self.calibrator, caller)
 
     def correct(self, keys: Any, proba: Any) -> Matrix:
         """Return rows (n, K), each under the prior of its key's stream, a new stream's if the key is new.
@@ -389,13 +378,8 @@ class StreamTable:
         return table
 
     def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the table to a file so that a crash at any moment leaves the old or the new one, whole."""
+        """Write the table to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
         write_atomically(path, self.to_bytes(key))
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
-        """Return the table that `save` wrote."""
-        return cls.from_bytes(Path(path).read_bytes(), key, on_evict=on_evict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self).from_bytes, on_evict=self.on_evict), (self.to_bytes(),)

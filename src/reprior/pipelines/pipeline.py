@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_classes, check_prior, check_proba, check_source, fail, in_order
-from reprior._labels import check_labelled, check_labels, named, same_rows
+from reprior._check import check_choice, check_prior, check_source, fail, in_order
+from reprior._labels import check_labelled, named, same_rows
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
 from reprior.batch.groups import Groups, groups
@@ -28,6 +28,7 @@ from reprior.pipelines.source import carried_prior, pooled_prior, summarize, til
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import RIDGE, TINY, CalibratedBlocks, Calibrator, softmax
 from reprior.rows.correction import as_given, correct
+from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
@@ -233,18 +234,9 @@ class Pipeline:
                  remedy="A function cannot be saved; register it as `METHODS[name]` wherever it is read")  # fmt: skip
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
-        source = self.source
-        rows, y = source.heldout or (None, None)
-        known = {"prior": source.prior, "confusion": source.confusion, "hard_confusion": source.hard_confusion,
-                 "counts": source.counts, "misled": source.misled, "rows": rows,
-                 "y": None if y is None else y.astype(np.int64)}  # fmt: skip
-        calibrator = None if self.calibrator is None else np.frombuffer(self.calibrator.to_bytes(), np.uint8)
-        fields = {
-            "method": self.method, "options": options, "classes": source.classes, "made": source.made, **arrays,
-            "calibrator": calibrator, "raw_prior": self.raw_prior,
-            **{f"source_{name}": x for name, x in known.items() if x is not None},
-        }  # fmt: skip
-        return encode("pipeline", {name: x for name, x in fields.items() if x is not None}, key)
+        told = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
+        known = to_fields(self.source, self.calibrator)
+        return encode("pipeline", {"method": self.method, "options": options, **arrays, **told, **known}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
@@ -258,35 +250,16 @@ class Pipeline:
             The key it was signed with.
         """
         caller = "Pipeline.from_bytes"
-        about, nothing = decode(data, "pipeline", caller, key=key), type(None)
+        about = decode(data, "pipeline", caller, key=key)
         method, options = take(about, "method", str, caller), take(about, "options", dict, caller)
         if method not in METHODS:
             refuse(caller, "data", f"the method {method[:60]!r}, which is none of `METHODS`")
-        prior = check_prior(take(about, "source_prior", np.ndarray, caller, (None,)), caller, "prior")
-        k, heldout = len(prior), None
-        square: tuple[int | None, ...] = (k, k)
-        shapes = {"counts": square[:1], "confusion": square, "hard_confusion": square, "misled": (3, k)}
-        known = {name: take(about, f"source_{name}", (np.ndarray, nothing), caller, shape)
-                 for name, shape in shapes.items()}  # fmt: skip
-        for name, x in known.items():
-            if x is not None and (x.dtype != np.float64 or (x < 0).any()):
-                refuse(caller, "data", f"{name!r} with negative numbers, or of another type")
-        if "source_rows" in about:
-            rows = check_proba(take(about, "source_rows", np.ndarray, caller, (None, k)), caller, "rows", k)
-            y = take(about, "source_y", np.ndarray, caller, (len(rows),))
-            heldout = rows, check_labels(y, caller, "y", len(rows), k)
-        classes = check_classes(take(about, "classes", (list, nothing), caller), None, k, caller)
+        source, calibrator = from_fields(about, caller)
+        k = len(source.prior)
         arrays = {name: take(about, name, np.ndarray, caller, (k,)) for name in about if name.startswith("option_")}
         options = {**options, **{name.removeprefix("option_"): x for name, x in arrays.items()}}
         check_options(METHODS[method], options, caller)
-        calibrator, stored = None, take(about, "calibrator", (np.ndarray, nothing), caller, (None,))
-        if stored is not None:
-            calibrator = Calibrator.from_bytes(stored.tobytes())
-            if len(calibrator.scale) != k:
-                refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
-        raw = take(about, "raw_prior", (np.ndarray, nothing), caller, (k,))
-        made = take(about, "made", str, caller)
-        source = Source(prior, classes=classes, heldout=heldout, made=made, **known)
+        raw = take(about, "raw_prior", (np.ndarray, type(None)), caller, (k,))
         return cls(calibrator, source, method, options,
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
 

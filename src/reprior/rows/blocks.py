@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -81,6 +81,25 @@ def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
         return fn(at - len(block), block)
 
     return target.map_sum(of_block)
+
+
+class View:
+    """Blocks `raw` seen through something: what is not changed is as below."""
+
+    __slots__ = ()
+    raw: Blocks
+
+    @property
+    def n_classes(self) -> int:
+        return self.raw.n_classes
+
+    @property
+    def note_gap(self) -> Any:
+        """What rows below want to be told of a solver's duality gap, if they do."""
+        return getattr(self.raw, "note_gap", None)
+
+    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
+        return map_numbered(cast(Blocks, self), lambda _, block: fn(block))
 
 
 def add_up(parts: Iterator[S]) -> S:

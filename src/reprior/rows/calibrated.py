@@ -10,7 +10,7 @@ import numpy as np
 
 from reprior._check import check_logits, check_proba, fail
 from reprior._types import Labels, Matrix, Vector, comparable
-from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered, numbered
+from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
 from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
@@ -104,25 +104,16 @@ class Changeable(Blocks, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CalibratedBlocks:
+class CalibratedBlocks(View):
     """Rows as a calibrator sees them, block by block; rows that can be changed once for all passes are."""
 
     raw: Blocks
     calibrator: Callable[[Matrix], Matrix]
 
     @property
-    def n_classes(self) -> int:
-        return self.raw.n_classes
-
-    @property
     def n(self) -> int | None:
         """The number of rows, if it is known before they are read."""
         return getattr(self.raw, "n", None)
-
-    @property
-    def note_gap(self) -> Any:
-        """What rows below want to be told of a solver's duality gap, if they do."""
-        return getattr(self.raw, "note_gap", None)
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         if isinstance(self.raw, Changeable):

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from reprior._check import as_array, fail, refuse_where
 from reprior._labels import check_some_labels
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.rows.blocks import Blocks, map_numbered
+from reprior.rows.blocks import Blocks, View, map_numbered
 from reprior.rows.passes import count_rows, e_step
 
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledBlocks:
+class LabelledBlocks(View):
     """Rows with `labels` (n,), −1 where unknown: a labelled row is all in the column of its class.
 
     `weights` (n,), if given, tell how much a labelled row counts beside one that was chosen at random. Outputs as they
@@ -31,20 +31,8 @@ class LabelledBlocks:
     weights: Vector | None = None
 
     @property
-    def n_classes(self) -> int:
-        return self.raw.n_classes
-
-    @property
     def n_labels(self) -> int:
         return int((self.labels >= 0).sum())
-
-    @property
-    def note_gap(self) -> Any:
-        """What rows below want to be told of a solver's duality gap, if they do."""
-        return getattr(self.raw, "note_gap", None)
-
-    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return self.map_numbered(lambda _, block: fn(block))
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
         labels = self.labels  # alone: `of_block` may be sent to where the rows are
@@ -62,19 +50,12 @@ class LabelledBlocks:
 
 
 @dataclass(frozen=True, slots=True)
-class SomeBlocks:
+class SomeBlocks(View):
     """Those rows of a target that are `kept` (n,), as blocks of their own."""
 
     raw: Blocks
     kept: NDArray[np.bool_]
     before: Labels = field(repr=False)
-
-    @property
-    def n_classes(self) -> int:
-        return self.raw.n_classes
-
-    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return self.map_numbered(lambda _, block: fn(block))
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
         kept, before = self.kept, self.before
