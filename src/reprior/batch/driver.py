@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from reprior._types import PriorEstimate, Source, Status, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import Counts, e_step
 
+T = TypeVar("T")
 SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
 
 
@@ -70,6 +72,20 @@ class Linear:
 MStep = Callable[[Counts, Step], Step]
 
 
+def iterate(
+    advance: Callable[[T], T], start: T, *, n_iter: int, done: Callable[[T, T], bool] = lambda new, old: False
+) -> tuple[T, int, bool]:
+    """Advance from `start` until `done(new, old)`, `n_iter` times at most; return the last, the number of times, and
+    whether it was done."""
+    at = start
+    for iteration in range(1, n_iter + 1):
+        new = advance(at)
+        if done(new, at):
+            return new, iteration, True
+        at = new
+    return at, n_iter, False
+
+
 def drive(
     target: Blocks, source: Source, m_step: MStep, start: Step, *, n_iter: int, tol: float = 0.0
 ) -> tuple[Step, int, bool]:
@@ -81,13 +97,14 @@ def drive(
         reached = m_step.iterate(target, source, start.prior, n_iter)
         if reached is not None:
             return reached, n_iter, False
-    step = start
-    for iteration in range(1, n_iter + 1):
-        new = m_step(e_step(target, step.prior / source.prior), step)
-        if np.abs(new.prior - step.prior).sum() < tol:
-            return new, iteration, True
-        step = new
-    return step, n_iter, False
+
+    def advance(step: Step) -> Step:
+        return m_step(e_step(target, step.prior / source.prior), step)
+
+    def settled(new: Step, old: Step) -> bool:
+        return bool(np.abs(new.prior - old.prior).sum() < tol)
+
+    return iterate(advance, start, n_iter=n_iter, done=settled)
 
 
 def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: Status) -> PriorEstimate:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.rows.blocks import ArrayBlocks
+from reprior.batch.driver import iterate
+from reprior.rows.blocks import ArrayBlocks, numbered
 
 FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
 REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
@@ -111,11 +112,11 @@ def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vect
     counts = np.bincount(y, minlength=len(prior))
     weight = prior[y] / counts[y]
     weight = weight / weight.sum()
-    found = 0.99 * prior + 0.01 / len(prior)
-    for _ in range(REFIT_STEPS):
-        factors, first, moved = found / source_prior, 0, np.zeros_like(prior)
-        for block in ArrayBlocks(proba):
+
+    def advance(found: Vector) -> Vector:
+        factors, moved = found / source_prior, np.zeros_like(prior)
+        for first, block in numbered(ArrayBlocks(proba)):
             moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
-            first += len(block)
-        found = factors * moved
-    return found
+        return factors * moved
+
+    return iterate(advance, 0.99 * prior + 0.01 / len(prior), n_iter=REFIT_STEPS)[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._kernels.small import ascend
 from reprior._types import Matrix, Vector
-from reprior.batch.driver import SMALL
+from reprior.batch.driver import SMALL, iterate
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import count_rows, e_step, information, some_rows
 
@@ -42,6 +43,15 @@ class Point:
     gap: float
     n: int
     curvature: Vector | None = None
+
+
+class Climb(NamedTuple):
+    """Where accelerated EM stands after so many passes, with the log-priors (m, K) and residuals (m, K) of late."""
+
+    point: Point
+    passes: int
+    positions: Matrix
+    residuals: Matrix
 
 
 def evaluate(target: Blocks, prior: Vector, source_prior: Vector, *, curvature: bool = False) -> Point:
@@ -117,30 +127,31 @@ def accelerated_em(
 ) -> tuple[Point, int]:
     """Return where EM with Anderson acceleration in log π gets; a step that lowers the likelihood is retaken plain."""
     tiny = 1e-12
-    positions: list[Vector] = []
-    residuals: list[Vector] = []
-    while point.gap > tol and passes < max_pass:
+
+    def advance(at: Climb) -> Climb:
+        point, passes = at.point, at.passes + 1
         here = np.log(np.maximum(point.prior, tiny))
         residual = np.log(np.maximum(point.gradient, tiny))  # EM: π ← π·g, in logs a fixed-point map
-        positions, residuals = [*positions[-MEMORY:], here], [*residuals[-MEMORY:], residual]
-        guess = here + residual
-        if len(residuals) > 1:
-            place, rest = np.array(positions), np.array(residuals)
-            step = rest[1:] - rest[:-1]
-            # rare classes have loud logs and little weight: measure the residual where the mass is
-            mass = np.sqrt(np.maximum(point.prior, tiny))
-            mix = np.linalg.lstsq((step * mass).T, residual * mass, rcond=1e-8)[0]
-            guess = guess - mix @ (place[1:] - place[:-1] + step)
+        place, rest = np.array([*at.positions[-MEMORY:], here]), np.array([*at.residuals[-MEMORY:], residual])
+        step = rest[1:] - rest[:-1]
+        # rare classes have loud logs and little weight: measure the residual where the mass is
+        mass = np.sqrt(np.maximum(point.prior, tiny))
+        mix = np.linalg.lstsq((step * mass).T, residual * mass, rcond=1e-8)[0]
+        guess = here + residual - mix @ (place[1:] - place[:-1] + step)
         guess = np.exp(guess - guess.max())
         trial = evaluate(target, guess / guess.sum(), source_prior)
-        passes += 1
-        if trial.value < point.value:
-            positions, residuals = [], []
-            plain = point.prior * point.gradient
-            trial = evaluate(target, plain / plain.sum(), source_prior)
-            passes += 1
-        point = trial
-    return point, passes
+        if trial.value >= point.value:
+            return Climb(trial, passes, place, rest)
+        plain = point.prior * point.gradient
+        return Climb(evaluate(target, plain / plain.sum(), source_prior), passes + 1, place[:0], rest[:0])
+
+    def arrived(new: Climb, _: Climb) -> bool:
+        return new.point.gap <= tol or new.passes >= max_pass
+
+    start = Climb(point, passes, np.empty((0, len(source_prior))), np.empty((0, len(source_prior))))
+    if not arrived(start, start):
+        start, _, _ = iterate(advance, start, n_iter=max_pass, done=arrived)
+    return start.point, start.passes
 
 
 def newton(
