@@ -62,7 +62,8 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
     "rows.correction": ("correct", "correct_estimated"),
-    "report.show": ("estimate_frame", "estimate_plot", "estimate_text"),
+    "report.show": ("estimate_frame", "estimate_plot", "estimate_text", "stream_text"),
+    "report.groups": ("groups_frame", "groups_plot", "groups_text"),
 }  # one without names is a module of the public interface itself
 
 
@@ -81,7 +82,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])
 
 
 __all__ = [

@@ -6,13 +6,15 @@ Template: ``{caller}: `{name}` must {rule}; got {value}, first at {place}, {coun
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from reprior._types import Labels, Matrix, Source, Vector
+from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
@@ -47,9 +49,31 @@ def fail(
     raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}." + (f" {remedy}." if remedy else ""))
 
 
+def warn(message: str) -> None:
+    """Warn at the user's own line: the first one, from here outwards, that is not of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reprior":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
+
+
 def percent(share: float, digits: int = 0) -> str:
     """Return a share as sentences have it."""
     return f"{100 * share:.{digits}f} %"
+
+
+def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
+    """Return the error about a key that is not there, which says some that are."""
+    there = list(known)
+    some = ", ".join(map(repr, there[:5])) + ", …" * (len(there) > 5)
+    return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if there else "There is none yet."))
+
+
+def check_estimate(x: Any, caller: str) -> PriorEstimate:
+    """Return `x` if it is an estimate."""
+    if not isinstance(x, PriorEstimate):
+        fail(caller, "estimate", "be what a method or a pipeline's `estimate` returned", f"a {type(x).__name__}")
+    return x
 
 
 def refuse_where(

@@ -72,6 +72,11 @@ class Status(Enum):
         """Whether the estimate is what its method promises."""
         return self is not Status.NOT_CONVERGED
 
+    @property
+    def normal(self) -> bool:
+        """Whether this is how the method ends if all is well, of which nothing need be said."""
+        return self not in (Status.NOT_CONVERGED, Status.UNSEEN_CLASSES)
+
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +261,7 @@ class PriorEstimate:
         anyway : bool
             Correct even if the estimate's checks clearly reject label shift.
         """
-        return _door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
+        return door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target.
@@ -266,7 +271,7 @@ class PriorEstimate:
         level : float
             Between 0 and 1, of each class by itself.
         """
-        return _door("interval")(self, level)  # type: ignore[no-any-return]
+        return door("interval")(self, level)  # type: ignore[no-any-return]
 
     def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
         """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
@@ -284,13 +289,13 @@ class PriorEstimate:
         anyway : bool
             Return sets even if the estimate's checks clearly reject label shift.
         """
-        return _door("prediction_sets")(self, proba, level, by_class=by_class, anyway=anyway)
+        return door("prediction_sets")(self, proba, level, by_class=by_class, anyway=anyway)
 
     def detach(self) -> PriorEstimate:
         """Return the estimate without its rows: small, and still with intervals and prediction sets."""
-        kept = self.scores if self.source.heldout is None else _door("scores")(self)
+        kept = self.scores if self.source.heldout is None else door("scores")(self)
         source = replace(self.source, heldout=None)
-        return replace(self, target=None, source=source, spread=_door("spread")(self), scores=kept)
+        return replace(self, target=None, source=source, spread=door("spread")(self), scores=kept)
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: one row a class, with source and target shares and interval.
@@ -300,7 +305,7 @@ class PriorEstimate:
         level : float or None
             Of the intervals; None leaves them out.
         """
-        return _door("estimate_frame")(self, level)
+        return door("estimate_frame")(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
         """Draw the largest movers with their intervals by matplotlib; return the axes.
@@ -312,13 +317,13 @@ class PriorEstimate:
         ax : matplotlib axes, optional
             Where to draw.
         """
-        return _door("estimate_plot")(self, top=top, ax=ax)
+        return door("estimate_plot")(self, top=top, ax=ax)
 
     def __repr__(self) -> str:
-        return str(_door("estimate_text")(self))
+        return str(door("estimate_text")(self))
 
 
-def _door(name: str) -> Callable[..., Any]:
+def door(name: str) -> Callable[..., Any]:
     """Return what the package's front door lists under a name: a value knows no room above it."""
     import reprior
 

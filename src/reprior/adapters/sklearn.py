@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -16,7 +15,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from reprior._check import check_choice, check_prior, fail
+from reprior._check import check_choice, check_prior, fail, warn
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
@@ -135,10 +134,10 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             fail("adapt", "X", "differ from the held-out rows in its class mix alone", f"p = {p:.1g}",
                  remedy="Check the data. To adapt all the same, set on_reject='warn'")  # fmt: skip
         if p is not None and p < REJECTED and self.on_reject == "warn":
-            warnings.warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
-                          "Predictions under the estimated prior may be worse than before.", stacklevel=2)  # fmt: skip
+            warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
+                 "Predictions under the estimated prior may be worse than before.")  # fmt: skip
         elif estimate.checks is not None and estimate.checks.stretch >= STRETCHED and self.on_reject != "ignore":
-            warnings.warn(stretched(estimate.checks), stacklevel=2)
+            warn(stretched(estimate.checks))
         stream = self.pipeline_.stream()
         stream.learn_many(raw)  # `partial_adapt` goes on from these rows
         self.stream_ = stream.state

@@ -24,10 +24,11 @@ FEW_LABELS = 5  # below which chance may contradict anything
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
+CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """What the rows say about the method's assumptions; `str()` gives it in sentences. Made by `diagnose`.
 
@@ -84,7 +85,7 @@ class Diagnosis:
         """Whether a change of class shares explains the outputs; None if no held-out rows were there to tell."""
         return None if self.label_shift_p is None else self.label_shift_p >= self.alpha
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(said.text for said in sentences(self))
 
 
@@ -294,7 +295,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
     if found.shift_p >= found.alpha:
         say(f"No shift found ({shift}).")
     elif heldout:
-        say(f"The outputs have shifted against the source ({shift}).")
+        how = "have" if found.shift_p < CLEARLY else "may have"
+        say(f"The outputs {how} shifted against the source ({shift}).")
     else:
         say(f"The mean output differs from the source prior ({shift}). Either the classes have shifted, or the outputs "
             "never had that mean. Held-out rows would tell.", False)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_level, fail
+from reprior._check import check_estimate, check_level, fail
 from reprior._types import Interval, Labels, Matrix, PriorEstimate, Spread, Vector
 from reprior.batch.misfit import Fit, misfit
 from reprior.batch.solve import nonnegative_quadratic
@@ -21,6 +21,11 @@ CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture o
 ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
+
+HELD_BACK = (
+    "For {} of {} classes the estimate is itself the end of the interval. The estimate weighs the chance that nothing"
+    " has shifted, and the interval does not."
+)
 
 
 def unseen_note(n: int) -> str:
@@ -52,7 +57,7 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     >>> bool(lower[0] < 0.625 < upper[0])
     True
     """
-    return spread(estimate).at(check_level(level, "interval"))
+    return spread(check_estimate(estimate, "interval")).at(check_level(level, "interval"))
 
 
 def spread(estimate: PriorEstimate) -> Spread:
@@ -136,10 +141,12 @@ class PosteriorSpread:
         # what a group of classes has together, any one of them may have alone, or not at all
         lower = np.where(single, lower, 0.0)
         upper = np.where(single, upper, np.minimum(np.bincount(self.group, upper)[self.group], 1.0))
+        outside = int(((self.prior < lower - 1e-9) | (self.prior > upper + 1e-9)).sum())
+        notes = [*self.notes, HELD_BACK.format(outside, len(self.group))] if outside else self.notes
         lower, upper = np.minimum(lower, self.prior), np.maximum(upper, self.prior)
         absent = lower == 0
         upper = np.where(absent.sum() - absent == len(absent) - 1, 1.0, upper)  # no other class need be there
-        return Interval(lower, upper, level=level, note=" ".join(self.notes))
+        return Interval(lower, upper, level=level, note=" ".join(notes))
 
 
 def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reprior._check import as_rng, check_int, fail
+from reprior._check import as_rng, check_estimate, check_int, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import reweight
@@ -60,7 +60,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     >>> pipe.estimate(proba, labels=labels, label_weights=label_weights).n_labels
     50
     """
-    size, generator, target = check_int(n, "query", "n"), as_rng(rng), estimate.target
+    size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
     if target is None:
         fail("query", "estimate", "carry its target rows", "none", remedy="Ask before `detach`")
     gain, likely = worth(target.raw if isinstance(target, LabelledBlocks) else target, estimate)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, percent
-from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
+from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, missing, percent
+from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
@@ -46,7 +46,8 @@ class GroupSpread:
         return Interval(*ends(self.prior, self.variance, level), level=level, note=self.note)
 
 
-@dataclass(frozen=True, slots=True)
+@comparable
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Population:
     """What groups have in common: `prior` (K,) the common mix, `concentration` how alike groups are, `centres` (C, K)
     the mixes that groups scatter around with their `weights` (C,), and `stand_out`, the keys of groups unlike the rest.
@@ -63,7 +64,7 @@ class Population:
     n: int
     classes: tuple[str, ...] | None = None
 
-    def __str__(self) -> str:
+    def sentences(self) -> list[str]:
         """Return the population in a few sentences."""
         names = self.classes or tuple(f"class {j}" for j in range(len(self.prior)))
         largest = np.argsort(-self.prior, kind="stable")[:5]
@@ -85,10 +86,14 @@ class Population:
             shown = ", ".join(map(str, self.stand_out[:5])) + (", …" if len(self.stand_out) > 5 else "")
             verb = "stands" if len(self.stand_out) == 1 else "stand"
             said.append(f"{count(len(self.stand_out), 'group')} {verb} out: {shown}.")
-        return " ".join(said)
+        return said
+
+    def __repr__(self) -> str:
+        return " ".join(self.sentences())
 
 
-@dataclass(frozen=True)
+@comparable
+@dataclass(frozen=True, eq=False, repr=False)
 class Groups:
     """Estimates of many groups: `groups[key]` is that of one, `prior` (G, K) are all, in the order of `keys` (G,).
 
@@ -99,15 +104,15 @@ class Groups:
     keys: tuple[Hashable, ...]
     prior: Vector
     n: NDArray[np.int64]
-    variance: Vector = field(repr=False)
-    log_likelihood: Vector = field(repr=False)
-    converged: NDArray[np.bool_] = field(repr=False)
+    variance: Vector
+    log_likelihood: Vector
+    converged: NDArray[np.bool_]
     n_iter: int
     population: Population | None
-    source: Source = field(repr=False)
-    note: str = field(repr=False)
-    rows_of: Callable[[int], Blocks] = field(repr=False)
-    calibrator: Calibrator | None = field(default=None, repr=False)
+    source: Source
+    note: str
+    rows_of: Callable[[int], Blocks] = field(compare=False)
+    calibrator: Calibrator | None = None
 
     @cached_property
     def _slot(self) -> Mapping[Hashable, int]:
@@ -115,8 +120,7 @@ class Groups:
 
     def _at(self, key: Hashable) -> int:
         if key not in self._slot:
-            some = ", ".join(map(repr, self.keys[:5])) + ", …" * (len(self) > 5)
-            raise KeyError(f"There is no group {key!r}. The groups are {some}.")
+            raise missing("group", key, self.keys)
         return self._slot[key]
 
     def __getitem__(self, key: Hashable) -> PriorEstimate:
@@ -169,6 +173,33 @@ class Groups:
         """Return a table with one row a group, as `pandas.DataFrame` or `pyarrow.table` take it: key, rows, shares."""
         names = self.source.classes or tuple(map(str, range(self.prior.shape[1])))
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: one row for each class of each group, with source and target shares and interval.
+
+        Parameters
+        ----------
+        level : float or None
+            Of the intervals; None leaves them out.
+        """
+        return door("groups_frame")(self, level)
+
+    def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw one class's share of the largest groups with its intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        label : str or int, optional
+            The class, by its name or column index; by default the one whose share differs most between groups.
+        top : int
+            How many groups.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
+        return door("groups_plot")(self, label, top=top, ax=ax)
+
+    def __repr__(self) -> str:
+        return str(door("groups_text")(self))
 
 
 def groups(

@@ -196,7 +196,7 @@ class Inputs:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
         from reprior.report.show import verdicts
 
-        said = verdicts(found.checks)
+        said = verdicts(found)
         return said if self.keys is None else [f"All rows together: {line[0].lower()}{line[1:]}" for line in said]
 
     def groups(self, *, share: bool = True) -> Groups:

@@ -12,7 +12,6 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate
-    from reprior.batch.groups import Groups
 
 
 @click.command("estimate")
@@ -30,6 +29,7 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     Example:  reprior estimate scores.parquet --source model.reprior
     """
     from reprior.report.collect import grouped
+    from reprior.report.groups import groups_text
     from reprior.report.show import estimate_text
 
     given = read_inputs("estimate", **files)
@@ -41,33 +41,12 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
         if files["by"]:
             by_group = given.groups()
             value |= grouped(by_group, files["by"], None if no_interval else level)
-            text = groups_text(by_group, found, given, None if no_interval else level, top, head)
+            text = groups_text(by_group, level=None if no_interval else level, top=top, head=head,
+                               said=given.verdict(found), status=found.status)  # fmt: skip
         else:
             text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
     emit(value, text + given.note, as_json)
     return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
-
-
-def groups_text(found: Groups, overall: PriorEstimate, given: Inputs, level: float | None, top: int, head: str) -> str:
-    """Return what groups have in common, and a table of the largest, each with the class that moved most in it."""
-    from reprior.report.show import groups_rows
-
-    rows, rest = groups_rows(found, level, top)
-    lines = aligned(rows)
-    if rest:
-        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows")
-    after = [overall.status.value, found.note if level is not None else ""]
-    if not found.converged.all():
-        after.append(f"{(~found.converged).sum():,} of the groups had not settled.")
-    after = [line for line in after if line]
-    return "\n".join([head, *given.verdict(overall), str(found.population), "", *lines, *[""] * bool(after), *after])
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: first and third column begin, the others end, under each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{'<' if j in (0, 2) else '>'}{width}}" for j, (cell, width) in
-                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
 
 
 def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:

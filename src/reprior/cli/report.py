@@ -30,8 +30,8 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
     from reprior.report.collect import collect, grouped
+    from reprior.report.groups import groups_rows
     from reprior.report.page import GROUPS, page
-    from reprior.report.show import groups_rows
     from reprior.state import whole_file
 
     if output is None and not as_json:

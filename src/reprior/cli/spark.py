@@ -80,8 +80,9 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     Example:  reprior spark estimate scores/ --source model.reprior
     """
     from reprior.adapters.spark.groups import groups
-    from reprior.cli.estimate import described, groups_text
+    from reprior.cli.estimate import described
     from reprior.report.collect import grouped
+    from reprior.report.groups import groups_text
     from reprior.report.show import estimate_text
 
     wanted, by = None if no_interval else level, given["by"]
@@ -94,7 +95,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
         if by:
             parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"])
             value |= grouped(parts, by, wanted)
-            text = groups_text(parts, found, known, wanted, top, head)
+            text = groups_text(parts, level=wanted, top=top, head=head, said=known.verdict(found), status=found.status)
         else:
             text = estimate_text(found, level=wanted, top=top, head=head)
     emit(value, text + known.note, as_json)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
@@ -73,7 +73,8 @@ class AlarmTable:
         return iter(tuple(self._seen))
 
     def __getitem__(self, key: Hashable) -> Verdict:
-        self._seen[plain(key)]  # or a KeyError
+        if plain(key) not in self._seen:
+            raise missing("key", key, self._seen)
         return self._of(key).verdict
 
     def __repr__(self) -> str:

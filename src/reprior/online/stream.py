@@ -24,7 +24,7 @@ from reprior._check import (
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label
-from reprior._types import Interval, Labels, Matrix, Source, Vector
+from reprior._types import Interval, Labels, Matrix, Source, Vector, door
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
@@ -371,7 +371,7 @@ class Stream:
         return Stream.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        return f"Stream({self.method!r}, n={self.n})"
+        return str(door("stream_text")(self))
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_int, check_level, fail
+from reprior._check import check_flag, check_int, check_level, fail, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label
@@ -166,6 +166,8 @@ class StreamTable:
             return StreamState(self.method, self._table[self._slots[plain(key)]], self.calibrator)
         except TypeError:
             fail(caller, "key", "be hashable", repr(key)[:60])
+        except KeyError:
+            raise missing("stream", key, self._slots) from None
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
@@ -386,4 +388,7 @@ class StreamTable:
 
     def __repr__(self) -> str:
         new = ", a new key starts from what they have in common" if self.share else ""
-        return f"StreamTable({self.method!r}, {len(self)} streams{new})"
+        with self._lock:
+            learned = int(self._table[list(self._slots.values()), 0].sum())
+        about = f"{len(self.source.prior)} classes, {len(self):,} streams, n={learned}"
+        return f"StreamTable({self.method.name!r}, {about}{new})"

@@ -41,7 +41,11 @@ def load(
     >>> load(pipeline(counts=[70, 30]).to_bytes()).source.prior
     array([0.7, 0.3])
     """
-    data = path if isinstance(path, (bytes, bytearray, memoryview)) else Path(path).read_bytes()
+    if not isinstance(path, (str, Path, bytes, bytearray, memoryview)):
+        fail("load", "path", "be the path of a file, or bytes", f"a {type(path).__name__}")
+    if isinstance(path, (str, Path)) and Path(path).is_dir():
+        fail("load", "path", "be a file that `save` wrote", f"the folder {path}")
+    data = Path(path).read_bytes() if isinstance(path, (str, Path)) else path
     kind = kind_of(data, "load", key=key)
     if kind not in KINDS:
         fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))

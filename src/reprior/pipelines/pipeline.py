@@ -7,7 +7,6 @@ were measured against, are on the page "Which method should I use?" of the docs.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, check_source, fail, in_order
+from reprior._check import check_choice, check_prior, check_source, fail, in_order, warn
 from reprior._labels import check_labelled, named, same_rows
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
@@ -348,8 +347,8 @@ def pipeline(
         softmax(rows)
     n, k = rows.shape
     if against_chance(rows, labels) < OPPOSED:
-        warnings.warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in"
-                      " the order of the columns, and do the labels belong to these rows?", stacklevel=2)  # fmt: skip
+        warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order"
+             " of the columns, and do the labels belong to these rows?")  # fmt: skip
     total = None if counts is None else training_rows(counts, names)
     if total is not None and len(total) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))

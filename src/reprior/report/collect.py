@@ -12,7 +12,7 @@ from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
 from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
-from reprior.report.show import CHEAP, cut, movers, names, share, verdicts
+from reprior.report.show import CHEAP, cut, judged, movers, names, share, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks
@@ -66,7 +66,8 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     unknown = shifted and found.applies is None
     far = 1.0 if estimate.checks is None else estimate.checks.stretch
     tested = Checks(found.shift_p, found.label_shift_p, stretch=far)
-    said = [Sentence(text, not rejected and not unknown) for text in verdicts(tested)]
+    said = [Sentence(text, not rejected and not unknown) for text in judged(tested)]
+    said += [Sentence(text, False) for text in unseen(estimate.source)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     called, level = names(estimate), f"{100 * interval.level:g} %"
@@ -86,8 +87,7 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
 
 def ending(status: Status) -> list[Sentence]:
     """Return what is to be said of the way a method ended; a normal end may need no word."""
-    good = status not in (Status.NOT_CONVERGED, Status.UNSEEN_CLASSES)
-    return [Sentence(status.value, good)] if status.value else []
+    return [Sentence(status.value, status.normal)] if status.value else []
 
 
 def plainly(said: list[Sentence]) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     return {
         "classes": list(names(estimate)), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
         "message": estimate.status.value, "level": level, "note": interval.note,
-        "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate.checks),
+        "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate),
         "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,
         "source_prior": source.prior, "prior": prior, "lower": interval.lower, "upper": interval.upper,
         "weights": estimate.weights, "distance": float(np.abs(prior - source.prior).sum() / 2),

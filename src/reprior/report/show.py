@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from reprior._types import Checks, Interval, PriorEstimate
-from reprior.assess.diagnose import told_p
+from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
+from reprior.assess.diagnose import CLEARLY, told_p
 from reprior.batch.groups import Groups
+from reprior.online.stream import Stream
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, stretched
 from reprior.rows.labelled import LabelledBlocks
 
 SHOWN = 10  # classes in a repr
+NAMED = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 ALPHA = 0.05
 
 
-def names(estimate: PriorEstimate) -> tuple[str, ...]:
+def names(estimate: PriorEstimate | Groups | Stream) -> tuple[str, ...]:
     """Return what to call the classes: their names, or their column indices."""
-    return estimate.classes or tuple(str(k) for k in range(len(estimate.prior)))
+    return estimate.source.classes or tuple(str(k) for k in range(len(estimate.source.prior)))
 
 
-def movers(estimate: PriorEstimate) -> list[int]:
+def movers(estimate: PriorEstimate | Stream) -> list[int]:
     """Return the classes, those whose share moved most first; equal ones in their own order."""
     moved = np.abs(estimate.prior - estimate.source.prior).round(12)  # what two classes exchange is equal
     return [int(k) for k in np.argsort(-moved, kind="stable")]
@@ -53,13 +56,30 @@ def cut(name: str, size: int = 40) -> str:
     return line if len(line) <= size else f"{line[: size // 2]}…{line[-(size - size // 2 - 1) :]}"
 
 
-def verdicts(checks: Checks | None) -> list[str]:
-    """Return the sentences that must come first: whether the method applies, and whether anything has shifted."""
-    if checks is None:
+def verdicts(estimate: PriorEstimate) -> list[str]:
+    """Return the sentences that must come first: whether the method applies, whether anything has shifted, and of which
+    classes no held-out row tells."""
+    return ([] if estimate.checks is None else judged(estimate.checks)) + unseen(estimate.source)
+
+
+def unseen(source: Source) -> list[str]:
+    """Return a sentence about the classes that no held-out row has, if there are any."""
+    lone = [] if source.counts is None else np.flatnonzero(source.counts == 0).tolist()
+    if not lone:
         return []
+    called = [cut(source.classes[k]) if source.classes else str(k) for k in lone[:NAMED]]
+    if len(lone) == 1:
+        return [f"Class {called[0]} has no held-out row. Its share rests on the outputs alone."]
+    some = ", ".join(called) + ", …" * (len(lone) > NAMED)
+    return [f"{len(lone)} of {len(source.prior)} classes have no held-out row: {some}. Their shares rest on the outputs"
+            " alone."]  # fmt: skip
+
+
+def judged(checks: Checks) -> list[str]:
+    """Return what the tests of a pipeline found, in sentences."""
     said = [checks.contradiction] * bool(checks.contradiction)
     if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
-        how = "clearly differ" if checks.label_shift_p < 1e-3 else "may differ"
+        how = "clearly differ" if checks.label_shift_p < CLEARLY else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
                     f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate.")  # fmt: skip
     elif checks.label_shift_p is None and checks.shift_p < ALPHA:
@@ -67,7 +87,8 @@ def verdicts(checks: Checks | None) -> list[str]:
                     " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
                     " tell.")  # fmt: skip
     else:
-        found = "No shift found" if checks.shift_p >= ALPHA else "The class mix has shifted"
+        shifted = "has shifted" if checks.shift_p < CLEARLY else "may have shifted"
+        found = "No shift found" if checks.shift_p >= ALPHA else f"The class mix {shifted}"
         said.append(f"{found} ({told_p(checks.shift_p)}).")
     said += [stretched(checks)] * (checks.stretch >= STRETCHED)
     return said
@@ -81,23 +102,35 @@ def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: i
     cheap = estimate.spread is not None or stored <= CHEAP
     interval = estimate.interval(level) if level is not None and (cheap or head) else None
     lines = [
-        head or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} row{'s' * (estimate.n != 1)}"
+        head
+        or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} row{'s' * (estimate.n != 1)}"
         + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
     ]
-    lines += [*verdicts(estimate.checks), "", *table(estimate, interval, top)]
-    after = [estimate.status.value, interval.note if interval is not None else ""]
-    after = [line for line in after if line]
-    return "\n".join([*lines, *([""] if after else []), *after])
+    lines += [*verdicts(estimate), "", *table(estimate, interval, top)]
+    return ended(lines, estimate.status, interval.note if interval is not None else "")
 
 
-def table(estimate: PriorEstimate, interval: Interval | None, top: int) -> list[str]:
+def ended(lines: list[str], status: Status, *after: str) -> str:
+    """Return lines of text, and below them what there is to add: of a normal end nothing."""
+    more = [line for line in ("" if status.normal else status.value, *after) if line]
+    return "\n".join([*lines, *([""] if more else []), *more])
+
+
+def stream_text(stream: Stream) -> str:
+    """Return a stream as a short table of the largest movers so far."""
+    interval = stream.interval()
+    head = f"Stream of {stream.n:,} sample{'s' * (stream.n != 1)}, method {stream.method.name}"
+    return ended([head, *unseen(stream.source), "", *table(stream, interval, SHOWN)], Status.CONVERGED, interval.note)
+
+
+def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> list[str]:
     """Return the lines of the table."""
-    called, order = names(estimate), movers(estimate)
+    called, order, prior = names(estimate), movers(estimate), estimate.prior
     shown = order[: top or None]
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "target", *band, "change"]]
     for k in shown:
-        before, after = float(estimate.source.prior[k]), float(estimate.prior[k])
+        before, after = float(estimate.source.prior[k]), float(prior[k])
         ends = [f"{share(interval.lower[k])} … {share(interval.upper[k])}"] if interval is not None else []
         rows.append([cut(called[k]), share(before), share(after), *ends, times(before, after)])
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -110,58 +143,53 @@ def table(estimate: PriorEstimate, interval: Interval | None, top: int) -> list[
     return lines
 
 
-def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
-    """Return a table of the largest groups, each with the class that moved most in it, and how many groups are left
-    out; its first row names the columns."""
-    order = sorted(range(len(found)), key=lambda g: -found.n[g])
-    shown = order[: top or None]
-    rows = [["group", "rows", "class that moved most", "source", "target"]]
-    rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
-    for g in shown:
-        estimate = found[found.keys[g]]
-        k = movers(estimate)[0]
-        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(names(estimate)[k]),
-                     share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
-        if level is not None:
-            interval = estimate.interval(level)
-            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
-    return rows, len(order) - len(shown)
-
-
 def estimate_frame(estimate: PriorEstimate, level: float | None = 0.95) -> Any:
     """Return an estimate as a pandas DataFrame, one row a class in the classes' order."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("A data frame needs pandas: pip install pandas") from error
-    columns = {"source": estimate.source.prior, "target": estimate.prior, "weight": estimate.weights}
+    pd, columns = pandas(), {"source": estimate.source.prior, "target": estimate.prior, "weight": estimate.weights}
     if level is not None:
         interval = estimate.interval(level)
         columns |= {"lower": interval.lower, "upper": interval.upper}
     return pd.DataFrame(columns, index=pd.Index(names(estimate), name="class"))
 
 
+def pandas() -> Any:
+    """Return pandas, or say how to get it."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("A data frame needs pandas: pip install pandas") from error
+    return pd
+
+
 def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> Any:
     """Draw source and target share of the largest movers, with intervals; return the matplotlib axes."""
+    order, called, interval = movers(estimate)[: top or None], names(estimate), estimate.interval()
+    return drawn(
+        [called[k] for k in order], estimate.source.prior[order], estimate.prior[order],
+        Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
+        [*verdicts(estimate), "Classes sorted by how far the share moved"],
+    )  # fmt: skip
+
+
+def drawn(
+    called: Sequence[str], source: Vector, target: Vector, interval: Interval, ax: Any, title: Sequence[str]
+) -> Any:
+    """Draw shares with their intervals below each other, each with what it is called; return the matplotlib axes."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
         raise ImportError("A picture needs matplotlib: pip install matplotlib") from error
-    order = movers(estimate)[: top or None][::-1]
     size = pyplot.rcParams["font.size"] / 10  # some libraries set large letters for everybody
-    shape = 9 * size, (2 + 0.28 * len(order)) * size
+    shape = 9 * size, (2 + 0.28 * len(called)) * size
     axes = pyplot.subplots(figsize=shape, layout="constrained")[1] if ax is None else ax
-    y, called, interval = np.arange(len(order)), names(estimate), estimate.interval()
-    prior, source = 100 * estimate.prior[order], 100 * estimate.source.prior[order]
-    low, high = 100 * interval.lower[order], 100 * interval.upper[order]
-    axes.hlines(y, low, high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
-    axes.plot(prior, y, "o", color="#0b6e99", label="target")
-    axes.plot(source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, and above: both show where they meet
-    axes.set(yticks=y, yticklabels=[cut(called[k]).replace("$", r"\$") for k in order], xlabel="share of the rows, %")
-    axes.set_title("\n".join([*verdicts(estimate.checks), "Classes sorted by how far the share moved"]), loc="left",
-                   fontsize=9, wrap=True)  # fmt: skip
+    y, (low, high) = np.arange(len(called))[::-1], interval
+    axes.hlines(y, 100 * low, 100 * high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
+    axes.plot(100 * target, y, "o", color="#0b6e99", label="target")
+    axes.plot(100 * source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
+    axes.set(yticks=y, yticklabels=[cut(name).replace("$", r"\$") for name in called], xlabel="share of the rows, %")
+    axes.set_title("\n".join(title).replace("$", r"\$"), loc="left", fontsize=9, wrap=True)
     axes.set_xlim(left=0)
-    axes.set_ylim(-0.6, len(order) - 0.4)
+    axes.set_ylim(-0.6, len(called) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return axes

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of
+from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of, warn
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
@@ -112,7 +111,7 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
             fail("correct", "labels", "agree with the outputs", "a contradiction",
                  remedy=f"{estimate.checks.contradiction} To correct all the same, estimate with on_reject='warn'"
                  " (`--anyway` on the command line)")  # fmt: skip
-        warnings.warn(estimate.checks.contradiction, stacklevel=5)
+        warn(estimate.checks.contradiction)
     p = None if estimate.checks is None else estimate.checks.label_shift_p
     if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
         shown = f"p = {max(p, 1e-300):.1g}"
@@ -120,12 +119,12 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
             fail("correct", "proba", "differ from the held-out rows in their class mix alone", shown,
                  remedy="Check the data. To correct all the same, estimate with on_reject='warn' (`--anyway` on the"
                  " command line)")  # fmt: skip
-        warnings.warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction"
-                      " may do harm.", stacklevel=5)  # fmt: skip
+        warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction may do"
+             " harm.")  # fmt: skip
         return
     told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
     if told is not None and told.stretch >= STRETCHED:
-        warnings.warn(stretched(told), stacklevel=5)
+        warn(stretched(told))
 
 
 def stretched(checks: Checks) -> str:

@@ -1,0 +1,82 @@
+"""Many groups as people look at them: what they have in common and a short table, a data frame, a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Interval, Status
+from reprior.batch.groups import Groups
+from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, names, pandas, share, unseen
+
+
+def groups_text(
+    found: Groups, *, level: float | None = 0.95, top: int = SHOWN, head: str = "", said: Sequence[str] = (),
+    status: Status = Status.CONVERGED,
+) -> str:  # fmt: skip
+    """Return groups as what they have in common and a table of the largest; `said` are sentences to come first, and
+    `status` is that of the estimate of all rows together."""
+    n, k = int(found.n.sum()), found.prior.shape[1]
+    first = [head] if head else []
+    if found.population is None:
+        first.append(f"Estimates of {len(found):,} groups, each by itself, from {n:,} rows, {k} classes")
+    common = [] if found.population is None else found.population.sentences()
+    rows, rest = groups_rows(found, level, top)
+    lines = [*first, *(said or unseen(found.source)), *common, "", *aligned(rows)]
+    if rest:
+        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows")
+    late = int((~found.converged).sum())
+    return ended(lines, status, found.note if level is not None else "",
+                 f"{late:,} of the groups had not settled." if late else "")  # fmt: skip
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Return the lines of a table: first and third column begin, the others end, under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{'<' if j in (0, 2) else '>'}{width}}" for j, (cell, width) in
+                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
+
+
+def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
+    """Return a table of the largest groups, each with the class that moved most in it, and how many groups are left
+    out; its first row names the columns."""
+    order = sorted(range(len(found)), key=lambda g: -found.n[g])
+    shown = order[: top or None]
+    rows = [["group", "rows", "class that moved most", "source", "target"]]
+    rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
+    for g in shown:
+        estimate = found[found.keys[g]]
+        k = movers(estimate)[0]
+        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(names(estimate)[k]),
+                     share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
+        if level is not None:
+            interval = estimate.interval(level)
+            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
+    return rows, len(order) - len(shown)
+
+
+def groups_frame(found: Groups, level: float | None = 0.95) -> Any:
+    """Return groups as a pandas DataFrame: the frame of each group's estimate below the other, under its key."""
+    frames = {key: estimate_frame(found[key], level) for key in found}
+    return pandas().concat(frames, names=["group"])
+
+
+def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
+    """Draw one class's share in the largest groups, with intervals; return the matplotlib axes."""
+    called = names(found)
+    if label is None:
+        k = int(np.argmax(found.n @ (found.prior - found.prior.mean(axis=0)) ** 2))
+    elif str(label) in called:
+        k = called.index(str(label))
+    else:
+        fail("Groups.plot", "label", "be one of the classes", repr(label),
+             remedy="The classes are " + ", ".join(called[:8]) + ", …" * (len(called) > 8))  # fmt: skip
+    order, interval = np.argsort(-found.n, kind="stable")[: top or None], found.interval()
+    return drawn(
+        [str(found.keys[g]) for g in order], np.full(len(order), found.source.prior[k]), found.prior[order, k],
+        Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
+        [f"Share of {cut(called[k])} in each group", "Groups sorted by their number of rows"],
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""What somebody sees who uses the library for the first time: values that read well, and mistakes that are named."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+
+NAMES = list("abcde")
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    held, y = make_problem().source.heldout
+    return rp.pipeline(held, y, classes=NAMES)
+
+
+@pytest.fixture(scope="module")
+def groups(pipe):
+    problem = make_problem()
+    return pipe.groups(np.arange(len(problem.proba)) % 12, problem.proba)
+
+
+def test_groups_read_as_what_they_have_in_common_and_a_short_table(groups, pipe):
+    lines = repr(groups).splitlines()
+    assert lines[0] == "12 groups with 400 rows."
+    assert lines[1].startswith("Common mix: ")
+    assert lines[2].startswith("The groups ")
+    assert "array(" not in repr(groups) + repr(groups.population)
+    assert lines.count("… and 2 groups with no more rows") == 1
+    assert len(lines) < 20
+    alone = pipe.groups([0, 1], make_problem().proba[:2], share=False)
+    assert repr(alone).startswith("Estimates of 2 groups, each by itself, from 2 rows, 5 classes\n")
+    assert groups == groups
+    assert groups != alone
+
+
+def test_groups_have_a_frame_and_a_picture_as_estimates_have(groups):
+    frame = groups.to_frame(0.9)
+    assert frame.index.names == ["group", "class"]
+    assert len(frame) == 60
+    assert frame.loc[7].equals(groups[7].to_frame(0.9))
+    assert list(groups.to_frame(None).columns) == ["source", "target", "weight"]
+    axes = groups.plot("c", top=5)
+    assert "Share of c" in axes.get_title(loc="left")
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", "1", "2", "3", "4"]
+    most = NAMES[int(groups.prior.std(axis=0).argmax())]
+    assert f"Share of {most}" in groups.plot().get_title(loc="left")
+    with pytest.raises(rp.InputError, match=r"^Groups\.plot: `label` must be one of the classes; got 'z'. The classes"):
+        groups.plot("z")
+
+
+def test_streams_read_as_their_largest_movers(pipe):
+    stream, table = pipe.stream(), pipe.table()
+    stream.learn_many(make_problem().proba[:200])
+    lines = repr(stream).splitlines()
+    assert lines[0] == "Stream of 200 samples, method online-ebls"
+    assert lines[2].split() == ["class", "source", "target", "95", "%", "interval", "change"]
+    assert sorted(line.split()[0] for line in lines[3:8]) == NAMES
+    table.learn(["x", "y", "x"], make_problem().proba[:3])
+    assert repr(table).startswith("StreamTable('online-ebls', 5 classes, 2 streams, n=3")
+
+
+def test_a_normal_end_needs_no_word(pipe):
+    problem = make_problem()
+    for method in ("ebls", "mlls", "fmapls", "bbse"):
+        est = rp.estimate(pipe.source, problem.proba, method)
+        assert est.status.normal
+        assert "onverged" not in repr(est)
+        assert "Solved" not in repr(est)
+    short = rp.mapls(pipe.source, problem.proba, n_iter=1)
+    assert repr(short).endswith(short.interval().note)
+    assert short.status.value in repr(short)
+
+
+def test_a_class_without_held_out_rows_is_named_in_the_first_lines():
+    held, y = make_problem().source.heldout
+    some = y != 2
+    est = rp.pipeline(held[some], y[some], classes=NAMES).estimate(make_problem().proba)
+    assert repr(est).splitlines()[2] == "Class c has no held-out row. Its share rests on the outputs alone."
+    assert repr(est.detach()).splitlines()[2] == repr(est).splitlines()[2]
+    both = rp.summarize(held[y < 3], y[y < 3])
+    said = repr(rp.ebls(both, make_problem().proba)).splitlines()[1]
+    assert said == "2 of 5 classes have no held-out row: 3, 4. Their shares rest on the outputs alone."
+    whole = rp.pipeline(held, y, classes=NAMES).estimate(make_problem().proba)
+    assert "no held-out row" not in repr(whole)
+
+
+def test_an_estimate_at_the_end_of_its_interval_says_why():
+    """The estimate weighs the chance that nothing has shifted; intervals do not, and reach out to the estimate."""
+
+    def outputs(n, prior, rng):
+        y = rng.choice(3, n, p=prior)
+        z = 2.5 * (2.5 * np.eye(3)[y] + rng.normal(size=(n, 3)))
+        e = np.exp(z - z.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True), y
+
+    seen = set()
+    for seed in range(45, 60):
+        rng = np.random.default_rng(seed)
+        est = rp.pipeline(*outputs(200, [1 / 3] * 3, rng)).estimate(outputs(300, [0.26, 0.3, 0.44], rng)[0])
+        interval = est.interval()
+        at_end = int(((interval.lower == est.prior) | (interval.upper == est.prior)).sum())
+        assert (f"For {at_end} of 3 classes the estimate is itself the end" in interval.note) == (at_end > 0)
+        p, line = est.checks.shift_p, repr(est).splitlines()[1]
+        said = "The class mix has" if p < 1e-3 else "The class mix may have" if p < 0.05 else "No shift found"
+        assert line.startswith(said)
+        seen |= {at_end > 0, said}
+    assert {True, False, "The class mix may have"} <= seen
+
+
+def test_warnings_name_the_users_own_line():
+    problem = make_problem(k=4, n=2000, separation=2.0)
+    strange = np.random.default_rng(1).dirichlet(np.full(4, 30.0), 2000)  # unsure rows, such as no class has
+    est = rp.pipeline(problem.proba, problem.y).estimate(strange, on_reject="warn")
+    calls = (
+        lambda: est.correct(strange),
+        lambda: est.prediction_sets(strange),
+        lambda: rp.pipeline(problem.proba, (problem.y + 1) % 4),
+    )
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            call()
+        assert [(Path(w.filename).name, w.lineno) for w in caught] == [
+            (Path(__file__).name, call.__code__.co_firstlineno)
+        ]
+
+
+def test_mistakes_are_named_in_a_sentence(pipe, tmp_path):
+    with pytest.raises(rp.InputError, match=r"^query: `estimate` must be what .* returned; got a Pipeline"):
+        rp.query(pipe)
+    with pytest.raises(rp.InputError, match=r"^interval: `estimate` must be what .* returned; got a Pipeline"):
+        rp.interval(pipe)
+    with pytest.raises(rp.InputError, match=r"^load: `path` must be a file that `save` wrote; got the folder"):
+        rp.load(tmp_path)
+    with pytest.raises(rp.InputError, match=r"^load: `path` must be the path of a file, or bytes; got a Pipeline"):
+        rp.load(pipe)
+    table = pipe.table()
+    with pytest.raises(KeyError, match=r"There is no stream 'nope'. There is none yet"):
+        table["nope"]
+    table.learn(range(7), make_problem().proba[:7])
+    with pytest.raises(KeyError, match=r"There is no stream 'nope'. The streams are 0, 1, 2, 3, 4, …"):
+        table.pop("nope")
+    with pytest.raises(KeyError, match=r"There is no key 'nope'"):
+        rp.AlarmTable(pipe.source)["nope"]
+
+
+def test_the_package_lists_its_public_names_alone():
+    assert dir(rp) == sorted([*rp.__all__, "__version__"])
