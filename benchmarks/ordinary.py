@@ -19,9 +19,8 @@ from _record import RESULTS, markdown, progress, store
 
 import numpy as np  # isort: skip
 import reprior as rp
-from reprior.assess.diagnose import stretch
 from reprior.assess.label_shift import label_shift_p_value
-from reprior.rows.correction import REJECTED, STRETCHED
+from reprior.rows.correction import REJECTED, STRETCHED, stretch
 
 BEGIN, END = "<!-- made by benchmarks/ordinary.py -->", "<!-- to there -->"
 HARM = 0.01  # nats of log-loss by which a single draw counts as harmed
@@ -84,7 +83,7 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
             estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
             assert pipe.source.heldout is not None
             p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior)
-            moved = stretch(estimate, rows)
+            moved = stretch(estimate.prior - pipe.source.prior, rows.mean(axis=0) - pipe.source.prior)
             out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, "stretch": moved, **found})
     return out
 

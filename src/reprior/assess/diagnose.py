@@ -14,7 +14,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.correction import reweight
+from reprior.rows.correction import reweight, stretch
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import e_step, some_rows
 
@@ -23,7 +23,6 @@ ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in
 FEW_LABELS = 5  # below which chance may contradict anything
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
-HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
@@ -145,21 +144,9 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
     said = contradiction(estimate) or hand_picked(estimate, sample)
-    return Checks(shift_p_value(target, sample, source), p, said, stretch(estimate, sample))
-
-
-def stretch(estimate: PriorEstimate, sample: Matrix) -> float:
-    """Return how much further than the mean output the shares have moved; 1 if they have hardly.
-
-    A classifier that tells classes apart poorly says by a small change of outputs that the shares have changed much. A
-    small change within the classes looks the same, and then the correction does harm. Labels of target rows tell the
-    two apart, so with many of them it is 1, too.
-    """
-    if estimate.n_labels >= MANY_LABELS:
-        return 1.0
-    source = estimate.source.prior
-    moved, seen = np.abs(estimate.prior - source).sum(), np.abs(sample.mean(axis=0) - source).sum()
-    return 1.0 if moved < 2 * HARDLY else float(max(moved / max(seen, 1e-12), 1.0))
+    many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
+    far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
+    return Checks(shift_p_value(target, sample, source), p, said, far)
 
 
 def contradiction(estimate: PriorEstimate) -> str:

@@ -14,6 +14,7 @@ from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, unlisted
 
 STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
+HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 
 
@@ -125,6 +126,15 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
     told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
     if told is not None and told.stretch >= STRETCHED:
         warn(stretched(told))
+
+
+def stretch(moved: Vector, seen: Vector) -> float:
+    """Return how many times further shares have `moved` (K,) than the mean output (K,) is `seen` to; 1 at least.
+
+    A classifier that tells classes apart poorly says by a small change of outputs that the shares have changed much. A
+    small change within the classes looks the same, and then the correction does harm.
+    """
+    return float(max(np.abs(moved).sum() / max(np.abs(seen).sum(), HARDLY), 1.0))
 
 
 def stretched(checks: Checks) -> str:
