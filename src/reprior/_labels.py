@@ -155,7 +155,13 @@ def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, 
     column = np.array([place.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
     shown = ", ".join(map(str, classes[:8])) + ", …" * (len(classes) > 8)
-    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=f"The classes are {shown}")
+    remedy = f"The classes are {shown}"
+    if (labels < 0).all():
+        remedy += (
+            ". If the columns are called otherwise than the classes, name these by `classes` (on the command line:"
+        )
+        remedy += " `--classes FILE`)"
+    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy)
     return labels
 
 

@@ -8,9 +8,9 @@ import pytest
 from cli_files import CLASSES
 
 
-def write(path, rows, before=None, after=None):
+def write(path, rows, before=None, after=None, classes=CLASSES):
     """Write rows as CSV or NDJSON, with other columns before and after them."""
-    names = [*(before or {}), *CLASSES, *(after or {})]
+    names = [*(before or {}), *classes, *(after or {})]
     lines = [[*(x[i] for x in (before or {}).values()), *map(float, row), *(x[i] for x in (after or {}).values())]
              for i, row in enumerate(rows)]  # fmt: skip
     if path.suffix == ".csv":
@@ -166,3 +166,82 @@ def test_a_slip_in_an_option_is_not_saved(refused, files, tmp_path):
     err = refused("fit", files["heldout"], "-O", "bas=1", "-o", tmp_path / "m.reprior")
     assert "got bas. Perhaps you mean `base`." in err
     assert not (tmp_path / "m.reprior").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "ndjson"])
+@pytest.mark.parametrize("command", ["estimate", "stream"])
+def test_names_of_a_file_are_those_of_the_columns(call, files, held, tmp_path, command, suffix):
+    """Estimates and streams take them alike, for columns that have the classes' names and for others."""
+
+    def prior(target, *more):
+        given = [command, target, "-s", files["heldout"], *more]
+        code, out, err = call(*given, *(["--json"] if command == "estimate" else ["--emit", "prior", "--every", 300]))
+        assert code == 0, err
+        found = json.loads(out.splitlines()[-1])
+        return found["prior"] if command == "stream" else dict(zip(found["classes"], found["prior"], strict=True))
+
+    rows = held[0][:300, ::-1]  # the columns come in another order than the classes of the source
+    listed = tmp_path / "names.txt"
+    listed.write_text("\n".join(CLASSES[::-1]))
+    named = write(tmp_path / f"named.{suffix}", rows, classes=CLASSES[::-1])
+    plain = write(tmp_path / f"plain.{suffix}", rows, classes=["p0", "p1", "p2", "p3"])
+    expected = prior(named)
+    assert prior(plain, "--classes", listed) == pytest.approx(expected)
+    assert prior(named, "--classes", listed) == pytest.approx(expected)
+    listed.write_text("\n".join(CLASSES))
+    assert prior(named, "--classes", listed) == pytest.approx(expected)  # columns that have these names keep them
+
+
+@pytest.mark.parametrize("command", ["estimate", "stream"])
+def test_names_of_a_file_that_disagree_are_refused(refused, files, tmp_path, command):
+    names = tmp_path / "names.txt"
+    for source in ("heldout", "counts"):
+        for target in ("csv", "ndjson objects"):
+            given = [command, files[target], "-s", files[source], "--classes", names]
+            names.write_text("ant\nbee\ncat\n")
+            assert "`--classes` must name all 4 classes" in refused(*given)
+            names.write_text("ant\nbee\ncat\neel\n")
+            err = refused(*given)
+            where = "input" if command == "stream" else str(files[target])
+            if source == "counts":
+                assert f"`--classes` must agree with the columns of {where}, which have names; got 4 classes" in err
+                assert "without dog and with eel besides. Leave it out to use the names of the columns." in err
+    names.write_text("dog\ncat\nbee\nant\n")
+    if command == "stream":
+        err = refused("stream", files["ndjson"], "-s", files["heldout"], "--classes", names)
+        assert "be the classes of the source in their order, since the records are lists; got dog, cat" in err
+
+
+def test_labels_beside_columns_with_other_names_lead_to_the_names(refused, held, tmp_path):
+    rows, y = held
+    path = write(tmp_path / "s.csv", rows, None, {"label": y}, ["p0", "p1", "p2", "p3"])
+    err = refused("fit", path, "-o", tmp_path / "m.reprior")
+    assert "The classes are p0, p1, p2, p3. If the columns are called otherwise than the classes, name these by" in err
+    assert "`--classes FILE`" in err
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson objects", "columns"])
+def test_a_range_of_columns_that_runs_backwards_is_named(ask, refused, files, kind):
+    given = [files[kind], "-s", files["heldout"]]
+    err = refused("estimate", *given, "--columns", "dog:ant")
+    assert (
+        "`--columns` must name the first column before the last; got dog:ant. In the file ant comes before dog" in err
+    )
+    expected = ask("estimate", *given)["prior"]
+    assert ask("estimate", *given, "--columns", "ant:dog")["prior"] == expected
+    if kind != "columns":
+        assert "In the file ant comes before dog" in refused("stream", *given, "--columns", "dog:ant")
+
+
+@pytest.mark.parametrize("command", ["estimate", "stream"])
+def test_columns_left_aside_do_not_hide_how_to_normalise(refused, files, held, tmp_path, command):
+    bad = write(tmp_path / "t.csv", 1.05 * held[0][:50], {"score": [0.25] * 50})
+    err = refused(command, bad, "-s", files["heldout"], *(["--emit", "prior"] if command == "stream" else []))
+    assert "unused: score. If these are rounded probabilities or counts, divide each row by its sum first" in err
+    assert "`--normalize`" in err
+
+
+@pytest.mark.parametrize("name", ["c.xlsx", "c.XLSX", "c.parquet", "c.csv.gz"])
+def test_a_name_that_promises_another_format_is_refused(refused, files, tmp_path, name):
+    err = refused("correct", files["csv"], "-s", files["heldout"], "-o", tmp_path / name)
+    assert "`--output` must end in .csv, the format of the target" in err

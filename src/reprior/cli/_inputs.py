@@ -47,7 +47,8 @@ values_options = (
 
 classes_option = click.option(
     "--classes", type=click.Path(path_type=Path),
-    help="Names of the class columns, in their order: one a line, or a JSON list.",
+    help="Names of the class columns, in their order: one a line, or a JSON list. Columns that have these names already"
+    " are matched by name.",
 )  # fmt: skip
 source_options = (
     counts_option,

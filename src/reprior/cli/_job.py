@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 import numpy as np
 
 from reprior import InputError, Stream
-from reprior._check import check_number, check_rows, fail, row_fault
+from reprior._check import check_number, check_rows, check_source, fail, row_fault
 from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import (
     batch_methods,
@@ -105,10 +106,13 @@ class Job:
         if source is None and counts is None:
             fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
         check_method("stream", method, stream_methods(), batch_methods(), "reprior estimate")
+        names = read_names(self.classes, "stream")
         fitted = read_pipeline("stream", source=source, counts=counts, columns=self.columns, values=self.values,
                                source_columns=source_columns, label=source_label, calibrate=calibrate,
-                               names=read_names(self.classes, "stream"))  # fmt: skip
+                               names=names)  # fmt: skip
         pipe, self.values, self.warning = fitted.pipeline, fitted.values, fitted.warning
+        if pipe.classes is None and names:
+            pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
         self.stream = Stream(method, pipe.source, calibrator=pipe.calibrator, **parse_options(options))
         self.watch.alarm = make_alarm(pipe.source, alarm)
         self.weights: Vector = self.stream.weights
@@ -166,12 +170,16 @@ class Job:
         """Correct and learn the whole records in `data`, and leave the rest in it."""
         start = 0
         if self.form is None:
-            choice = Choice(columns=self.columns, caller="stream", classes=self.stream.source.classes or ())
+            choice = Choice(columns=self.columns, caller="stream", classes=self.stream.source.classes or (),
+                            names=read_names(self.classes, "stream"))  # fmt: skip
             found = recognise(bytes(data), choice, len(self.stream.source.prior), self.labels.label, self.labels.name,
                               self.time)  # fmt: skip
             if found is None:
                 return
             self.form, start = found
+            if choice.names and choice.classes and self.form.named is None and choice.names != choice.classes:
+                fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
+                     ", ".join(choice.names[:8]), remedy=f"That is {', '.join(choice.classes[:8])}")  # fmt: skip
             if self.emit != "prior" and self.form.opening:
                 self.write(self.form.opening.encode())
         elif self.begins and isinstance(self.form, CsvForm):
@@ -222,8 +230,8 @@ class Job:
             refuse_probabilities(rows, self.values, "stream", "input")
         rows = prepare(rows, self.values)
         fault = row_fault(rows) if self.form.unused and len(rows) else None
-        if fault and (remedy := left_aside(fault[1], rows.shape[1], self.form.unused, "columns")):
-            fail("stream", "input", fault[1], fault[2], place=f"row {first + fault[0]}", remedy=remedy)
+        if fault and (remedy := left_aside(fault, rows.shape[1], self.form.unused, "columns")):
+            fail("stream", "input", fault.rule, fault.value, place=f"row {first + fault.row}", remedy=remedy)
         if len(rows):
             check_rows([(first, rows)], "stream", "input")
         if self.time is None:

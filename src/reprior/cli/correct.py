@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
+UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".zip", ".zst", ".msgpack", ".db")
 
 
 @click.command("correct")
@@ -167,7 +168,8 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
     from reprior._check import fail
     from reprior.io.files import KINDS, SUFFIXES
 
-    if output.suffix in SUFFIXES and output.suffix not in KINDS[kind] and not folder:
+    promised = output.suffix.lower()
+    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in KINDS[kind] and not folder:
         fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
 
 

@@ -105,8 +105,8 @@ def _channels_text(value: dict[str, Any], n_classes: int) -> str:
     for name, row in value["channels"].items():
         before, after, best = (100 * row[key] for key in ("before", "after", "true mix"))
         star = " *" if row["refused"] else ""
-        lines.append(f"{name:<12} {row['rows']:>8} {before:>8.1f}% {after:>9.1f}% {after - before:>+6.1f} "
-                     f"{best:>14.1f}%{star}")  # fmt: skip
+        lines.append(f"{name:<12} {row['rows']:>8} {before:>7.1f} % {after:>8.1f} % {after - before:>+6.1f} "
+                     f"{best:>13.1f} %{star}")  # fmt: skip
     if any(row["refused"] for row in value["channels"].values()):
         lines.append(
             "* These strings differ from the held-out ones by more than their mix. `correct` refuses such rows"
@@ -168,7 +168,7 @@ def _text(value: dict[str, Any], n_classes: int) -> str:
     for row in value["methods"]:
         gain = "" if row is value["methods"][0] else f"{100 * (row['accuracy'] - before):+.1f}"
         clock = f"{1000 * row['seconds']:.0f} ms" if row["seconds"] else ""
-        lines.append(f"{row['method']:<20} {row['kl']:>14.4f} {100 * row['accuracy']:>8.1f}% {gain:>7} {clock:>8}")
+        lines.append(f"{row['method']:<20} {row['kl']:>14.4f} {100 * row['accuracy']:>7.1f} % {gain:>7} {clock:>8}")
     if any(math.isinf(row["kl"]) for row in value["methods"]):
         lines.append("inf: the method ruled out a class that does occur.")
     drawn = value["picture"] or NO_PICTURE

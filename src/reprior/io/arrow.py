@@ -286,7 +286,7 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         missing(choice, name, choice.by, there)
     columns = [column for column in there if column not in (label, choice.by)]
     if choice.columns:
-        chosen = pick(choice.columns, columns)
+        chosen = pick(choice, columns)
         for column in chosen:
             if column not in there:
                 missing(choice, name, column, there)

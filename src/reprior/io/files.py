@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import Fault, InputError, fail
 from reprior._check import difference as names_apart
 from reprior._types import Matrix
 
@@ -205,13 +205,23 @@ def open_table(path: str | Path, choice: Choice) -> Table:
 
 def renamed(table: Table) -> Table:
     """Return the table with its class columns called as the user says."""
-    names, part = table.choice.names, table.parts[0]
-    if not names or (part.classes is not None and set(part.classes) == set(names)):
-        return table
-    if len(names) != part.n_classes:
-        rule = f"name all {part.n_classes} classes of {part.name}"
-        fail(table.choice.caller, "--classes", rule, f"{len(names)} names")
+    part = table.parts[0]
+    names = called(part.classes, part.n_classes, table.choice, part.name)
     return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
+
+
+def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name: str) -> tuple[str, ...] | None:
+    """Return what the class columns are called: as the user says, unless they have these names already, in whatever
+    order. Names of which only some agree are refused."""
+    names = choice.names
+    if not names or (columns is not None and set(columns) == set(names)):
+        return columns
+    if len(names) != n_classes:
+        fail(choice.caller, "--classes", f"name all {n_classes} classes of {name}", f"{len(names)} names")
+    if columns is not None and set(columns) & set(names):
+        fail(choice.caller, "--classes", f"agree with the columns of {name}, which have names", difference(names,
+             n_classes, columns), remedy="Leave it out to use the names of the columns")  # fmt: skip
+    return names
 
 
 def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
@@ -337,12 +347,12 @@ def perhaps_file(wanted: str) -> str:
     return f"Perhaps you mean the file {str(path.parent / there[close[0]])!r}. " if close else ""
 
 
-def left_aside(rule: str, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
+def left_aside(fault: Fault, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
     """Return what to say of rows that break a rule on their sum where the source names only some of the columns."""
-    if not unused or not ("sum" in rule or "zero" in rule):
+    if not unused or not ("sum" in fault.rule or "zero" in fault.rule):
         return ""
     rest = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
-    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}"
+    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.remedy}"
 
 
 def taken(rule: str, part: Part, choice: Choice) -> str:
@@ -365,9 +375,14 @@ def beside(numbers: dict[str, Any]) -> set[str]:
     return whole if (np.abs(sums - 1) < 0.05).all() else whole.intersection(ID_NAMES)  # rounded, or no shares yet
 
 
-def pick(wanted: str, columns: list[str]) -> list[str]:
+def pick(choice: Choice, columns: list[str]) -> list[str]:
     """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
+    wanted = choice.columns or ""
     first, colon, last = wanted.partition(":")
     if colon and wanted not in columns and first in columns and last in columns:
-        return columns[columns.index(first) : columns.index(last) + 1]
+        chosen = columns[columns.index(first) : columns.index(last) + 1]
+        if not chosen:
+            fail(choice.caller, choice.option, "name the first column before the last", wanted,
+                 remedy=f"In the file {last} comes before {first}")  # fmt: skip
+        return chosen
     return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing
+from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing, pick
 
 LINES = 4096  # parsed at once
 
@@ -68,7 +68,7 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
         aside = beside(numbers)
         names = [key for key in numbers if key not in aside]
     else:
-        names = [key.strip() for key in wanted.split(",")]
+        names = pick(choice, list(value)) if choice.columns else [wanted]
     for key in names if len(names) > 1 else [wanted or "proba"]:
         if key not in value:
             missing(choice, name, key, there)

@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, difference, missing, pick
+from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, difference, missing, pick
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
 
@@ -219,7 +219,7 @@ def recognise(
         fail(caller, "input", "have columns with different names", ", ".join(names[:30]))
     rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
     known = choice.classes and set(choice.classes) <= set(names)
-    wanted = pick(choice.columns, names) if choice.columns else list(choice.classes) if known else rest
+    wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
     for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
             missing(choice, "input", column, {column: "" for column in names})
@@ -232,14 +232,15 @@ def recognise(
 
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
-    """Return the classes that records name in the order of the source's; others than those are refused."""
-    if not choice.classes or classes == choice.classes:
+    """Return the columns of records in the order of the source's classes; others than those are refused."""
+    names = called(classes, len(classes), choice, "input")
+    if names is None or not choice.classes or names == choice.classes:
         return classes
-    if {*classes} != {*choice.classes} or len({*classes}) < len(classes):
-        fail(choice.caller, "input", "have the classes of the source",
-             difference(classes, len(classes), choice.classes),
-             remedy="Choose the class columns with `--columns`")  # fmt: skip
-    return choice.classes
+    if {*names} != {*choice.classes} or len({*names}) < len(names):
+        remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
+        got = difference(names, len(names), choice.classes)
+        fail(choice.caller, "input", "have the classes of the source", got, remedy=remedy)
+    return tuple(classes[names.index(label)] for label in choice.classes)
 
 
 def form_to_json(form: Form) -> list[Any]:

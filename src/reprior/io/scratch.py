@@ -169,10 +169,9 @@ class FileBlocks:
 def check_block(part: Part, choice: Choice, first: int, total: int, block: Matrix) -> None:
     """Refuse rows of a part that are no probabilities; the first is row `first` of its file, row `total` of all."""
     if fault := row_fault(block):
-        row, rule, value, _, remedy = fault
-        place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
-        remedy = left_aside(rule, part.n_classes, part.unused) or remedy + taken(rule, part, choice)
-        fail(choice.caller, part.name, rule, value, place=place, remedy=remedy)
+        place = f"row {total + fault.row} of all, row {first + fault.row} of this file (the first is row 0)"
+        remedy = left_aside(fault, part.n_classes, part.unused) or fault.remedy + taken(fault.rule, part, choice)
+        fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)
 
 
 def placed(segment: Segment) -> Iterator[tuple[int, Matrix]]:
