@@ -8,7 +8,7 @@ from scipy.special import gammaln
 import reprior as rp
 from reprior import datasets
 from reprior.batch import ebls as batch_ebls
-from reprior.batch.ebls import MAGNIFIED, SAMPLE, borne_out, nothing, sample, scatter, suppose, unsure_of, weigh
+from reprior.batch.ebls import SAMPLE, nothing, sample, scatter, suppose, unsure_of, weigh
 from reprior.rows.blocks import as_blocks
 
 
@@ -305,27 +305,3 @@ def test_rows_in_single_precision_move_no_share_by_more_than_the_tolerance(monke
     exact = rp.ebls(problem.source, problem.proba).prior
     assert {np.float32, np.float64} == set(taken)
     assert np.abs(rounded - exact).sum() < 1e-5
-
-
-def test_a_move_far_beyond_that_of_the_outputs_is_believed_in_part():
-    assert borne_out(2.0, 1000, 5.0, 0.0) == 1
-    assert borne_out(9.0, 0, 5.0, 100.0) == 1
-    few, more, far, told = (borne_out(*case) for case in ((4.0, 1000, 5.0, 0.0), (4.0, 1000, 1.0, 0.0),
-                                                          (8.0, 1000, 5.0, 0.0), (4.0, 1000, 5.0, 300.0)))  # fmt: skip
-    assert far < few < more < told < 1
-
-
-def test_what_a_poor_classifier_magnifies_does_less_harm(monkeypatch):
-    """With few held-out rows the largest errors come from shares that moved far beyond the outputs."""
-    target, losses = np.array([0.5, 0.2, 0.2, 0.1]), {}
-    for rows_open in (0.0, MAGNIFIED):
-        monkeypatch.setattr("reprior.batch.ebls.MAGNIFIED", rows_open)
-        losses[rows_open] = []
-        for seed in range(40):
-            rows, y = outputs(target, 800, carried=EPS, distance=0.5, seed=seed)
-            fixed = rp.ebls(known(100, seed=300 + seed, distance=0.5), rows).correct(rows)
-            losses[rows_open].append(-np.log(fixed[np.arange(800), y]).mean())
-    plain, ours = np.array(losses[0.0]), np.array(losses[MAGNIFIED])
-    assert (plain != ours).sum() >= 10
-    assert ours.mean() < plain.mean()
-    assert ours.max() < plain.max()

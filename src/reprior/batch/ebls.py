@@ -26,7 +26,6 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.correction import STRETCHED, stretch
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in, some_blocks, taken_rows
 from reprior.rows.passes import count_rows, e_step, some_rows
 
@@ -37,7 +36,6 @@ FORESEEN = 20  # directions of error taken from theory, beside those that were o
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
-MAGNIFIED = 30.0  # held-out rows that leave half of a move open, for each time its error is magnified
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
@@ -106,14 +104,10 @@ def ebls(
         fit, more, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter), start=start)
         total += more
     prior = answer(target, known, fit, supposed, rows, n, refuted)
-    mean = known.prior * rows.mean(axis=0) if n else known.prior
-    trust = borne_out(stretch(prior - middle, mean - known.prior), n, unsure, seen.counts.sum())
-    prior = np.asarray(trust * prior + (1 - trust) * middle)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
-    said = np.where(supposed.still[:, None], fit.modes, fit.said)
-    means = np.concatenate([trust * fit.modes + (1 - trust) * middle, said])
+    means = np.concatenate([fit.modes, np.where(supposed.still[:, None], fit.modes, fit.said)])
     variances = np.concatenate([fit.variances, fit.variances])
     if isinstance(target, LabelledBlocks):  # of these rows, some of which are known: no chance is left in those
         middle, left = both @ means, n / len(target.labels)
@@ -472,21 +466,6 @@ def answer(
         kept = put_in(kept, target, known.prior)
     shares = fit.weights[~still] @ said[~still] + fit.weights[still].sum() * kept
     return np.asarray(shares / shares.sum())
-
-
-def borne_out(stretched: float, n: int, unsure: float, labels: float) -> float:
-    """Return how much of a move of shares is believed that is so many times `stretched` beyond that of the outputs.
-
-    A classifier that tells classes apart poorly magnifies its own error, too, and held-out rows, n/φ of them, tell of
-    that only so much. One temper for all directions does not know it: where shares had to move more than STRETCHED
-    times as far as the mean output, most of the harm was done (`benchmarks/ordinary.py`). Beside labels, outputs are
-    believed to tell as much less as they are stretched.
-    """
-    if not n:
-        return 1.0
-    told, worth = n / (1 + unsure) / stretched**2, n / max(unsure, 1e-12)
-    open_rows = MAGNIFIED * max(0.0, stretched - STRETCHED) * told / (told + labels)
-    return worth / (worth + open_rows)
 
 
 def softmax(a: Vector) -> Vector:
