@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -687,10 +688,45 @@ def test_what_keeps_the_command_from_starting_is_one_sentence(call, tmp_path):
     assert "No such file" in said(tmp_path / "nowhere" / "s.db")
     (tmp_path / "text.db").write_text("hello")
     assert "not a database" in said(tmp_path / "text.db")
-    with sqlite3.connect(tmp_path / "s.db") as raw:
-        raw.execute("UPDATE streams SET state = x'00'")
-    raw.close()
-    assert "The stream 's' is damaged" in said(tmp_path / "s.db")
+
+
+@pytest.mark.parametrize("column", ["state", "definition", "alarm"])
+def test_a_stream_of_another_release_stops_no_other(tmp_path, caplog, column):
+    db, held = tmp_path / "s.db", {"proba": rows_of(30, 2).tolist(), "y": [0, 1] * 15}
+    with Background(Settings(db)) as running, Client(running.url, name="c") as client:
+        for name in ("old", "new"):
+            httpx.put(f"{running.url}/streams/{name}", json={"heldout": held}).raise_for_status()
+            client.send(name, [[0.4, 0.6]] * 5)
+
+    def bytes_of_old():
+        with closing(sqlite3.connect(db)) as raw:
+            return raw.execute("SELECT * FROM streams WHERE name = 'old'").fetchall()
+
+    with closing(sqlite3.connect(db)) as raw:
+        raw.execute(f"UPDATE streams SET {column} = ? WHERE name = 'old'", (b"bytes of another time",))
+        raw.execute("INSERT INTO taken SELECT id, 'event', 1.0 FROM streams WHERE name = 'old'")
+        raw.commit()
+    before = bytes_of_old()
+    with Background(Settings(db)) as running, httpx.Client(base_url=running.url) as http:
+        assert "The stream 'old' cannot be read" in caplog.text
+        assert "the release that wrote it, or delete the stream" in caplog.text
+        assert http.get("/healthz").json()["unreadable"] == ["old"]
+        assert [stream["name"] for stream in http.get("/streams").json()["streams"]] == ["new"]
+        assert http.post("/streams/new/samples", json={"proba": [[0.4, 0.6]]}).json()["n"] == 6
+        for answer in (
+            http.get("/streams/old"),
+            http.put("/streams/old", json={"source": [1, 1]}),
+            http.post("/streams/old/samples", json={"proba": [[0.4, 0.6]]}),
+            http.get("/streams/old/history"),
+            http.post("/v2/models/old/infer", json={"inputs": []}),
+        ):
+            assert "Its bytes are kept as they are" in error(answer, 409)
+    assert bytes_of_old() == before
+    with Background(Settings(db)) as running, httpx.Client(base_url=running.url) as http:
+        assert http.request("DELETE", "/streams/old", json={"confirm": "no"}).status_code == 400
+        assert http.request("DELETE", "/streams/old", json={"confirm": "old"}).status_code == 200
+        assert http.put("/streams/old", json={"source": [1, 1]}).status_code == 201
+        assert http.get("/healthz").json()["unreadable"] == []
 
 
 def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):

@@ -80,7 +80,8 @@ async def get_stream(request: Request) -> Response:
 
 async def delete_stream(request: Request) -> Response:
     hub, name = hub_of(request), request.path_params["name"]
-    hub.get(name)
+    if name not in hub.unreadable:
+        hub.get(name)
     body = await read_object(request, "DELETE", ("confirm",))
     if body.get("confirm") != name:
         fail("DELETE", "confirm", f"be the stream's own name, {name!r}", repr(body.get("confirm"))[:80],
@@ -171,7 +172,8 @@ async def undelivered(hub: Hub) -> int:
 async def health(request: Request) -> Response:
     hub = hub_of(request)
     told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
-            "clock_ahead": round(hub.clock.ahead, 3), "undelivered": await undelivered(hub)}  # fmt: skip
+            "unreadable": sorted(hub.unreadable), "clock_ahead": round(hub.clock.ahead, 3),
+            "undelivered": await undelivered(hub)}  # fmt: skip
     return answer(told, 200 if hub.trouble is None else 503)
 
 

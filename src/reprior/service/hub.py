@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,13 @@ class Answer:
         return said
 
 
+class Unreadable(NamedTuple):
+    """A stored stream that this release cannot read: its number, and why."""
+
+    id: int
+    why: str
+
+
 class Hub:
     """The streams of one server, and the one thread that writes them down."""
 
@@ -80,6 +87,7 @@ class Hub:
         self.settings, self.store = settings, store
         self.clock = clock or Clock(store.newest() if store else 0.0)
         self.streams: dict[str, Live] = {}
+        self.unreadable: dict[str, Unreadable] = {}
         self.trouble: str | None = None
         self.version = 0  # grows with every change, so that watchers know whether to look
         self.learned = self.watchers = self.forward_dropped = self.refused = 0  # since the start
@@ -109,15 +117,25 @@ class Hub:
         by_id: dict[int, Live] = {}
         known: dict[bytes, Defined] = {}
         for kept in store.streams():
-            by_id[kept.id] = self.streams[kept.name] = restored(kept, known)
+            try:
+                by_id[kept.id] = self.streams[kept.name] = restored(kept, known)
+            except Exception as error:  # bytes of another release, or damaged ones, may be anything
+                why = (f"The stream {kept.name!r} cannot be read ({error}) Its bytes are kept as they are. Serve the"
+                       " file with the release that wrote it, or delete the stream and make it anew.")  # fmt: skip
+                self.unreadable[kept.name] = Unreadable(kept.id, why)
+                log.error("%s", why)
         for stream, client, offset in store.offsets():
-            by_id[stream].offsets[client] = offset
+            if stream in by_id:
+                by_id[stream].offsets[client] = offset
         for stream, name, t in store.read("SELECT stream, id, t FROM taken"):
-            by_id[stream].taken[name] = t
+            if stream in by_id:
+                by_id[stream].taken[name] = t
         for stream, origin, position in store.read("SELECT stream, origin, position FROM cursors"):
-            by_id[stream].cursors[origin] = position
+            if stream in by_id:
+                by_id[stream].cursors[origin] = position
         for number, stream, about in store.read("SELECT id, stream, about FROM alarms WHERE acknowledged IS NULL"):
-            by_id[stream].open_alarm = {"id": number, **json.loads(about)}
+            if stream in by_id:
+                by_id[stream].open_alarm = {"id": number, **json.loads(about)}
         self._alarm_id = store.read("SELECT coalesce(max(id), 0) FROM alarms")[0][0]
 
     # life
@@ -262,6 +280,8 @@ class Hub:
 
     def get(self, name: str) -> Live:
         """Return the stream of that name."""
+        if name in self.unreadable:
+            raise Conflict(self.unreadable[name].why)
         live = self.streams.get(name)
         if live is None or live.gone:
             raise Missing(f"There is no stream {name!r}. PUT /streams/{{name}} makes one.")
@@ -273,6 +293,8 @@ class Hub:
         """Make a stream; return False if it was there already, made of the same."""
         definition, watch = define(stream, source, classes=classes, alarm=alarm)
         async with self._admin:
+            if name in self.unreadable:
+                raise Conflict(self.unreadable[name].why)
             known = self.streams.get(name)
             if known is not None:
                 if known.definition == definition:
@@ -297,6 +319,11 @@ class Hub:
     async def delete(self, name: str) -> None:
         """Remove a stream with all that is known of it."""
         async with self._admin:
+            if name in self.unreadable:
+                if self.store:
+                    await self.in_writer(self.store.delete, self.unreadable[name].id)
+                del self.unreadable[name]
+                return
             live = self.get(name)
             live.gone = True
             self._dirty.discard(live)

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from reprior._check import InputError, fail
-from reprior.service.hub import Hub, Missing, Unavailable
+from reprior.service.hub import Conflict, Hub, Missing, Unavailable
 from reprior.service.live import check_seq
 from reprior.service.wire import MSGPACK, Refused, known_keys, parse
 
@@ -89,7 +89,7 @@ async def run(hub: Hub, url: str) -> None:
             async for messages in read(address, dict(live.cursors)):
                 said = ""
                 await asyncio.gather(*(take(hub, address.stream, message) for message in messages))
-        except (Missing, Unavailable) as error:
+        except (Conflict, Missing, Unavailable) as error:
             problem = str(error)
         except Exception as error:  # each broker's client has its own kinds
             problem = f"{type(error).__name__}"

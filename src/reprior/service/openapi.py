@@ -22,7 +22,7 @@ ERRORS = {
     "404": "There is nothing of that name.",
     "405": "This address does not take this method.",
     "408": "The body came too slowly.",
-    "409": "It is there already, and different.",
+    "409": "It is there already, and different, or cannot be read by this release.",
     "413": "The body is too large.",
     "415": "The content type is not known.",
     "421": "The header Host must name this server.",
@@ -119,7 +119,7 @@ def operation(
 ) -> dict[str, Any]:
     """Return one operation; the errors that any may give are added."""
     shown = {"content": {kind: {"schema": answer} if answer is not None else {}}}
-    errors = ["400", "401", "405", "421", "429", *also] + ["404"] * named + ["403", "408", "413", "415"] * writes
+    errors = ["400", "401", "405", "421", "429", *also] + ["404", "409"] * named + ["403", "408", "413", "415"] * writes
     made: dict[str, Any] = {
         "summary": summary,
         "security": [{}, {"bearer": []}],
