@@ -132,6 +132,30 @@ def test_warnings_name_the_users_own_line():
         ]
 
 
+def test_training_rows_given_as_held_out_rows_are_asked_about():
+    """A model that knows rows by heart is right and sure about them all, and less sure about others."""
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import RandomForestClassifier
+
+    from reprior.adapters.sklearn import LabelShiftClassifier
+
+    X, y = load_digits(return_X_y=True)
+    model = RandomForestClassifier(30, random_state=0).fit(X[:800], y[:800])
+    new, asked = X[1300:], "Were the held-out rows used for training?"
+    est = rp.pipeline(model.predict_proba(X[:800]), y[:800]).estimate(model.predict_proba(new))
+    assert asked in repr(est).splitlines()[1]
+    with pytest.raises(rp.InputError, match="Were the held-out rows used for training"):
+        est.correct(model.predict_proba(new))
+    with pytest.warns(UserWarning, match="Were the held-out rows used for training"):
+        LabelShiftClassifier(model).fit(X[:800], y[:800]).adapt(new)
+    right = rp.pipeline(model.predict_proba(X[800:1300]), y[800:1300]).estimate(model.predict_proba(new))
+    assert asked not in repr(right)
+    strange = np.random.default_rng(0).dirichlet(np.full(10, 30.0), 500)  # rows of another kind, and a fair source
+    other = rp.pipeline(model.predict_proba(X[800:1300]), y[800:1300]).estimate(strange)
+    assert other.checks.label_shift_p < 1e-3
+    assert asked not in repr(other)
+
+
 def test_mistakes_are_named_in_a_sentence(pipe, tmp_path):
     with pytest.raises(rp.InputError, match=r"^query: `estimate` must be what .* returned; got a Pipeline"):
         rp.query(pipe)

@@ -20,7 +20,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import ON_REJECT, pipeline
-from reprior.rows.correction import REJECTED, STRETCHED, stretched
+from reprior.rows.correction import REJECTED, STRETCHED, TRAINED, stretched
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -130,11 +130,12 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         raw = self._like_held_out(X)
         estimate = self.pipeline_.estimate(raw)
         p = estimate.checks and estimate.checks.label_shift_p
+        asked = TRAINED if estimate.checks and estimate.checks.trained else ""
         if p is not None and p < REJECTED and self.on_reject == "refuse":
             fail("adapt", "X", "differ from the held-out rows in its class mix alone", f"p = {p:.1g}",
-                 remedy="Check the data. To adapt all the same, set on_reject='warn'")  # fmt: skip
+                 remedy=f"Check the data.{asked} To adapt all the same, set on_reject='warn'")  # fmt: skip
         if p is not None and p < REJECTED and self.on_reject == "warn":
-            warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}). "
+            warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}).{asked} "
                  "Predictions under the estimated prior may be worse than before.")  # fmt: skip
         elif estimate.checks is not None and estimate.checks.stretch >= STRETCHED and self.on_reject != "ignore":
             warn(stretched(estimate.checks))

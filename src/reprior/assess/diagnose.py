@@ -24,6 +24,7 @@ FEW_LABELS = 5  # below which chance may contradict anything
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
+ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -146,7 +147,17 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     said = contradiction(estimate) or hand_picked(estimate, sample)
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
-    return Checks(shift_p_value(target, sample, source), p, said, far)
+    trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)
+    return Checks(shift_p_value(target, sample, source), p, said, far, trained)
+
+
+def by_heart(source: Source, sample: Matrix, prior: Vector) -> bool:
+    """Return whether held-out rows look like rows of training: nearly all right, and surer than the `sample` (m, K) is
+    under its own shares."""
+    assert source.heldout is not None
+    rows, y = source.heldout
+    seen = reweight(sample, np.maximum(prior, 1e-9) / source.prior)
+    return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
 
 
 def contradiction(estimate: PriorEstimate) -> str:

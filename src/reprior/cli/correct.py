@@ -184,7 +184,7 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     from reprior.assess.diagnose import told_p
     from reprior.io.files import Choice
     from reprior.io.sources import read_prior
-    from reprior.rows.correction import REJECTED
+    from reprior.rows.correction import REJECTED, TRAINED
 
     def least(found: Scores) -> Any:
         return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
@@ -202,9 +202,10 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
         fail("correct", "--labels", "agree with the outputs", "a contradiction",
              remedy=f"{found.checks.contradiction} To correct all the same, say `--anyway`")  # fmt: skip
     p = found.checks and found.checks.label_shift_p
-    if p is not None and p < REJECTED and not wanted.anyway:
+    if found.checks is not None and p is not None and p < REJECTED and not wanted.anyway:
+        asked = TRAINED * found.checks.trained
         fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),
-             remedy="Check the data. To correct all the same, say `--anyway`")  # fmt: skip
+             remedy=f"Check the data.{asked} To correct all the same, say `--anyway`")  # fmt: skip
     if given.table.choice.by is None:
         told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
         return told if not wanted.sets else told | {"least": least(scores(found))}

@@ -64,8 +64,8 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     source, prior, k = estimate.source.prior, estimate.prior, len(estimate.prior)
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
     unknown = shifted and found.applies is None
-    far = 1.0 if estimate.checks is None else estimate.checks.stretch
-    tested = Checks(found.shift_p, found.label_shift_p, stretch=far)
+    own = estimate.checks or Checks(1.0, None)
+    tested = Checks(found.shift_p, found.label_shift_p, stretch=own.stretch, trained=own.trained)
     said = [Sentence(text, not rejected and not unknown) for text in judged(tested)]
     said += [Sentence(text, False) for text in unseen(estimate.source)]
     if rejected:

@@ -13,7 +13,7 @@ from reprior.assess.diagnose import CLEARLY, told_p
 from reprior.batch.groups import Groups
 from reprior.online.stream import Stream
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
-from reprior.rows.correction import STRETCHED, stretched
+from reprior.rows.correction import STRETCHED, TRAINED, stretched
 from reprior.rows.labelled import LabelledBlocks
 
 SHOWN = 10  # classes in a repr
@@ -81,7 +81,8 @@ def judged(checks: Checks) -> list[str]:
     if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
         how = "clearly differ" if checks.label_shift_p < CLEARLY else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
-                    f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate.")  # fmt: skip
+                    f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate."
+                    + TRAINED * checks.trained)  # fmt: skip
     elif checks.label_shift_p is None and checks.shift_p < ALPHA:
         said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the classes"
                     " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"

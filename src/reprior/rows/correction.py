@@ -16,6 +16,10 @@ from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, i
 STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
+TRAINED = (
+    " Nearly all held-out rows are predicted rightly, and these rows are less sure. Were the held-out rows used for"
+    " training?"
+)
 
 
 def reweight(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
@@ -114,14 +118,15 @@ def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
                  " (`--anyway` on the command line)")  # fmt: skip
         warn(estimate.checks.contradiction)
     p = None if estimate.checks is None else estimate.checks.label_shift_p
+    asked = TRAINED if estimate.checks is not None and estimate.checks.trained else ""
     if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
         shown = f"p = {max(p, 1e-300):.1g}"
         if estimate.on_reject == "refuse":
             fail("correct", "proba", "differ from the held-out rows in their class mix alone", shown,
-                 remedy="Check the data. To correct all the same, estimate with on_reject='warn' (`--anyway` on the"
-                 " command line)")  # fmt: skip
-        warn(f"The rows differ from the held-out rows by more than their class mix ({shown}). The correction may do"
-             " harm.")  # fmt: skip
+                 remedy=f"Check the data.{asked} To correct all the same, estimate with on_reject='warn' (`--anyway` on"
+                 " the command line)")  # fmt: skip
+        warn(f"The rows differ from the held-out rows by more than their class mix ({shown}).{asked} The correction may"
+             " do harm.")  # fmt: skip
         return
     told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
     if told is not None and told.stretch >= STRETCHED:
