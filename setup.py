@@ -17,7 +17,7 @@ setup(
         Extension(
             "reprior._kernels.native",
             [str(native), str(native.with_name("small.c"))],
-            depends=[str(native.with_name("lanes.h"))],
+            depends=[str(native.with_name(name)) for name in ("buffers.h", "lanes.h")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi", "-g0"],
             py_limited_api=True,

@@ -2,7 +2,8 @@
  *
  * Vectors of K classes lie in WIDTH(K) numbers, a multiple of eight, with zeros behind. Sums run over eight fixed lanes
  * and products are not contracted, so results depend neither on the machine's vectors nor on how rows are cut. */
-#include "lanes.h"
+enum { MOST = 6 };
+#include "buffers.h"
 
 typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
 #define WIDENED(p) __builtin_convertvector(*(const f4 *)(p), lanes)
@@ -392,37 +393,12 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
 
 /* ---- Python's side ---- */
 
-enum { MOST = 6, STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
-
-typedef struct {
-    Py_buffer held[MOST];
-    int count;
-} Buffers;
-
-/* Take a C-contiguous, aligned buffer of one or two axes and one of the given element types; NULL, with no error set,
- * if it is anything else. */
-static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int writable) {
-    Py_buffer *view = &buffers->held[buffers->count];
-    /* a masked array hands out what is under its mask; NumPy's own type, and a memoryview, are not heap types */
-    if (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE && PyObject_HasAttrString(object, "mask")) return NULL;
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
-        PyErr_Clear();
-        return NULL;
-    }
-    buffers->count++;
-    const int known = view->format && view->format[0] && !view->format[1] && strchr(formats, view->format[0]);
-    return known && view->ndim >= 1 && view->ndim <= 2 && (uintptr_t)view->buf % (size_t)view->itemsize == 0 ? view : NULL;
-}
-
-static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
-    while (buffers->count) PyBuffer_Release(&buffers->held[--buffers->count]);
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(code);
-}
+enum { STACK = 1024, FREE_FROM = 8192, LOG_FROM = 100000 };
 
 /* Fill in the classes from `known` (rows, width): 1/ε or weights, which of them are classes, and the kernel's own. */
 static int take_known(Buffers *buffers, Job *job, PyObject *known, double k, Py_ssize_t rows) {
-    Py_buffer *view = take(buffers, known, "d", 0);
-    if (!view || view->ndim != 2 || view->shape[0] != rows || !(k >= 2.0 && k <= 1e9)) return 0;
+    Py_buffer *view = take(buffers, known, "d", 2, 0);
+    if (!view || view->shape[0] != rows || !(k >= 2.0 && k <= 1e9)) return 0;
     job->k = (Py_ssize_t)k, job->width = view->shape[1];
     job->inverse = view->buf, job->valid = job->inverse + job->width;
     return job->width == WIDTH(job->k);
@@ -430,9 +406,9 @@ static int take_known(Buffers *buffers, Job *job, PyObject *known, double k, Py_
 
 /* Fill in the rows from an object with `ndim` axes, the last of length k. */
 static int take_rows(Buffers *buffers, Job *job, PyObject *object, PyObject *ndim) {
-    Py_buffer *rows = take(buffers, object, "df", 0);
     const long axes = PyLong_AsLong(ndim);
-    if (!rows || axes < 1 || rows->ndim != axes || rows->shape[axes - 1] != job->k) return 0;
+    Py_buffer *rows = axes == 1 || axes == 2 ? take(buffers, object, "df", (int)axes, 0) : NULL;
+    if (!rows || rows->shape[axes - 1] != job->k) return 0;
     const Py_ssize_t n = axes == 2 ? rows->shape[0] : 1;
     if (n < 1 || (job->slots && n != job->n)) return 0;
     job->rows = rows->buf, job->single = rows->format[0] == 'f', job->n = n;
@@ -440,13 +416,13 @@ static int take_rows(Buffers *buffers, Job *job, PyObject *object, PyObject *ndi
 }
 
 static int take_table(Buffers *buffers, Job *job, PyObject *table, PyObject *slots, Py_ssize_t least) {
-    Py_buffer *states = take(buffers, table, "d", 1);
+    Py_buffer *states = take(buffers, table, "d", slots == Py_None ? 1 : 2, 1);
     if (!states) return 0;
     job->table = states->buf, job->size = states->shape[states->ndim - 1];
     if (job->size < least) return 0;
-    if (slots == Py_None) return states->ndim == 1;
-    Py_buffer *which = take(buffers, slots, "lq", 0);
-    if (!which || which->itemsize != 8 || which->ndim != 1 || states->ndim != 2) return 0;
+    if (slots == Py_None) return 1;
+    Py_buffer *which = take(buffers, slots, "lq", 1, 0);
+    if (!which) return 0;
     job->slots = which->buf, job->n = which->shape[0], job->states = states->shape[0];
     for (Py_ssize_t i = 0; i < job->n; i++)
         if (job->slots[i] < 0 || job->slots[i] >= states->shape[0]) return 0;
@@ -490,13 +466,12 @@ static Py_ssize_t learn(Job *job, Py_ssize_t (*kernel)(Job *), Py_ssize_t extra)
     return code;
 }
 
-static PyObject *fmapls(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+static PyObject *fmapls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 6) return PyErr_Format(PyExc_TypeError, "fmapls takes 6 arguments");
-    Py_buffer *options = take(&buffers, args[2], "d", 0);
-    if (!options || options->ndim != 1 || options->shape[0] != 7) return answer(&buffers, REFUSED);
+    Py_buffer *options = take(&buffers, args[2], "d", 1, 0);
+    if (!options || options->shape[0] != 7) return answer(&buffers, REFUSED);
     job.options = options->buf;
     const double delta = job.options[4];
     const int keeps = job.options[3] < 1.0 && delta != PREDICTED; /* S of eq. 24, behind π */
@@ -506,13 +481,12 @@ static PyObject *fmapls(PyObject *module, PyObject *const *args, Py_ssize_t coun
     return answer(&buffers, learn(&job, fmapls_rows, 0));
 }
 
-static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
-    Py_buffer *options = take(&buffers, args[2], "d", 0), *bank = options ? take(&buffers, args[3], "d", 0) : NULL;
-    if (!bank || options->ndim != 1 || options->shape[0] != 7 || bank->ndim != 2 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
+    Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
+    if (!bank || options->shape[0] != 7 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0], 3) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||
@@ -521,22 +495,20 @@ static PyObject *ebls(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return answer(&buffers, learn(&job, ebls_rows, 4 * job.filters));
 }
 
-static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "fmapls_top takes 7 arguments");
-    Py_buffer *options = take(&buffers, args[2], "d", 0), *index = options ? take(&buffers, args[4], "lq", 0) : NULL;
-    const long ndim = PyLong_AsLong(args[6]);
-    if (!index || options->ndim != 1 || options->shape[0] != 7 || index->itemsize != 8 || index->ndim != ndim)
-        return answer(&buffers, REFUSED);
+    const int ndim = PyLong_AsLong(args[6]) == 2 ? 2 : 1;
+    Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *index = take(&buffers, args[4], "lq", ndim, 0);
+    if (!index || options->shape[0] != 7) return answer(&buffers, REFUSED);
     job.options = options->buf;
     if (!take_known(&buffers, &job, args[1], job.options[0], 2) ||
         !take_table(&buffers, &job, args[0], args[3], HEAD + job.width))
         return answer(&buffers, REFUSED);
-    Py_buffer *p = take(&buffers, args[5], "d", 0);
+    Py_buffer *p = take(&buffers, args[5], "d", ndim, 0);
     const Py_ssize_t listed = index->shape[ndim - 1], n = ndim == 2 ? index->shape[0] : 1;
-    if (!p || p->ndim != ndim || memcmp(index->shape, p->shape, (size_t)ndim * sizeof(Py_ssize_t)) || n < 1 ||
+    if (!p || memcmp(index->shape, p->shape, (size_t)ndim * sizeof(Py_ssize_t)) || n < 1 ||
         listed < 1 || listed >= job.k || (job.slots && n != job.n))
         return answer(&buffers, REFUSED);
     job.n = n;
@@ -562,13 +534,12 @@ static PyObject *fmapls_top(PyObject *module, PyObject *const *args, Py_ssize_t 
     return answer(&buffers, code);
 }
 
-static PyObject *correct(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+static PyObject *correct(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 5) return PyErr_Format(PyExc_TypeError, "correct takes 5 arguments");
     const double k = PyFloat_AsDouble(args[1]);
-    Py_buffer *out = take(&buffers, args[3], "df", 1);
+    Py_buffer *out = take(&buffers, args[3], "df", PyLong_AsLong(args[4]) == 2 ? 2 : 1, 1);
     if (!out || !take_known(&buffers, &job, args[0], k, 2) || !take_rows(&buffers, &job, args[2], args[4]) ||
         out->len != job.n * job.k * (Py_ssize_t)(job.single ? sizeof(float) : sizeof(double)))
         return answer(&buffers, REFUSED);
@@ -630,18 +601,16 @@ WIDEST static double e_step_rows(const Job *job, double *sums, int squares, int 
     return wide ? e_step_by(job, sums, squares, logs, 2, 0) : e_step_by(job, sums, squares, logs, 4, 0);
 }
 
-static PyObject *e_step(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+static PyObject *e_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
     if (count != 4) return PyErr_Format(PyExc_TypeError, "e_step takes 4 arguments");
-    Py_buffer *rows = take(&buffers, args[0], "df", 0), *w = rows ? take(&buffers, args[1], "d", 0) : NULL;
-    Py_buffer *sums = w ? take(&buffers, args[2], "d", 1) : NULL;
+    Py_buffer *rows = take(&buffers, args[0], "df", 2, 0), *w = take(&buffers, args[1], "d", 1, 0);
+    Py_buffer *sums = take(&buffers, args[2], "d", 2, 1);
     const long logs = PyLong_AsLong(args[3]);
     double *scratch = NULL, value = 0.0;
-    const int fits = sums && rows->ndim == 2 && w->ndim == 1 && sums->ndim == 2 &&
-                     w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] && sums->shape[0] >= 1 &&
-                     sums->shape[0] <= 2 && !PyErr_Occurred();
+    const int fits = sums && w->shape[0] == WIDTH(rows->shape[1]) && sums->shape[1] == w->shape[0] &&
+                     sums->shape[0] >= 1 && sums->shape[0] <= 2 && !PyErr_Occurred();
     if (fits && (scratch = calloc((size_t)(5 * w->shape[0]), sizeof(double)))) {
         job.rows = rows->buf, job.n = rows->shape[0], job.k = rows->shape[1], job.width = w->shape[0];
         job.inverse = w->buf, job.scratch = scratch, job.single = rows->format[0] == 'f';

@@ -2,7 +2,8 @@
  *
  * As in native.c, K classes lie in a multiple of eight numbers, with zeros behind. Products may be fused with sums here:
  * no state is kept, so that nothing has to be the same to the last bit on every machine. */
-#include "lanes.h"
+enum { MOST = 14 };
+#include "buffers.h"
 
 #define USED(k) (((k) + 3) / 4 * 4) /* of the width: whole lanes that have a class */
 
@@ -500,34 +501,6 @@ FUSED static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, con
 
 /* ---- Python's side ---- */
 
-enum { MOST = 14 };
-
-typedef struct {
-    Py_buffer held[MOST];
-    int count, bad;
-} Buffers;
-
-/* Take a C-contiguous buffer with `ndim` axes of one of the given element types; NULL marks the buffers as bad. */
-static Py_buffer *take(Buffers *buffers, PyObject *object, const char *formats, int ndim, int writable) {
-    Py_buffer *view = &buffers->held[buffers->count];
-    if (buffers->bad) return NULL;
-    buffers->bad = 1;
-    if (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE && PyObject_HasAttrString(object, "mask")) return NULL;
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) {
-        PyErr_Clear();
-        return NULL;
-    }
-    buffers->count++;
-    buffers->bad = !(view->format && !view->format[1] && strchr(formats, view->format[0]) && view->ndim == ndim &&
-                     (formats[0] != 'l' || view->itemsize == 8) && (uintptr_t)view->buf % (size_t)view->itemsize == 0);
-    return buffers->bad ? NULL : view;
-}
-
-static PyObject *answer(Buffers *buffers, Py_ssize_t code) {
-    while (buffers->count) PyBuffer_Release(&buffers->held[--buffers->count]);
-    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(code);
-}
-
 static void take_rows(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *rows, PyObject *inverse) {
     Py_buffer *view = take(buffers, rows, "df", 2, 0), *by = take(buffers, inverse, "d", 1, 0);
     if (!by) return;
@@ -550,8 +523,7 @@ static Py_ssize_t take_model(Buffers *buffers, Model *m, Result *r, PyObject *co
     return groups;
 }
 
-PyObject *group_fit(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+PyObject *group_fit(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Model m = {0};
     Result r = {0};
@@ -588,8 +560,7 @@ PyObject *group_fit(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     return answer(&buffers, open);
 }
 
-PyObject *group_step(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+PyObject *group_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Model m = {0};
     Result r = {0};
@@ -609,8 +580,7 @@ PyObject *group_step(PyObject *module, PyObject *const *args, Py_ssize_t count) 
     return answer(&buffers, 0);
 }
 
-PyObject *group_counts(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+PyObject *group_counts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Model m = {0};
     Py_ssize_t n = 0;
@@ -633,50 +603,54 @@ PyObject *group_counts(PyObject *module, PyObject *const *args, Py_ssize_t count
     return answer(&buffers, 0);
 }
 
-PyObject *em(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Model m = {0};
-    Py_ssize_t n = 0;
-    if (count != 5) return PyErr_Format(PyExc_TypeError, "em takes 5 arguments");
-    take_rows(&buffers, &m, &n, args[0], args[1]);
-    Py_buffer *prior = take(&buffers, args[2], "d", 1, 1), *options = take(&buffers, args[3], "d", 1, 0);
-    const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
-    double *room = NULL;
-    if (buffers.bad || prior->shape[0] != m.width || options->shape[0] != 6 ||
-        !(room = calloc((size_t)((n + BEHIND + 1) * m.width), sizeof(double))))
-        return answer(&buffers, REFUSED);
-    const double *o = options->buf;
-    PyThreadState *thread = PyEval_SaveThread();
-    iterate_linear(&m, n, prior->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room, room + (n + BEHIND) * m.width);
-    PyEval_RestoreThread(thread);
-    free(room);
-    return answer(&buffers, 0);
+/* Rows, and two vectors that can be written to: the prior (width,), which moves, and `view[1]`. Return room for the rows
+ * and three more, or NULL. */
+static double *take_climb(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *const *args, Py_buffer *view[2]) {
+    take_rows(buffers, m, n, args[0], args[1]);
+    for (int i = 0; i < 2; i++) view[i] = take(buffers, args[2 + i], "d", 1, 1);
+    if (buffers->bad || view[0]->shape[0] != m->width) return NULL;
+    return calloc((size_t)((*n + BEHIND + 3) * m->width), sizeof(double));
 }
 
-PyObject *climb(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Model m = {0};
     Py_ssize_t n = 0;
+    Py_buffer *view[2];
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "em takes 5 arguments");
+    double *room = take_climb(&buffers, &m, &n, args, view);
+    const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
+    const int fits = room && view[1]->shape[0] == 6;
+    if (fits) {
+        const double *o = view[1]->buf;
+        PyThreadState *thread = PyEval_SaveThread();
+        iterate_linear(&m, n, view[0]->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room,
+                       room + (n + BEHIND) * m.width);
+        PyEval_RestoreThread(thread);
+    }
+    free(room);
+    return answer(&buffers, fits ? 0 : REFUSED);
+}
+
+PyObject *climb(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     if (count != 6) return PyErr_Format(PyExc_TypeError, "climb takes 6 arguments");
-    take_rows(&buffers, &m, &n, args[0], args[1]);
-    Py_buffer *prior = take(&buffers, args[2], "d", 1, 1), *out = take(&buffers, args[3], "d", 1, 1);
-    const double tol = PyFloat_AsDouble(args[4]);
+    Buffers buffers = {.count = 0};
+    Model m = {0};
+    Py_ssize_t n = 0, passes = REFUSED;
     const Py_ssize_t most = PyLong_AsSsize_t(args[5]);
-    double *room = NULL;
-    if (buffers.bad || prior->shape[0] != m.width || out->shape[0] != 2 + m.width ||
-        !(room = calloc((size_t)((n + BEHIND + 3) * m.width), sizeof(double))))
-        return answer(&buffers, REFUSED);
-    PyThreadState *thread = PyEval_SaveThread();
-    const Py_ssize_t passes = climb_rows(&m, n, prior->buf, tol, most, room, out->buf);
-    PyEval_RestoreThread(thread);
+    const double tol = PyFloat_AsDouble(args[4]);
+    Py_buffer *view[2];
+    double *room = take_climb(&buffers, &m, &n, args, view);
+    if (room && view[1]->shape[0] == 2 + m.width) {
+        PyThreadState *thread = PyEval_SaveThread();
+        passes = climb_rows(&m, n, view[0]->buf, tol, most, room, view[1]->buf);
+        PyEval_RestoreThread(thread);
+    }
     free(room);
     return answer(&buffers, passes);
 }
 
-PyObject *weigh(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
+PyObject *weigh(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     if (count != 9) return PyErr_Format(PyExc_TypeError, "weigh takes 9 arguments");
     Py_buffer *rows = take(&buffers, args[0], "d", 2, 0), *alpha = take(&buffers, args[1], "d", 2, 0), *out[4];
