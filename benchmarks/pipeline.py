@@ -19,7 +19,7 @@ import numpy as np
 from _outputs import ROOT, SHIFTS, Outputs, digits, networks, shipped, targets, texts
 
 import reprior as rp
-from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.fit import pipeline
 from reprior.pipelines.select import select
 
 FLOOR = 1e-8  # of a share in KL, as maximum likelihood puts rare classes at exactly zero

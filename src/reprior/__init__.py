@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from reprior.online.stream import ONLINE, Stream
     from reprior.online.table import StreamTable
     from reprior.pipelines import calibrate
+    from reprior.pipelines.fit import pipeline
     from reprior.pipelines.load import load
-    from reprior.pipelines.pipeline import Pipeline, pipeline
+    from reprior.pipelines.pipeline import Pipeline
     from reprior.pipelines.select import select
     from reprior.pipelines.source import summarize
     from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
@@ -56,8 +57,9 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "online.alarm_table": ("AlarmTable",),
     "online.stream": ("ONLINE", "Stream"),
     "online.table": ("StreamTable",),
+    "pipelines.fit": ("pipeline",),
     "pipelines.load": ("load",),
-    "pipelines.pipeline": ("Pipeline", "pipeline"),
+    "pipelines.pipeline": ("Pipeline",),
     "pipelines.select": ("select",),
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
@@ -86,42 +88,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ALIASES",
-    "METHODS",
-    "ONLINE",
-    "Alarm",
-    "AlarmTable",
-    "ArrayBlocks",
-    "Blocks",
-    "Diagnosis",
-    "InputError",
-    "Interval",
-    "Pipeline",
-    "PriorEstimate",
-    "Source",
-    "Status",
-    "Stream",
-    "StreamTable",
-    "TopKBlocks",
-    "bbse",
-    "bounds",
-    "calibrate",
-    "compare",
-    "correct",
-    "diagnose",
-    "ebls",
-    "estimate",
-    "fmapls",
-    "groups",
-    "interval",
-    "load",
-    "mapls",
-    "metrics",
-    "mlls",
-    "pipeline",
-    "query",
-    "rlls",
-    "select",
-    "simulate",
-    "summarize",
-]
+    "ALIASES", "METHODS", "ONLINE", "Alarm", "AlarmTable", "ArrayBlocks", "Blocks", "Diagnosis", "InputError",
+    "Interval", "Pipeline", "PriorEstimate", "Source", "Status", "Stream", "StreamTable", "TopKBlocks", "bbse",
+    "bounds", "calibrate", "compare", "correct", "diagnose", "ebls", "estimate", "fmapls", "groups", "interval",
+    "load", "mapls", "metrics", "mlls", "pipeline", "query", "rlls", "select", "simulate", "summarize",
+]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -57,6 +57,20 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
+def listed(names: Sequence[Any], most: int = 8) -> str:
+    """Return the first of some names, as sentences have them."""
+    return ", ".join(map(str, names[:most])) + ", …" * (len(names) > most)
+
+
+def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = repr) -> str:
+    """Return a sentence that tells which of the `known` names may have been meant, if one looks like it."""
+    from difflib import get_close_matches
+
+    lower = {name.lower(): name for name in known}
+    close = get_close_matches(wanted.lower(), lower, n=1)
+    return f"Perhaps you mean {quote(lower[close[0]])}" if close else ""
+
+
 def percent(share: float, digits: int = 0) -> str:
     """Return a share as sentences have it."""
     return f"{100 * share:.{digits}f} %"
@@ -77,13 +91,16 @@ def check_estimate(x: Any, caller: str) -> PriorEstimate:
 
 
 def refuse_where(
-    bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = ""
-) -> None:
-    """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any."""
+    bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = "", first: int = 0,
+) -> None:  # fmt: skip
+    """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any.
+
+    `first` is the number of the first of them.
+    """
     if bad.any():
         got = values if isinstance(values, str) else values[bad][0]
         got = got.tolist() if hasattr(got, "tolist") else got
-        place, count = f"{unit} {int(np.argmax(bad))}", int(bad.sum())
+        place, count = f"{unit} {first + int(np.argmax(bad))}", int(bad.sum())
         fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
 
 
@@ -121,7 +138,7 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
     lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
-    phrases = [say.format(", ".join(some[:5]) + ", …" * (len(some) > 5))
+    phrases = [say.format(listed(some, 5))
                for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
     return f"{len(found)} classes, " + (" and ".join(phrases) or "one of them twice")
 
@@ -131,7 +148,7 @@ def order_of(names: Sequence[Any], classes: Sequence[str], caller: str, name: st
     found = [str(label) for label in names]
     if len(found) != len(classes) or set(found) != set(classes):
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
-             remedy="The classes are " + ", ".join(classes[:8]) + ", …" * (len(classes) > 8))  # fmt: skip
+             remedy=f"The classes are {listed(classes)}")  # fmt: skip
     place = {label: i for i, label in enumerate(found)}
     return [place[label] for label in classes]
 

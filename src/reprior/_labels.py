@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import UNNAMED, check_classes, check_logits, check_proba, fail, names_of, order_of, refuse_where
+from reprior._check import (
+    UNNAMED,
+    check_classes,
+    check_logits,
+    check_proba,
+    fail,
+    listed,
+    names_of,
+    order_of,
+    refuse_where,
+)
 from reprior._types import Labels, Matrix
 
 
@@ -46,12 +56,12 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
 
 
 def check_labels(
-    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None
+    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None, *, first: int = 0
 ) -> Labels:
     """Return labels (n,) as column indices: the one map from labels to columns.
 
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
-    whole numbers: then it is a name like any other.
+    whole numbers: then it is a name like any other. `first` is the number of the first row.
     """
     try:
         values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
@@ -68,10 +78,11 @@ def check_labels(
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
     if text:
         missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
-    refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows")
+    refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows",
+                 first=first)  # fmt: skip
     truths = values.dtype.kind == "b" and {*names} == {"False", "True"}
     if classes is not None and (text or truths or all(map(is_number, names))):
-        return _by_name(values, classes, caller, name)
+        return _by_name(values, classes, caller, name, first)
     if text:
         fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
     if values.dtype.kind not in "iubf":
@@ -80,13 +91,14 @@ def check_labels(
         fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
     refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
                  remedy="Whole numbers are column indices of the probabilities, from 0, unless the columns have numbers"
-                 f" for names. {UNNAMED}")  # fmt: skip
+                 f" for names. {UNNAMED}", first=first)  # fmt: skip
     return values.astype(np.intp, copy=False)
 
 
 def check_some_labels(
-    y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels"
-) -> Labels:
+    y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels",
+    *, first: int = 0,
+) -> Labels:  # fmt: skip
     """Return the labels of some rows (n,) as column indices, −1 where there is none: −1, None, NaN or no text.
 
     Where a class itself is called −1, that is a label like any other.
@@ -116,7 +128,7 @@ def check_some_labels(
         stand_in: Any = classes[0] if classes is not None and there.dtype.kind in "UOST" else 0
         filled = np.full(n, stand_in if numbered or classes is None else float(classes[0]), there.dtype)
         filled[~unknown] = there  # in their places, so that a bad one is told by its own row
-        out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes))
+        out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes, first=first))
     return out
 
 
@@ -141,7 +153,7 @@ def is_number(text: str) -> bool:
     return False
 
 
-def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str) -> Labels:
+def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str, first: int) -> Labels:
     """Return the column of each label (n,) by its name, or by its value where names are numbers."""
     place: dict[Any, int] = {}
     for i, label in enumerate(classes):
@@ -154,14 +166,13 @@ def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, 
             for label in kinds.tolist()]  # fmt: skip
     column = np.array([place.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
-    shown = ", ".join(map(str, classes[:8])) + ", …" * (len(classes) > 8)
-    remedy = f"The classes are {shown}"
-    if (labels < 0).all():
+    remedy = f"The classes are {listed(classes)}"
+    if len(labels) > 1 and (labels < 0).all():
         remedy += (
             ". If the columns are called otherwise than the classes, name these by `classes` (on the command line:"
+            " `--classes FILE`)"
         )
-        remedy += " `--classes FILE`)"
-    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy)
+    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy, first=first)
     return labels
 
 

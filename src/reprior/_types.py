@@ -115,6 +115,11 @@ class Source:
     made: str = "given by the user"
     misled: Matrix | None = field(default=None, repr=False)
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """What to call the classes: their names, or their column indices."""
+        return self.classes or tuple(map(str, range(len(self.prior))))
+
 
 class Interval(tuple[Vector, Vector]):
     """A pair (lower, upper) that also says, in `note`, how far it can be trusted.

@@ -146,7 +146,7 @@ def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):
     err = call("stream", late(tmp_path, {"ID": "a3", "truth": "cat"}), *given, "--id", "id")[2]
     assert "`--id id` and `--label truth` say where to look" in err
     err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *given, "--id", "id")[2]
-    assert "`--label` says what holds labels" in err
+    assert "`--label` must hold names of classes; got cow, first at row 4" in err
 
 
 def test_a_label_that_is_not_there_is_called_missing(refused, held, tmp_path):

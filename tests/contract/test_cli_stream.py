@@ -158,7 +158,7 @@ def test_labels_of_forgotten_rows_are_counted_and_wrong_ones_refused(call, refus
     assert err.startswith(f"{len(later)} labels were of no row among the last 100 that wait for one; see --remember")
     assert f"1000 rows, {len(told)} labels; no state kept" in err
     (tmp_path / "in").write_bytes(data.replace(b'"ant"', b'"eel"', 1))
-    assert "must have labels that are classes; got 'eel', first at row" in refused(*given, "--emit", "prior")
+    assert "must hold names of classes; got eel, first at row" in refused(*given, "--emit", "prior")
     assert "say what holds those with --label" in refused("stream", tmp_path / "in", *given[2:4], "--id", "id")
     (tmp_path / "in.csv").write_bytes(labelled(files, "csv")[0])
     csv = ["stream", tmp_path / "in.csv", *given[2:4], "--label", "y"]
@@ -574,3 +574,20 @@ def test_a_full_disk_is_one_sentence_and_the_state_stays_whole(files, tmp_path):
         whole = [*PROGRAM, *line[:4], "-o", tmp_path / out, *more]
         assert subprocess.run(list(map(str, whole)), capture_output=True, check=False).returncode == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "once").read_bytes()
+
+
+def test_labels_mean_in_a_stream_what_they_mean_in_a_file(call, refused, files, tmp_path):
+    rows = [json.loads(line) for line in files["ndjson"].read_bytes().splitlines()[:4]]
+    given = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "-o", tmp_path / "o", "--json"]
+
+    def feed(*labels):
+        records = [{**row, "truth": label} for row, label in zip(rows, labels, strict=True)]
+        (tmp_path / "in").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    feed("cat", 2, "2", 2.0)
+    assert json.loads(call(*given)[2])["labels"] == 4
+    feed("", None, -1, "cat")
+    assert json.loads(call(*given)[2])["labels"] == 1
+    for bad in (["cat"], {"cat": 1}, "eel", 7, 1.5):
+        feed("cat", "cat", bad, "cat")
+        assert "`--label` must " in refused(*given)

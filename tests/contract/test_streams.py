@@ -72,7 +72,6 @@ def test_it_comes_nearer_to_the_truth(name: str) -> None:
 
 
 def test_it_predicts_before_it_learns(name: str, problem: Problem) -> None:
-    assert rp.ONLINE[ALL[name][0]].predicts_first
     stream = start(name, problem)
     before = bits(stream)
     one, many = stream.correct_one(problem.proba[0]), stream.correct_many(problem.proba)

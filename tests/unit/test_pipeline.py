@@ -5,7 +5,7 @@ import pytest
 
 import reprior as rp
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
-from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.fit import pipeline
 from reprior.pipelines.select import select
 from reprior.pipelines.source import carried_prior, pooled_prior, tilt_of
 

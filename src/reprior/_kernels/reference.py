@@ -9,19 +9,10 @@ from numpy.typing import NDArray
 
 from reprior._kernels.small import climb, em, group_counts, group_fit, group_step, weigh
 
-__all__ = [
-    "climb",
-    "correct",
-    "e_step",
-    "ebls",
-    "em",
-    "fmapls",
-    "fmapls_top",
-    "group_counts",
-    "group_fit",
-    "group_step",
+__all__ = [  # what `native` offers, too
+    "climb", "correct", "e_step", "ebls", "em", "fmapls", "fmapls_top", "group_counts", "group_fit", "group_step",
     "weigh",
-]  # what `native` offers, too
+]  # fmt: skip
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from quapy.method.aggregative import AggregativeSoftQuantifier
 
 from reprior._labels import check_labels
 from reprior._types import Labels, Vector
-from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.fit import pipeline
 
 
 class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]

@@ -19,7 +19,8 @@ from reprior._check import check_choice, check_prior, fail, warn
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
-from reprior.pipelines.pipeline import ON_REJECT, pipeline
+from reprior.pipelines.fit import pipeline
+from reprior.pipelines.pipeline import ON_REJECT
 from reprior.rows.correction import REJECTED, STRETCHED, TRAINED, stretched
 
 

@@ -129,7 +129,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     found = made.checks if made.checks is not None and made.target is proba else checks(made, raw)
     return Diagnosis(
         estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
-        confused=confused_pairs(rows, known.classes), smallest_singular_value=smallest_singular_value(known),
+        confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
     )  # fmt: skip
@@ -179,7 +179,7 @@ def contradiction(estimate: PriorEstimate) -> str:
                 f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
     counts = np.bincount(y, minlength=rows.shape[1])
     means = {int(j): rows[y == j].mean(axis=0) for j in np.flatnonzero(counts >= FEW_LABELS)}
-    called = estimate.classes or tuple(map(str, range(rows.shape[1])))
+    called = estimate.source.called
     for j, mean in means.items():
         k = int(mean.argmax())
         if k > j and k in means and mean[k] > 3 * mean[j] and means[k][j] > 3 * means[k][k]:
@@ -265,14 +265,12 @@ def smallest_singular_value(source: Source) -> float | None:
     return float(np.linalg.svd(source.confusion[:, columns > 0] / columns[columns > 0], compute_uv=False)[-1])
 
 
-def confused_pairs(rows: LocalLikelihood, classes: tuple[str, ...] | None) -> tuple[tuple[str, str, float], ...]:
+def confused_pairs(rows: LocalLikelihood, called: tuple[str, ...]) -> tuple[tuple[str, str, float], ...]:
     """Return the pairs of classes that the rows hardly tell apart, worst first, ten at most."""
     a, b = np.nonzero(np.triu(rows.correlation, 1) > OVERLAP)
     worst = np.argsort(-rows.correlation[a, b], kind="stable")[:10]
-    return tuple(
-        (classes[i] if classes else str(i), classes[j] if classes else str(j), float(rows.correlation[i, j]))
-        for i, j in zip(a[worst], b[worst], strict=True)
-    )
+    pairs = zip(a[worst], b[worst], strict=True)
+    return tuple((called[i], called[j], float(rows.correlation[i, j])) for i, j in pairs)
 
 
 class Sentence(NamedTuple):

@@ -92,7 +92,7 @@ def spread(estimate: PriorEstimate) -> Spread:
             notes.append(unseen_note(len(unseen)))
     if rows.n < len(group):
         notes.append(f"There are few rows: {rows.n:.0f} for {len(group)} classes.")
-    notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
+    notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
     return ObservedSpread(estimate.prior, fit, fit.variances * (1 + inflation), group, rows.n, tuple(notes))
 
 
@@ -170,7 +170,7 @@ def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
         rows = local_likelihood(estimate.target, near, source.prior)
         group, share = alike(rows)
         fit = maximum(merge(rows, group, share) if group.max() + 1 < k else rows)
-        notes.extend(_confusions(group, fit.inflation > CONFUSED, source.classes))
+        notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
     return PosteriorSpread(estimate.prior, posterior, group, tuple(notes))
 
 
@@ -309,11 +309,11 @@ def inverse(h: Matrix) -> Matrix:
     return np.asarray(half + np.tril(half, -1).T)
 
 
-def _confusions(group: Labels, dependent: NDArray[np.bool_], classes: tuple[str, ...] | None) -> list[str]:
+def _confusions(group: Labels, dependent: NDArray[np.bool_], called: tuple[str, ...]) -> list[str]:
     """Return a sentence for each set of classes whose shares the rows cannot tell apart."""
 
     def name(members: Labels) -> str:
-        return ", ".join(classes[j] if classes else str(j) for j in members)
+        return ", ".join(called[j] for j in members)
 
     sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
     said = [

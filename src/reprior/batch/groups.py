@@ -171,7 +171,7 @@ class Groups:
 
     def columns(self) -> dict[str, Any]:
         """Return a table with one row a group, as `pandas.DataFrame` or `pyarrow.table` take it: key, rows, shares."""
-        names = self.source.classes or tuple(map(str, range(self.prior.shape[1])))
+        names = self.source.called
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
     def to_frame(self, level: float | None = 0.95) -> Any:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from inspect import signature
 from types import MappingProxyType
 from typing import Any
 
-from reprior._check import fail
+from reprior._check import fail, perhaps
 from reprior._types import PriorEstimate
 from reprior.batch.ebls import ebls
 from reprior.batch.fmapls import fmapls
@@ -45,9 +44,8 @@ def check_options(method: str | Method, options: Iterable[str], caller: str, bes
         return
     for option in options:
         if option not in known:
-            close = get_close_matches(option, [*beside, *known], n=1)
             fail(caller, "options", "be among " + ", ".join(known), option,
-                 remedy=f"Perhaps you mean `{close[0]}`" if close else "")  # fmt: skip
+                 remedy=perhaps(option, [*beside, *known], "`{}`".format))  # fmt: skip
 
 
 def estimate(
@@ -86,9 +84,8 @@ def estimate(
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:
-        close = get_close_matches(name, [*METHODS, *ALIASES], n=1)
         fail("estimate", "method", "be one of " + ", ".join([*METHODS, *ALIASES]), repr(method),
-             remedy=f"Perhaps you mean {close[0]!r}" if close else "")  # fmt: skip
+             remedy=perhaps(name, [*METHODS, *ALIASES]))  # fmt: skip
     check_options(function, options, name)
     if labels is None and label_weights is None:
         return function(source, proba, **options)

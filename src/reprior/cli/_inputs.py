@@ -119,14 +119,11 @@ class MethodOption(click.Option):
 
 def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:
     """Refuse a method that is not `known`; say which was meant, or that those of `others` run in another `place`."""
-    from difflib import get_close_matches
-
-    from reprior._check import fail
+    from reprior._check import fail, perhaps
 
     if method in known:
         return
-    close = get_close_matches(method, known, n=1)
-    remedy = f"`{place}` runs {method}" if method in others else f"Perhaps you mean {close[0]}" if close else ""
+    remedy = f"`{place}` runs {method}" if method in others else perhaps(method, known, str)
     fail(caller, "--method", f"be one of {', '.join(known)}", repr(method), remedy=remedy)
 
 
@@ -169,7 +166,7 @@ class Inputs:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        return self.source.classes or tuple(str(k) for k in range(self.table.n_classes))
+        return self.source.called
 
     @property
     def taken(self) -> dict[str, Any]:
@@ -323,8 +320,9 @@ def read_pipeline(
     from reprior._labels import named
     from reprior.io.files import Choice
     from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
+    from reprior.pipelines.fit import pipeline
     from reprior.pipelines.load import load
-    from reprior.pipelines.pipeline import Pipeline, pipeline
+    from reprior.pipelines.pipeline import Pipeline
     from reprior.pipelines.source import as_rows
 
     if source is None and counts is None:

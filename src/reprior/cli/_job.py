@@ -224,7 +224,7 @@ class Job:
         """Return records, their rows, each of them a probability vector, and their times."""
         assert self.form is not None
         first, source = self.records, self.stream.source
-        batch = self.labels.split(records, self.form, source.classes or (), len(source.prior), first)
+        batch = self.labels.split(records, self.form, source.classes, len(source.prior), first)
         rows = self.form.rows(batch.records, first) if batch.records else np.empty((0, len(source.prior)))
         if not first:
             refuse_probabilities(rows, self.values, "stream", "input")

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reprior._check import fail
+from reprior._labels import check_some_labels
+from reprior.io.labels import as_labels
 
 if TYPE_CHECKING:
     from reprior._types import Matrix
@@ -34,9 +36,12 @@ class Labels:
     def __init__(self, label: str | None, name: str | None, remember: int) -> None:
         self.label, self.name, self.remember = label, name, remember
         self.waiting: OrderedDict[str, Any] = OrderedDict()
+        self.columns: dict[Any, int] = {}
         self.taken = self.lost = 0
 
-    def split(self, records: list[Any], form: Form, classes: tuple[str, ...], n_classes: int, first: int) -> Batch:
+    def split(
+        self, records: list[Any], form: Form, classes: tuple[str, ...] | None, n_classes: int, first: int
+    ) -> Batch:
         """Return records as rows and labels; a label that is no class is refused."""
         if self.label is None:
             return Batch(records, [], [])
@@ -45,12 +50,12 @@ class Labels:
         labels: list[Label] = []
         for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True)):
             value, name = fields.get(self.label), fields.get(self.name or "")
-            y = None if value is None or value == "" else class_index(value, classes, n_classes, first + number)
+            y = self.column(value, classes, n_classes, first + number)
             called = None if name is None or name == "" else str(name)
             late = form.bare(fields)
-            if late and y is None and called is not None and self.label in fields and not form.opening:
+            if late and y < 0 and called is not None and self.label in fields and not form.opening:
                 continue  # still unknown; a CSV line like this is a row without its numbers
-            if late and y is not None:
+            if late and y >= 0:
                 if called is None:
                     known = f"`--id {self.name}` and `--label {self.label}` say where to look"
                     fail("stream", "input", "name the row that a late label is of", repr(fields)[:80],
@@ -59,10 +64,18 @@ class Labels:
                 labels.append(Label(len(kept), y, called))
                 continue
             kept.append(record)
-            names.append(called if y is None else None)
-            if y is not None:
+            names.append(called if y < 0 else None)
+            if y >= 0:
                 labels.append(Label(len(kept), y, None))
         return Batch(kept, names, labels)
+
+    def column(self, value: Any, classes: tuple[str, ...] | None, n_classes: int, number: int) -> int:
+        """Return the column that the label of a row means, −1 if it is none; the map is asked once for each value."""
+        key = type(value), str(value)
+        if key not in self.columns:
+            label = as_labels([value], classes)
+            (self.columns[key],) = check_some_labels(label, "stream", 1, n_classes, classes, "--label", first=number)
+        return self.columns[key]
 
     def keep(self, names: list[str | None], rows: Matrix) -> None:
         """Remember rows by their names; the oldest are forgotten."""
@@ -100,18 +113,3 @@ class Labels:
             refuse(caller, "data", "labels that no run has")
         self.waiting = OrderedDict(zip(names, rows, strict=True))
         self.taken, self.lost = counts
-
-
-def class_index(value: Any, classes: tuple[str, ...], n_classes: int, number: int) -> int:
-    """Return the column that a label means: by the name of the class, else by its number."""
-    if str(value) in classes:
-        return classes.index(str(value))
-    try:
-        index = int(value)
-    except (TypeError, ValueError, OverflowError):
-        index = -1
-    if not 0 <= index < n_classes or (isinstance(value, float) and index != value):
-        known = ", ".join(classes[:8]) + ", …" * (len(classes) > 8) if classes else f"numbers from 0 to {n_classes - 1}"
-        fail("stream", "input", "have labels that are classes", repr(value), place=f"row {number}",
-             remedy=f"The classes are {known}; `--label` says what holds labels")  # fmt: skip
-    return index

@@ -87,7 +87,7 @@ def fitted(pipe: Pipeline) -> dict[str, Any]:
     return {
         "method": pipe.method, "options": {name: str(option) for name, option in pipe.options.items()},
         "calibration": pipe.calibrator.kind if pipe.calibrator else "none", "source": source.made,
-        "classes": list(source.classes or map(str, range(len(source.prior)))), "source_prior": source.prior,
+        "classes": list(source.called), "source_prior": source.prior,
         "heldout_rows": None if source.heldout is None else len(source.heldout[1]),
     }  # fmt: skip
 
@@ -97,7 +97,7 @@ def described(stream: Stream, level: float) -> dict[str, Any]:
     ends = stream.interval(level)
     return {
         "method": stream.method.name, "calibration": stream.calibrator.kind if stream.calibrator else "none",
-        "n": stream.n, "classes": list(stream.classes or map(str, range(len(stream.prior)))), "prior": stream.prior,
+        "n": stream.n, "classes": list(stream.source.called), "prior": stream.prior,
         "source_prior": stream.source.prior, "lower": ends.lower, "upper": ends.upper, "level": level,
     }  # fmt: skip
 

@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reprior._check import Fault, InputError, fail
+from reprior._check import Fault, InputError, fail, listed
 from reprior._check import difference as names_apart
+from reprior._check import perhaps as meant_name
 from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
@@ -227,8 +227,7 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
 def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:
-        listed = "" if found is None else ": " + ", ".join(found[:8]) + ", …" * (n_classes > 8)
-        return f"{n_classes} classes{listed or ' without names'}"
+        return f"{n_classes} classes" + (" without names" if found is None else f": {listed(found)}")
     return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else names_apart(found, wanted)
 
 
@@ -323,35 +322,33 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     if some:
         rule += ", since there is no file of that name"
         how = perhaps_file(wanted) + how
-    listed = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
-    fail(choice.caller, name, rule, listed + (", …" if len(there) > 30 else "") or "no column", remedy=how)
+    shown = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
+    fail(choice.caller, name, rule, shown + (", …" if len(there) > 30 else "") or "no column", remedy=how)
 
 
 def perhaps(wanted: str, there: Collection[str]) -> str:
     """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
-    lower = {column.lower(): column for column in there}
-    close = get_close_matches(wanted.lower(), lower, n=1)
-    if not close and wanted in LABEL_NAMES and len(there) == 1:
-        close = list(lower)
-    return f"Perhaps you mean {lower[close[0]]!r}. " if close else ""
+    (only,) = there if wanted in LABEL_NAMES and len(there) == 1 else (wanted,)
+    meant = meant_name(only, there)
+    return meant and f"{meant}. "
 
 
 def perhaps_file(wanted: str) -> str:
     """Return which file of the folder may have been meant."""
     path = Path(wanted)
     try:
-        there = {file.name.lower(): file.name for file in path.parent.iterdir() if file.is_file()}
+        there = [file.name for file in path.parent.iterdir() if file.is_file()]
     except OSError:
         return f"There is no folder {path.parent}. "
-    close = get_close_matches(path.name.lower(), there, n=1)
-    return f"Perhaps you mean the file {str(path.parent / there[close[0]])!r}. " if close else ""
+    meant = meant_name(path.name, there, lambda name: f"the file {str(path.parent / name)!r}")
+    return meant and f"{meant}. "
 
 
 def left_aside(fault: Fault, n_classes: int, unused: tuple[str, ...], kind: str = "numeric columns") -> str:
     """Return what to say of rows that break a rule on their sum where the source names only some of the columns."""
     if not unused or not ("sum" in fault.rule or "zero" in fault.rule):
         return ""
-    rest = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
+    rest = listed(unused, 10)
     return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.remedy}"
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from io import StringIO
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import InputError, fail, listed, perhaps
 from reprior._labels import is_number
 from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
@@ -63,13 +62,12 @@ def opened_again(target: Path, choice: Choice, column: str, option: str) -> Tabl
 
 
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
-    """Return labels as they were meant: text that says a number is one, where classes have no names."""
-    found = [value.strip() if isinstance(value, str) else value for value in values]
-    if classes is None:
-        found = [int(v) if isinstance(v, str) and v.lstrip("-").isdigit() else v for v in found]
-    out = np.empty(len(found), object)
-    out[:] = found
-    return out
+    """Return labels as they were meant: text that says a whole number is one, unless classes are called so."""
+    found = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
+    if classes is None or not all(map(is_number, classes)):
+        names = {*(classes or ())}
+        found = [int(v) if isinstance(v, str) and v not in names and v.lstrip("-").isdigit() else v for v in found]
+    return np.fromiter(found, object, len(found))
 
 
 def read_ids(target: Path, choice: Choice, name: str | None) -> tuple[str, list[str] | None]:
@@ -144,13 +142,10 @@ def refuse_unknown(
     bad = [i for i, value in enumerate(values) if isinstance(value, str) and value and not is_number(value)]
     bad = [i for i in bad if values[i] not in (classes or ())]
     if bad and classes:
-        lower = {name.lower(): name for name in classes}
-        close = get_close_matches(values[bad[0]].lower(), lower, n=1)
-        listed = ", ".join(classes[:8]) + ", …" * (len(classes) > 8)
+        meant = perhaps(values[bad[0]], classes)
         fail(caller, path, "have names of classes in the column 'label', or nothing", repr(values[bad[0]]),
              place=f"{name} {lines[bad[0]][name]!r}", count=len(bad),
-             remedy=(f"Perhaps you mean {lower[close[0]]!r}. " if close else "") + f"The classes are {listed}",
-        )  # fmt: skip
+             remedy=(meant and f"{meant}. ") + f"The classes are {listed(classes)}")  # fmt: skip
 
 
 def write_list(

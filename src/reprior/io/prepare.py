@@ -15,7 +15,6 @@ from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
 from reprior.io.files import Chunk, Part, Sets, Table, difference
 
-VALUES = ("normalize", "logits")
 CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
 

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import InputError, as_array, check_prior, check_rows, fail
+from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
 from reprior._labels import check_labels, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
@@ -183,7 +183,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
-         " held-out rows with a label column", "the columns " + ", ".join(likely[:8]) + ", …" * (len(header) > 8),
+         " held-out rows with a label column", f"the columns {listed(likely)}",
          remedy=f"{perhaps('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 

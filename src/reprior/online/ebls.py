@@ -26,7 +26,6 @@ class OnlineEbls:
     """
 
     name: ClassVar[str] = "online-ebls"
-    predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes", "misled")
     before: ClassVar[dict[str, Any]] = {"cautious": False}  # options that the first bytes did not name
     MOST_MISFIT: ClassVar[float] = 100.0  # shares ten times too large: what is worse tells nothing more

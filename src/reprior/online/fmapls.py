@@ -28,7 +28,6 @@ class OnlineFmapls:
     """
 
     name: ClassVar[str] = "online-fmapls"
-    predicts_first: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("prior", "classes")
     DELTAS: ClassVar[tuple[str, ...]] = ("running", "predicted", "observed")  # in the order of the kernels' numbers
     INFLOW: ClassVar[float] = 1e-4  # counts a sample shared by all classes, so that no class is lost for good

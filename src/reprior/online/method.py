@@ -34,7 +34,6 @@ class StreamMethod(Protocol):
     """
 
     name: ClassVar[str]
-    predicts_first: ClassVar[bool]  # whether prior(state) leaves the sample to be corrected out
     needs: ClassVar[tuple[str, ...]]  # the fields of `source` that it uses, and that its bytes carry
 
     @property

@@ -146,7 +146,7 @@ def published(
 
     def method_of(update: Callable[[Any, Parts, Vector], None]) -> type[StreamMethod]:
         namespace = {
-            "name": name, "predicts_first": True, "needs": needs, "parts": parts, "share": share, "update": update,
+            "name": name, "needs": needs, "parts": parts, "share": share, "update": update,
             "init": init, "learn": learn, "observe": observe, "prior": prior, "valid": valid,
             "variance": variance,
             "bind": no_kernel, "bind_top": no_kernel,

@@ -14,7 +14,8 @@ from reprior._labels import check_labelled, named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.pipeline import Candidate, Pipeline, pipeline, training_rows
+from reprior.pipelines.fit import pipeline, training_rows
+from reprior.pipelines.pipeline import Candidate, Pipeline
 from reprior.rows.calibrated import softmax
 
 CRITERIA = ("kl", "log-loss", "accuracy")

@@ -12,7 +12,7 @@ from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
 from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
-from reprior.report.show import CHEAP, cut, judged, movers, names, share, unseen, verdicts
+from reprior.report.show import CHEAP, cut, judged, movers, share, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks
@@ -70,7 +70,7 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     said += [Sentence(text, False) for text in unseen(estimate.source)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
-    called, level = names(estimate), f"{100 * interval.level:g} %"
+    called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
         whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
@@ -114,7 +114,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     others = [method for method in METHODS if method != made["method"]]
     compared = compare(source, target, others, first=estimate, name=f"{made['method']} (this report)")
     return {
-        "classes": list(names(estimate)), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
+        "classes": list(source.called), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
         "message": estimate.status.value, "level": level, "note": interval.note,
         "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate),
         "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,

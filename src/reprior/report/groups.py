@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import fail, listed
 from reprior._types import Interval, Status
 from reprior.batch.groups import Groups
-from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, names, pandas, share, unseen
+from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, pandas, share, unseen
 
 
 def groups_text(
@@ -50,7 +50,7 @@ def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list
     for g in shown:
         estimate = found[found.keys[g]]
         k = movers(estimate)[0]
-        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(names(estimate)[k]),
+        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(estimate.source.called[k]),
                      share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
         if level is not None:
             interval = estimate.interval(level)
@@ -66,14 +66,14 @@ def groups_frame(found: Groups, level: float | None = 0.95) -> Any:
 
 def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
     """Draw one class's share in the largest groups, with intervals; return the matplotlib axes."""
-    called = names(found)
+    called = found.source.called
     if label is None:
         k = int(np.argmax(found.n @ (found.prior - found.prior.mean(axis=0)) ** 2))
     elif str(label) in called:
         k = called.index(str(label))
     else:
         fail("Groups.plot", "label", "be one of the classes", repr(label),
-             remedy="The classes are " + ", ".join(called[:8]) + ", …" * (len(called) > 8))  # fmt: skip
+             remedy=f"The classes are {listed(called)}")  # fmt: skip
     order, interval = np.argsort(-found.n, kind="stable")[: top or None], found.interval()
     return drawn(
         [str(found.keys[g]) for g in order], np.full(len(order), found.source.prior[k]), found.prior[order, k],

@@ -10,7 +10,6 @@ import numpy as np
 
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
 from reprior.assess.diagnose import CLEARLY, told_p
-from reprior.batch.groups import Groups
 from reprior.online.stream import Stream
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, TRAINED, stretched
@@ -20,11 +19,6 @@ SHOWN = 10  # classes in a repr
 NAMED = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 ALPHA = 0.05
-
-
-def names(estimate: PriorEstimate | Groups | Stream) -> tuple[str, ...]:
-    """Return what to call the classes: their names, or their column indices."""
-    return estimate.source.classes or tuple(str(k) for k in range(len(estimate.source.prior)))
 
 
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
@@ -126,7 +120,7 @@ def stream_text(stream: Stream) -> str:
 
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> list[str]:
     """Return the lines of the table."""
-    called, order, prior = names(estimate), movers(estimate), estimate.prior
+    called, order, prior = estimate.source.called, movers(estimate), estimate.prior
     shown = order[: top or None]
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "target", *band, "change"]]
@@ -150,7 +144,7 @@ def estimate_frame(estimate: PriorEstimate, level: float | None = 0.95) -> Any:
     if level is not None:
         interval = estimate.interval(level)
         columns |= {"lower": interval.lower, "upper": interval.upper}
-    return pd.DataFrame(columns, index=pd.Index(names(estimate), name="class"))
+    return pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
 
 
 def pandas() -> Any:
@@ -164,7 +158,7 @@ def pandas() -> Any:
 
 def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> Any:
     """Draw source and target share of the largest movers, with intervals; return the matplotlib axes."""
-    order, called, interval = movers(estimate)[: top or None], names(estimate), estimate.interval()
+    order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
     return drawn(
         [called[k] for k in order], estimate.source.prior[order], estimate.prior[order],
         Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,

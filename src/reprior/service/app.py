@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +41,6 @@ from reprior.service.wire import (
 
 log = logging.getLogger("reprior.service")
 STATIC = Path(__file__).parent / "static"
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def hub_of(request: Request) -> Hub:

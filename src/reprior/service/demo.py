@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior import datasets
 from reprior._types import Labels, Vector
-from reprior.pipelines.pipeline import pipeline
+from reprior.pipelines.fit import pipeline
 from reprior.service.hub import Conflict, Hub, Missing, Unavailable
 
 ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has

@@ -11,7 +11,8 @@ import numpy as np
 from reprior._check import check_choice, check_prior, fail
 from reprior._types import Source
 from reprior.online.stream import Stream
-from reprior.pipelines.pipeline import Pipeline, pipeline
+from reprior.pipelines.fit import pipeline
+from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_rows
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json

@@ -1,0 +1,211 @@
+"""How a pipeline is made: which calibrator held-out rows bear out, and which prior outputs then carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_choice, check_prior, check_source, fail, in_order, warn
+from reprior._labels import check_labelled, named
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.batch.registry import ALIASES, METHODS, Method, check_options
+from reprior.pipelines import calibrate
+from reprior.pipelines.pipeline import Pipeline
+from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
+from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
+from reprior.rows.correction import correct
+
+SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
+OPPOSED = -4.0  # standard errors; a useless classifier has 0, one whose columns have each other's names far less
+
+
+def pipeline(
+    proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
+    logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
+    **options: Any,
+) -> Pipeline:  # fmt: skip
+    """Return the default pipeline, or the one described, from held-out rows, from class counts, or from both.
+
+    Parameters
+    ----------
+    proba : (n, K), optional
+        The classifier's outputs on held-out rows of the training distribution. A DataFrame's columns name the classes.
+    y : (n,), optional
+        Their labels: names of classes, or column indices.
+    counts : (K,), optional
+        Training rows of each class; a Series or dict is matched by name. Held-out rows may have another class mix.
+    classes : sequence of K names, optional
+        The classes in the order of the columns.
+    logits : bool
+        Whether `proba`, here and in all later calls, are logits.
+    calibration : str
+        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, both as far from the
+        identity as the held-out rows bear out (`calibrate.learned`).
+    prior : str or (K,)
+        The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
+        biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
+        is "carried" with counts and "mean" without. K numbers say what outputs carry as they are, after class weights
+        or resampling; they are not calibrated then. The plain default needs no such thing: biases find it.
+    method : str or callable
+        A name of `METHODS`, or a function of (source, target, **options).
+    **options
+        Options of the method.
+
+    Examples
+    --------
+    >>> pipe = pipeline(counts={"cat": 500, "dog": 300})
+    >>> pipe.classes, pipe.source.prior
+    (('cat', 'dog'), array([0.625, 0.375]))
+    """
+    if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
+        there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
+        given = f"only {' and '.join(there)}" if there else "none of them"
+        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
+    if isinstance(method, str):
+        method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
+        method = ALIASES.get(method, method)
+    check_options(method, options, "pipeline", ("counts", "classes", "logits", "calibration", "prior", "method"))
+    if proba is None:
+        return _without_rows(counts, classes, logits, calibration, prior, method, options)
+    rows, labels, names = check_labelled(proba, y, "pipeline", classes, logits=logits)
+    if logits:
+        rows = np.array(rows, np.float64)
+        softmax(rows)
+    n, k = rows.shape
+    if against_chance(rows, labels) < OPPOSED:
+        warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order"
+             " of the columns, and do the labels belong to these rows?")  # fmt: skip
+    total = None if counts is None else training_rows(counts, names)
+    if total is not None and len(total) != k:
+        fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
+    if not isinstance(prior, str):
+        prior = check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
+        if calibration not in ("auto", "none"):
+            fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
+                 remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
+        calibration = "none"  # outputs carry the prior as they are; calibrated, they would carry the held-out rows' mix
+    if calibration == "auto" and total is not None and n < k:  # counts say more than so few rows
+        calibration = "none"
+        prior = "training" if isinstance(prior, str) and prior == "auto" else prior
+    cal, tilt = _calibrator(rows, labels, total, calibration)
+    source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
+    if total is not None and cal.kind in ("bias-corrected", "vector") and isinstance(prior, str) and prior == "auto":
+        # biases have put outputs to the mix of the held-out rows, with its noise: put them to that of training
+        mix = total / total.sum()
+        cal = replace(cal, bias=cal.bias + np.log(mix / source.prior))
+        source = replace(_source(cal, rows, labels, mix, total, names, tilt=tilt), made=source.made)
+    raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
+    if logits:
+        cal = replace(cal, of_logits=True)
+    kept = None if cal.kind == "none" and not logits else cal
+    if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
+        total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
+    return Pipeline(kept, source, method, _options(method, total, options), raw)
+
+
+def against_chance(rows: Matrix, labels: Labels) -> float:
+    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average."""
+    more = rows[np.arange(len(labels)), labels] - rows.mean(axis=0, dtype=np.float64)[labels]
+    error = float(more.std()) / np.sqrt(len(more))
+    return float(more.mean()) / error if error > 1e-9 else 0.0
+
+
+def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
+    """Return training rows of each class (K,), in the order of `classes` by name."""
+    numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
+    check_prior(numbers, "pipeline", "counts")
+    if numbers.min() < 1:
+        fail("pipeline", "counts", "be training rows of each class, at least 1", numbers.min(),
+             remedy="Pass shares as `prior`")  # fmt: skip
+    return numbers
+
+
+def _without_rows(
+    counts: Any, classes: Any, logits: bool, calibration: str, prior: Any, method: Any, options: dict[str, Any]
+) -> Pipeline:
+    """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
+    if calibration not in ("auto", "none"):
+        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+    names = None if classes is None else [str(label) for label in classes]
+    if isinstance(prior, str) and prior not in ("auto", "training"):
+        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
+    told = counts if isinstance(prior, str) else prior
+    source = check_source(told, "pipeline", names)
+    total = None if counts is None else training_rows(counts, source.classes)
+    if total is not None and len(total) != len(source.prior):
+        fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(total))
+    made = "training counts" if told is counts else "given by the user"
+    cal = None
+    if logits:
+        k = len(source.prior)
+        cal = Calibrator("none", np.ones(k), np.zeros(k), TINY, 0, None, of_logits=True)
+    return Pipeline(cal, replace(source, made=made), method, options)
+
+
+def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) -> tuple[Calibrator, Vector | None]:
+    """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
+    tilt = None if counts is None else tilt_of(labels, counts)
+    if tilt is None or counts is None:
+        return _fitted(rows, labels, kind), None
+    # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
+    floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
+    moved = np.maximum(rows, floor)
+    cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind)
+    seen = np.bincount(labels, minlength=len(tilt)) > 0
+    back = cal.bias + (cal.scale - 1) * np.log(tilt)
+    back[~seen] = np.average(back[seen], weights=counts[seen])  # no row tells the bias of a class that is never seen
+    return replace(cal, floor=floor, bias=back), tilt
+
+
+def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
+    if kind == "auto":
+        return calibrate.learned(rows, labels)
+    return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
+
+
+def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a method's options: the default keeps to the class mix of training, where that is known."""
+    return options if method != "ebls" or counts is None else {"base": counts / counts.sum()} | options
+
+
+def _source(
+    cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
+    classes: Sequence[str] | None = None, *, tilt: Vector | None = None,
+) -> Source:  # fmt: skip
+    """Return the source of calibrated outputs; `tilt` is undone."""
+    out, made, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
+    if isinstance(prior, str):
+        check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled", "carried"))
+        if prior == "auto":
+            prior = "mean" if counts is None else "carried"
+        if prior in ("training", "pooled", "carried"):
+            if counts is None:
+                fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
+            made = "training counts" if prior == "training" else "training counts and mean held-out output"
+            if prior == "training":
+                prior = counts
+            else:
+                # a class that is never seen, and not by chance, is missing from the mean output: it has its training
+                # share, and the other classes are looked at among themselves
+                seen = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
+                among = np.maximum(out[:, seen], 1e-12)
+                among /= among.sum(axis=1, keepdims=True)
+                shares = (pooled_prior(among, counts[seen], weight) if prior == "pooled" else
+                          carried_prior(among, counts[seen], weight, ridge=cal.ridge))  # fmt: skip
+                prior = counts / counts.sum()
+                prior[seen] = shares / shares.sum() * prior[seen].sum()
+        elif weight is not None:
+            made = "mean held-out output" if prior == "mean" else "held-out label counts"
+            prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
+    if (
+        isinstance(prior, str) and prior == "mean" and out.mean(axis=0).min() < 1e-9
+    ):  # no held-out row resembles a class
+        prior, made = np.maximum(out.mean(axis=0), 1e-9), "mean held-out output"
+    source = summarize(out, named(labels, classes), prior=prior, classes=classes)
+    if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
+        scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
+        source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
+    return replace(source, made=made) if made else source
