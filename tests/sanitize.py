@@ -88,7 +88,7 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             rows[rng.integers(n), rng.integers(k)] = rng.choice([np.nan, np.inf, -1.0, 0.0, 5.0])
         rows = rows.astype(np.float32) if rng.random() < 0.3 else rows
         known = reference.padded(rng.uniform(0.01, 100, k))
-        which = int(rng.integers(5))
+        which = int(rng.integers(6))
         slots = rng.integers(-1 if rng.random() < 0.1 else 0, states + (rng.random() < 0.1), n) if keyed else None
         c, gamma = rng.choice([0.0, 50.0]), rng.choice([0.5, 1.0])
         options = np.array([k, rng.integers(2), c, gamma, rng.integers(3), 20.0, 1e-4])
@@ -113,10 +113,12 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
             kept = np.zeros((3, width))
             kept[:2], kept[2, :k] = known, rng.dirichlet(np.ones(k))
-            settings = np.array([float(k), 0.001, 0.01, caution, rng.choice([0.0, 0.05]), rng.choice([0.0, 0.001])])
+            settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.0, 0.0], [0.05, 0.001, 0.1]])])
             call, args = native.ebls, [state, kept, settings, bank, slots, rows, 2]
         elif which == 3:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
+        elif which == 4:
+            call, args = native.first_bad_row, [rows]
         else:
             weights = np.zeros(width)
             weights[:k] = rng.uniform(0.1, 3, k)
@@ -156,12 +158,13 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         if which == 0:
             call, args = native.em, [rows, inverse, prior, np.array([1.0, 1, 0, 1e-300, 0, 0]), 3]
         elif which == 1:
-            call, args = native.climb, [rows, inverse, prior, np.zeros(2 + width), 1e-6, 9]
+            call, args = native.climb, [rows, inverse, prior, np.zeros(2 + width), np.zeros((k, k)), 1e-6, 9]
         elif which == 2:
             call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
         elif which == 3:
             like, shares = np.asarray(rows, np.float64) + 1e-3, rng.dirichlet(np.ones(k), parts)
-            args = [like, shares * 5, shares, *np.ones((2, parts, k)), np.ones((parts, 4)), 0.5, 1e-6, 9]
+            args = [like, shares * 5, shares, *np.ones((2, parts, k)), np.ones((parts, 4)), 0.5, 1e-6, 9,
+                    int(rng.integers(2))]  # fmt: skip
             call = native.weigh
         elif which == 4:
             call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model, 0.01]

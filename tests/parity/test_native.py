@@ -171,7 +171,7 @@ def test_the_stub_tells_the_truth() -> None:
     assert set(said) == built
     for name, count in said.items():
         assert len(inspect.signature(getattr(reference, name)).parameters) == count
-        with pytest.raises(TypeError, match=f"takes {count} arguments"):
+        with pytest.raises(TypeError, match=f"takes {count} argument"):
             getattr(native, name)(*range(count + 1))
 
 

@@ -299,6 +299,7 @@ def test_rows_in_single_precision_move_no_share_by_more_than_the_tolerance(monke
     problem = make_problem(40, 800)
     taken: list[type] = []
     light = batch_ebls.lighter
+    monkeypatch.setattr(batch_ebls, "SMALL", 0)
     monkeypatch.setattr(batch_ebls, "lighter", lambda *given: taken.append((out := light(*given)).dtype.type) or out)
     rounded = rp.ebls(problem.source, problem.proba).prior
     monkeypatch.setattr(batch_ebls, "SINGLE", 0.0)

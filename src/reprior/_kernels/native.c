@@ -534,6 +534,30 @@ static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, 
     return answer(&buffers, code);
 }
 
+static PyObject *first_bad_row(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 1) return PyErr_Format(PyExc_TypeError, "first_bad_row takes 1 argument");
+    Py_buffer *rows = take(&buffers, args[0], "df", 2, 0);
+    if (!rows || rows->shape[1] < 1) return answer(&buffers, REFUSED);
+    job.rows = rows->buf, job.single = rows->format[0] == 'f', job.n = rows->shape[0], job.k = rows->shape[1];
+    job.width = WIDTH(job.k);
+    double stack[STACK], *heap = NULL;
+    if (2 * job.width > STACK && !(heap = malloc((size_t)(2 * job.width) * sizeof(double)))) {
+        PyErr_NoMemory();
+        return answer(&buffers, REFUSED);
+    }
+    job.scratch = heap ? heap : stack;
+    double *valid = job.scratch + job.width;
+    for (Py_ssize_t i = 0; i < job.width; i++) valid[i] = i < job.k;
+    job.valid = valid;
+    PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
+    const Py_ssize_t code = first_bad(&job);
+    if (thread) PyEval_RestoreThread(thread);
+    free(heap);
+    return answer(&buffers, code);
+}
+
 static PyObject *correct(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
@@ -639,6 +663,7 @@ static PyMethodDef functions[] = {
     {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
     {"e_step", (PyCFunction)(void (*)(void))e_step, METH_FASTCALL, NULL},
     {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},
+    {"first_bad_row", (PyCFunction)(void (*)(void))first_bad_row, METH_FASTCALL, NULL},
     {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
     {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},
     {"weigh", (PyCFunction)(void (*)(void))weigh, METH_FASTCALL, NULL},

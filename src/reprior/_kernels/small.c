@@ -298,6 +298,92 @@ INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const doub
     return logs ? sum + log(product) : 0.0;
 }
 
+enum { PART = 24 }; /* rows that stay in L1 while all pairs of classes are multiplied, and whose sums are kept in single precision */
+typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float half_floats __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* Add products of all pairs of columns of `part` (rows, 2·width) to the upper half of `matrix` (used, 2·width). */
+INLINE void add_pairs(const double *part, Py_ssize_t rows, Py_ssize_t k, double *matrix) {
+    const Py_ssize_t width = WIDTH(k), stride = 2 * width;
+    for (Py_ssize_t i = 0; i < USED(k); i += 4)
+        for (Py_ssize_t j = i / 8 * 8; j < width; j += 8) {
+            double *at = matrix + i * stride + j;
+            lanes x[4][2];
+            for (int a = 0; a < 4; a++) x[a][0] = LOAD(at + a * stride), x[a][1] = LOAD(at + a * stride + 4);
+            for (Py_ssize_t r = 0; r < rows; r++) {
+                const double *g = part + r * stride;
+                const lanes first = LOAD(g + j), second = LOAD(g + j + 4);
+                for (int a = 0; a < 4; a++) x[a][0] += g[i + a] * first, x[a][1] += g[i + a] * second;
+            }
+            for (int a = 0; a < 4; a++) STORE(at + a * stride, x[a][0]), STORE(at + a * stride + 4, x[a][1]);
+        }
+}
+
+/* The same of single precision, in half the time: of columns i to i + 3 with `many` times eight from j on. */
+INLINE void add_some_pairs(const float *part, Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t i, Py_ssize_t j, double *matrix,
+                           const int many) {
+    floats x[4][2] = {{{0}}};
+    for (Py_ssize_t r = 0; r < rows; r++) {
+        const float *g = part + r * stride;
+        for (int b = 0; b < many; b++)
+            for (int a = 0; a < 4; a++) x[a][b] += g[i + a] * *(const floats *)(g + j + 8 * b);
+    }
+    for (int a = 0; a < 4; a++)
+        for (int b = 0; b < 2 * many; b++) {
+            double *at = matrix + (i + a) * stride + j + 4 * b;
+            STORE(at, LOAD(at) + __builtin_convertvector(((const half_floats *)x[a])[b], lanes));
+        }
+}
+
+INLINE void add_single_pairs(const float *part, Py_ssize_t rows, Py_ssize_t k, double *matrix) {
+    const Py_ssize_t width = WIDTH(k), stride = 2 * width;
+    for (Py_ssize_t i = 0; i < USED(k); i += 4) {
+        Py_ssize_t j = i / 8 * 8;
+        for (; j + 16 <= width; j += 16) add_some_pairs(part, rows, stride, i, j, matrix, 2);
+        if (j < width) add_some_pairs(part, rows, stride, i, j, matrix, 1);
+    }
+}
+
+/* Add g gᵀ of all rows g = l∘by/s to the upper half of `matrix` (used, 2·width), s = l·w, g to `sums`, g² behind it.
+ * Return Σ log s. `part` holds PART rows. */
+INLINE double add_products(const double *room, Py_ssize_t n, Py_ssize_t k, const double *w, const double *by,
+                           double *matrix, double *sums, double *part, int single) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k), stride = 2 * width;
+    double sum = 0.0, product = 1.0;
+    memset(part, 0, (size_t)(PART * stride) * sizeof(double));
+    for (Py_ssize_t row = 0; row < n; row += PART) {
+        const Py_ssize_t many = n - row < PART ? n - row : PART, whole = (many + 3) / 4 * 4;
+        for (Py_ssize_t r = 0; r < whole; r += 4) {
+            const double *l = room + (row + r) * width;
+            lanes s[4] = {{0}};
+            double inverse[4];
+            for (Py_ssize_t i = 0; i < used; i += LANES)
+                for (int j = 0; j < 4; j++) s[j] += LOAD(l + j * width + i) * LOAD(w + i);
+            for (int j = 0; j < 4; j++) {
+                const double scale = r + j < many ? total(s[j]) : 1.0;
+                inverse[j] = 1.0 / scale, product *= scale;
+                if (!(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
+            }
+            for (Py_ssize_t i = 0; i < used; i += LANES) {
+                lanes x = LOAD(sums + i), y = LOAD(sums + width + i);
+                for (int j = 0; j < 4; j++) {
+                    const lanes g = LOAD(l + j * width + i) * LOAD(by + i) * inverse[j];
+                    x += g, y += g * g;
+                    if (single) { /* less than what tells would make denormal products, which are slow */
+                        const lanes kept = (lanes)((lanes_i)g & (g > NEGLIGIBLE));
+                        *(half_floats *)((float *)part + (r + j) * stride + i) = __builtin_convertvector(kept, half_floats);
+                    } else STORE(part + (r + j) * stride + i, g);
+                }
+                STORE(sums + i, x);
+                STORE(sums + width + i, y);
+            }
+        }
+        if (single) add_single_pairs((const float *)part, whole, k, matrix);
+        else add_pairs(part, whole, k, matrix);
+    }
+    return sum + log(product);
+}
+
 typedef struct {
     double a, b, c, floor, least, strength;
 } Linear;
@@ -335,9 +421,10 @@ INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const d
 }
 
 FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
-                                    double *answer) {
+                                    double *answer, double *hessian) {
     const Py_ssize_t width = m->width, k = m->k;
     double *once = room + (n + BEHIND) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
+    double *part = gradient + width, *half = part + 2 * PART * width;
     for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
     gap = evaluate(m, n, room, prior, gradient, &value);
     Py_ssize_t passes = 1;
@@ -376,126 +463,208 @@ FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double
     }
     answer[0] = gap, answer[1] = value;
     memcpy(answer + 2, gradient, (size_t)k * sizeof(double));
+    if (gap > tol) { /* around one, as a row's part in the gradient is, numbers are good to seven digits */
+        for (Py_ssize_t i = 0; i < k; i++) once[i] = 1.0 / (gradient[i] > 1e-300 ? gradient[i] : 1.0);
+        memset(twice, 0, (size_t)(2 * width) * sizeof(double));
+        add_products(room, n, k, prior, once, half, twice, part, 1); /* the squares take the gradient's place */
+        for (Py_ssize_t i = 0; i < k; i++) {
+            half[2 * i * width + i] = gradient[i];
+            for (Py_ssize_t j = i; j < k; j++)
+                hessian[i * k + j] = hessian[j * k + i] = half[2 * i * width + j] / (once[i] * once[j] * (double)n);
+        }
+    }
     return passes;
 }
 
 /* ---- hypotheses ---- */
 
+/* Turn (H, I), its rows (used, 2·width) side by side, into (U, U⁻ᵀ), UᵀU = H, of which the upper half is read. Four rows
+ * at a time lose what those above have of them, then what they have of each other. Return log det H. */
+INLINE double eliminate(double *both, Py_ssize_t k) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k), stride = 2 * width;
+    double size = 0.0;
+    for (Py_ssize_t i = 0; i < used; i += 4) {
+        double *rows = both + i * stride;
+        const Py_ssize_t from = i / 8 * 8, end = width + from + 8;
+        for (Py_ssize_t j = from; j < end; j += 8) {
+            lanes x[4][2];
+            for (int a = 0; a < 4; a++) x[a][0] = LOAD(rows + a * stride + j), x[a][1] = LOAD(rows + a * stride + j + 4);
+            for (Py_ssize_t m = j > width ? j - width : 0; m < i; m++) { /* above, the inverse is zero */
+                const double *other = both + m * stride;
+                const lanes first = LOAD(other + j), second = LOAD(other + j + 4);
+                for (int a = 0; a < 4; a++) x[a][0] -= other[i + a] * first, x[a][1] -= other[i + a] * second;
+            }
+            for (int a = 0; a < 4; a++) STORE(rows + a * stride + j, x[a][0]), STORE(rows + a * stride + j + 4, x[a][1]);
+        }
+        for (int a = 0; a < 4 && i + a < k; a++) {
+            double *at = rows + a * stride;
+            for (int m = 0; m < a; m++) {
+                const double *other = rows + m * stride, by = other[i + a];
+                for (Py_ssize_t j = from; j < end; j += LANES) STORE(at + j, LOAD(at + j) - by * LOAD(other + j));
+            }
+            const double pivot = sqrt(at[i + a]), by = 1.0 / pivot;
+            for (Py_ssize_t j = from; j < end; j += LANES) STORE(at + j, LOAD(at + j) * by);
+            size += log(pivot);
+        }
+    }
+    return 2.0 * size;
+}
+
 typedef struct {
-    const double *alpha;
-    double *modes, *counts, *inverse, *tail; /* (C, K) each, and (C, 4) */
+    const double *room; /* the rows, side by side */
+    Py_ssize_t n, k, hypotheses, n_iter;
+    const double *alpha;                     /* (C, width) */
+    double *modes, *first, *second, *sums;   /* (C + 1, width) each: one more, for the pair of an odd one */
+    double *both, *part;                     /* (used, 2·width), (PART, 2·width) */
+    Py_ssize_t *going;                       /* (C) */
     double each, tol;
-    Py_ssize_t hypotheses, n_iter;
+    int single;
 } Weighing;
 
-/* One step of EM under a Dirichlet prior. */
-INLINE void em_step(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, double each, const double *at,
-                    double *out, double *sums) {
-    double whole = 0.0;
-    add_all(room, n, k, at, sums, 0);
-    for (Py_ssize_t i = 0; i < k; i++) whole += out[i] = alpha[i] + each * at[i] * sums[i];
-    for (Py_ssize_t i = 0; i < k; i++) out[i] /= whole;
+/* Add l/s of all rows to the sums of each of the hypotheses that are `going`, s = l·w of its own weights `at`. Four rows
+ * stay in L1 for all of them, and what is read of a row serves two. */
+INLINE void add_each(const Weighing *w, const double *at, Py_ssize_t many) {
+    const Py_ssize_t width = WIDTH(w->k), used = USED(w->k);
+    memset(w->sums, 0, (size_t)((w->hypotheses + 1) * width) * sizeof(double));
+    for (Py_ssize_t row = 0; row < w->n; row += 4) {
+        const double *l = w->room + row * width;
+        for (Py_ssize_t h = 0; h < many; h += 2) {
+            const Py_ssize_t one = w->going[h], other = h + 1 < many ? w->going[h + 1] : w->hypotheses;
+            const double *u = at + one * width, *v = at + (h + 1 < many ? other : one) * width;
+            double *x = w->sums + one * width, *y = w->sums + other * width;
+            lanes s[4] = {{0}}, t[4] = {{0}};
+            double by[4], also[4];
+            for (Py_ssize_t i = 0; i < used; i += LANES)
+                for (int j = 0; j < 4; j++) {
+                    const lanes p = LOAD(l + j * width + i);
+                    s[j] += p * LOAD(u + i), t[j] += p * LOAD(v + i);
+                }
+            for (int j = 0; j < 4; j++) {
+                const int there = row + j < w->n;
+                by[j] = there ? 1.0 / total(s[j]) : 0.0, also[j] = there ? 1.0 / total(t[j]) : 0.0;
+            }
+            for (Py_ssize_t i = 0; i < used; i += LANES) {
+                lanes a = LOAD(x + i), b = LOAD(y + i);
+                for (int j = 0; j < 4; j++) {
+                    const lanes p = LOAD(l + j * width + i);
+                    a += p * by[j], b += p * also[j];
+                }
+                STORE(x + i, a);
+                STORE(y + i, b);
+            }
+        }
+    }
+}
+
+/* Whether a hypothesis starts where the one before does, but for rounding. */
+INLINE int starts_alike(const Weighing *w, Py_ssize_t h) {
+    const double *mode = w->modes + h * WIDTH(w->k);
+    for (Py_ssize_t i = 0; h && i < w->k; i++)
+        if (!(fabs(mode[i] - mode[i - WIDTH(w->k)]) <= 1e-15)) return 0;
+    return h > 0;
+}
+
+/* Take one step of EM under each of `many` Dirichlet priors, all of them if it is the first. */
+INLINE void step_each(const Weighing *w, const double *at, double *out, Py_ssize_t many, int first) {
+    const Py_ssize_t k = w->k, width = WIDTH(k);
+    Py_ssize_t distinct = 0;
+    for (Py_ssize_t h = 0; first && h < many; h++)
+        if (!starts_alike(w, h)) w->going[distinct++] = h;
+    add_each(w, at, first ? distinct : many);
+    for (Py_ssize_t h = 0; first && h < many; h++) {
+        w->going[h] = h;
+        if (starts_alike(w, h)) memcpy(w->sums + h * width, w->sums + (h - 1) * width, (size_t)width * sizeof(double));
+    }
+    for (Py_ssize_t h = 0; h < many; h++) {
+        const Py_ssize_t place = w->going[h] * width;
+        double whole = 0.0;
+        for (Py_ssize_t i = 0; i < k; i++)
+            whole += out[place + i] = w->alpha[place + i] + w->each * at[place + i] * w->sums[place + i];
+        for (Py_ssize_t i = 0; i < k; i++) out[place + i] /= whole;
+    }
 }
 
 INLINE void logs_of(const double *x, double *out, Py_ssize_t used) {
     for (Py_ssize_t i = 0; i < used; i += LANES) STORE(out + i, v_log(SELECT(LOAD(x + i) > 1e-300, LOAD(x + i), SPLAT(1e-300))));
 }
 
-/* Climb to the mode from `mode` (width,), in place. Return the passes; *reached says whether `tol` was. */
-INLINE Py_ssize_t climb_one(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, const Weighing *w,
-                            double *mode, double *scratch, int *reached) {
+/* Leap along two steps of EM, from `mode` to `first` and on to `second`, which becomes `first`: see small.py. */
+INLINE void leap(const double *mode, double *first, const double *second, double *scratch, Py_ssize_t k) {
     const Py_ssize_t width = WIDTH(k), used = USED(k);
-    double *first = scratch, *second = first + width, *sums = second + width, *a = sums + width, *b = a + width,
-           *c = b + width;
-    Py_ssize_t passes = 0;
-    *reached = 0;
-    while (passes + 2 <= (w->n_iter > 2 ? w->n_iter : 2)) {
-        em_step(room, n, k, alpha, w->each, mode, first, sums);
-        em_step(room, n, k, alpha, w->each, first, second, sums);
-        passes += 2;
-        double change = 0.0, rise = 0.0, bend = 0.0, most = -INFINITY, whole = 0.0;
-        for (Py_ssize_t i = 0; i < k; i++) change += fabs(second[i] - first[i]);
-        if (change < w->tol) {
-            memcpy(mode, second, (size_t)k * sizeof(double));
-            *reached = 1;
-            break;
-        }
-        logs_of(mode, a, used), logs_of(first, b, used), logs_of(second, c, used);
-        for (Py_ssize_t i = 0; i < k; i++) {
-            const double r = b[i] - a[i], v = c[i] - 2.0 * b[i] + a[i];
-            rise += second[i] * r * r, bend += second[i] * v * v;
-        }
-        double length = sqrt(rise / (bend > 1e-300 ? bend : 1e-300));
-        length = length < 1.0 ? 1.0 : length > 30.0 ? 30.0 : length;
-        for (Py_ssize_t i = 0; i < k; i++) {
-            const double x = a[i] + 2.0 * length * (b[i] - a[i]) + length * length * (c[i] - 2.0 * b[i] + a[i]);
-            a[i] = x < c[i] - 2.0 ? c[i] - 2.0 : x > c[i] + 2.0 ? c[i] + 2.0 : x;
-            if (a[i] > most) most = a[i];
-        }
-        for (Py_ssize_t i = 0; i < k; i++) a[i] -= most;
-        for (Py_ssize_t i = 0; i < used; i += LANES) STORE(b + i, v_exp(LOAD(a + i)));
-        memset(b + k, 0, (size_t)(width - k) * sizeof(double));
-        for (Py_ssize_t i = 0; i < k; i++) whole += b[i];
-        for (Py_ssize_t i = 0; i < k; i++) b[i] /= whole;
-        em_step(room, n, k, alpha, w->each, b, mode, sums);
-        passes++;
+    double *a = scratch, *b = a + width, *c = b + width, rise = 0.0, bend = 0.0, most = -INFINITY, whole = 0.0;
+    logs_of(mode, a, used), logs_of(first, b, used), logs_of(second, c, used);
+    for (Py_ssize_t i = 0; i < k; i++) {
+        const double r = b[i] - a[i], v = c[i] - 2.0 * b[i] + a[i];
+        rise += second[i] * r * r, bend += second[i] * v * v;
     }
-    return passes;
+    double length = sqrt(rise / (bend > 1e-300 ? bend : 1e-300));
+    length = length < 1.0 ? 1.0 : length > 30.0 ? 30.0 : length;
+    for (Py_ssize_t i = 0; i < k; i++) {
+        const double x = a[i] + 2.0 * length * (b[i] - a[i]) + length * length * (c[i] - 2.0 * b[i] + a[i]);
+        a[i] = x < c[i] - 2.0 ? c[i] - 2.0 : x > c[i] + 2.0 ? c[i] + 2.0 : x;
+        if (a[i] > most) most = a[i];
+    }
+    for (Py_ssize_t i = 0; i < k; i++) a[i] -= most;
+    for (Py_ssize_t i = 0; i < used; i += LANES) STORE(first + i, v_exp(LOAD(a + i)));
+    memset(first + k, 0, (size_t)(width - k) * sizeof(double));
+    for (Py_ssize_t i = 0; i < k; i++) whole += first[i];
+    for (Py_ssize_t i = 0; i < k; i++) first[i] /= whole;
 }
 
-/* What Laplace's method needs at a mode: see small.py. `half` (k, width). */
-INLINE void bend_one(const double *room, Py_ssize_t n, Py_ssize_t k, const double *alpha, double each, const double *mode,
-                     double *counts, double *inverse, double *tail, double *scratch, double *half) {
-    const Py_ssize_t width = WIDTH(k), used = USED(k);
-    double *sums = scratch, *scale = sums + width, *r = scale + width, *column = r + width, size = 0.0;
-    tail[0] = add_all(room, n, k, mode, sums, 1);
-    memset(r, 0, (size_t)width * sizeof(double));
-    memset(half, 0, (size_t)(k * width) * sizeof(double));
-    for (Py_ssize_t i = 0; i < k; i++) counts[i] = mode[i] * sums[i], scale[i] = 1.0 / sqrt(alpha[i] + each * counts[i]);
-    for (Py_ssize_t row = 0; row < n; row++) {
-        const double *l = room + row * width;
-        lanes s = {0};
-        for (Py_ssize_t i = 0; i < used; i += LANES) s += LOAD(l + i) * LOAD(mode + i);
-        const double by = 1.0 / total(s);
-        for (Py_ssize_t i = 0; i < k; i++) r[i] = l[i] * mode[i] * scale[i] * by;
-        for (Py_ssize_t i = 0; i < k; i++)
-            for (Py_ssize_t j = 0; j <= i; j += LANES) STORE(half + i * width + j, LOAD(half + i * width + j) + r[i] * LOAD(r + j));
-    }
-    for (Py_ssize_t i = 0; i < k; i++) { /* Cholesky, row by row, of the lower half */
-        double *at = half + i * width;
-        for (Py_ssize_t j = 0; j <= i; j++) at[j] *= each;
-        at[i] += alpha[i] * scale[i] * scale[i] + 1e-12;
-        for (Py_ssize_t j = 0; j <= i; j++) {
-            const double *other = half + j * width;
-            double x = at[j];
-            for (Py_ssize_t m = 0; m < j; m++) x -= at[m] * other[m];
-            at[j] = i == j ? sqrt(x) : x / other[j];
+/* Climb to the modes from `modes`, in place. `tail` (C, 4): see small.py. */
+INLINE void climb_each(const Weighing *w, double *tail) {
+    const Py_ssize_t k = w->k, width = WIDTH(k);
+    Py_ssize_t many = w->hypotheses;
+    for (Py_ssize_t h = 0; h < many; h++) tail[4 * h + 3] = 0.0;
+    for (Py_ssize_t taken = 2; many && taken <= (w->n_iter > 2 ? w->n_iter : 2); taken += 3) {
+        step_each(w, w->modes, w->first, many, taken == 2);
+        step_each(w, w->first, w->second, many, 0);
+        Py_ssize_t left = 0;
+        for (Py_ssize_t i = 0; i < many; i++) {
+            const Py_ssize_t h = w->going[i];
+            double *mode = w->modes + h * width, *first = w->first + h * width, *second = w->second + h * width, change = 0.0;
+            for (Py_ssize_t j = 0; j < k; j++) change += fabs(second[j] - first[j]);
+            tail[4 * h + 2] = (double)taken;
+            if (change < w->tol) {
+                memcpy(mode, second, (size_t)k * sizeof(double));
+                tail[4 * h + 3] = 1.0;
+                continue;
+            }
+            leap(mode, first, second, w->part, k);
+            tail[4 * h + 2] = (double)taken + 1.0;
+            w->going[left++] = h;
         }
-        size += log(at[i]);
-        inverse[i] = 0.0;
+        many = left;
+        step_each(w, w->first, w->modes, many, 0);
     }
-    for (Py_ssize_t j = 0; j < k; j++) /* a column of the factor's inverse; its squares add up to the diagonal */
-        for (Py_ssize_t i = j; i < k; i++) {
-            double x = i == j;
-            for (Py_ssize_t m = j; m < i; m++) x -= half[i * width + m] * column[m];
-            column[i] = x / half[i * width + i];
-            inverse[j] += column[i] * column[i];
-        }
-    tail[1] = 2.0 * size;
 }
 
-FUSED static void weigh_rows(const double *rows, Py_ssize_t n, Py_ssize_t k, const Weighing *w, double *room) {
-    const Py_ssize_t width = WIDTH(k);
-    double *mode = room + (n + BEHIND) * width, *scratch = mode + width, *half = scratch + 6 * width;
-    for (Py_ssize_t i = 0; i < n; i++) memcpy(room + i * width, rows + i * k, (size_t)k * sizeof(double));
+/* What Laplace's method needs at a mode: see small.py. */
+INLINE void bend_one(const Weighing *w, Py_ssize_t h, double *counts, double *inverse, double *tail) {
+    const Py_ssize_t k = w->k, width = WIDTH(k), stride = 2 * width;
+    const double *alpha = w->alpha + h * width, *mode = w->modes + h * width;
+    double *sums = w->sums, *squares = sums + width, *scale = w->part;
+    memset(sums, 0, (size_t)stride * sizeof(double));
+    memset(w->both, 0, (size_t)(USED(k) * stride) * sizeof(double));
+    tail[0] = add_products(w->room, w->n, k, mode, mode, w->both, sums, w->part, w->single);
+    for (Py_ssize_t i = 0; i < k; i++) counts[i] = sums[i], scale[i] = 1.0 / sqrt(alpha[i] + w->each * sums[i]);
+    for (Py_ssize_t i = 0; i < k; i++) {
+        double *at = w->both + i * stride;
+        for (Py_ssize_t j = i; j < k; j++) at[j] *= w->each * scale[i] * scale[j];
+        at[i] = (alpha[i] + w->each * squares[i]) * scale[i] * scale[i] + 1e-12, at[width + i] = 1.0;
+    }
+    tail[1] = eliminate(w->both, k);
+    memset(inverse, 0, (size_t)k * sizeof(double));
+    for (Py_ssize_t i = 0; i < k; i++) /* H⁻¹ is U⁻¹U⁻ᵀ: the squares of a column add up to its diagonal */
+        for (Py_ssize_t j = 0; j <= i; j++) inverse[j] += w->both[i * stride + width + j] * w->both[i * stride + width + j];
+}
+
+FUSED static void weigh_rows(const Weighing *w, double *modes, double *counts, double *inverse, double *tail) {
+    const Py_ssize_t k = w->k, width = WIDTH(k);
+    climb_each(w, tail);
     for (Py_ssize_t h = 0; h < w->hypotheses; h++) {
-        int reached;
-        memcpy(mode, w->modes + h * k, (size_t)k * sizeof(double));
-        w->tail[4 * h + 2] = (double)climb_one(room, n, k, w->alpha + h * k, w, mode, scratch, &reached);
-        w->tail[4 * h + 3] = reached;
-        memcpy(w->modes + h * k, mode, (size_t)k * sizeof(double));
-        bend_one(room, n, k, w->alpha + h * k, w->each, mode, w->counts + h * k, w->inverse + h * k, w->tail + 4 * h, scratch,
-                 half);
+        memcpy(modes + h * k, w->modes + h * width, (size_t)k * sizeof(double));
+        bend_one(w, h, counts + h * k, inverse + h * k, tail + 4 * h);
     }
 }
 
@@ -604,12 +773,13 @@ PyObject *group_counts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 }
 
 /* Rows, and two vectors that can be written to: the prior (width,), which moves, and `view[1]`. Return room for the rows
- * and three more, or NULL. */
-static double *take_climb(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *const *args, Py_buffer *view[2]) {
+ * and `more`, or NULL. */
+static double *take_climb(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *const *args, Py_buffer *view[2],
+                          Py_ssize_t more) {
     take_rows(buffers, m, n, args[0], args[1]);
     for (int i = 0; i < 2; i++) view[i] = take(buffers, args[2 + i], "d", 1, 1);
     if (buffers->bad || view[0]->shape[0] != m->width) return NULL;
-    return calloc((size_t)((*n + BEHIND + 3) * m->width), sizeof(double));
+    return calloc((size_t)((*n + BEHIND + more) * m->width), sizeof(double));
 }
 
 PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -618,7 +788,7 @@ PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t coun
     Py_ssize_t n = 0;
     Py_buffer *view[2];
     if (count != 5) return PyErr_Format(PyExc_TypeError, "em takes 5 arguments");
-    double *room = take_climb(&buffers, &m, &n, args, view);
+    double *room = take_climb(&buffers, &m, &n, args, view, 1);
     const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
     const int fits = room && view[1]->shape[0] == 6;
     if (fits) {
@@ -633,40 +803,52 @@ PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t coun
 }
 
 PyObject *climb(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
-    if (count != 6) return PyErr_Format(PyExc_TypeError, "climb takes 6 arguments");
+    if (count != 7) return PyErr_Format(PyExc_TypeError, "climb takes 7 arguments");
     Buffers buffers = {.count = 0};
     Model m = {0};
     Py_ssize_t n = 0, passes = REFUSED;
-    const Py_ssize_t most = PyLong_AsSsize_t(args[5]);
-    const double tol = PyFloat_AsDouble(args[4]);
-    Py_buffer *view[2];
-    double *room = take_climb(&buffers, &m, &n, args, view);
-    if (room && view[1]->shape[0] == 2 + m.width) {
+    const Py_ssize_t most = PyLong_AsSsize_t(args[6]);
+    const double tol = PyFloat_AsDouble(args[5]);
+    Py_buffer *view[2], *hessian = take(&buffers, args[4], "d", 2, 1);
+    double *room = take_climb(&buffers, &m, &n, args, view, hessian ? 3 + 2 * (PART + USED(hessian->shape[0])) : 3);
+    if (room && view[1]->shape[0] == 2 + m.width && hessian->shape[0] == m.k && hessian->shape[1] == m.k) {
         PyThreadState *thread = PyEval_SaveThread();
-        passes = climb_rows(&m, n, view[0]->buf, tol, most, room, view[1]->buf);
+        passes = climb_rows(&m, n, view[0]->buf, tol, most, room, view[1]->buf, hessian->buf);
         PyEval_RestoreThread(thread);
     }
     free(room);
     return answer(&buffers, passes);
 }
 
+/* Write rows of k numbers side by side, as many as the width each, with zeros behind as they are. */
+static double *spread(double *room, const double *rows, Py_ssize_t n, Py_ssize_t k) {
+    for (Py_ssize_t i = 0; i < n; i++) memcpy(room + i * WIDTH(k), rows + i * k, (size_t)k * sizeof(double));
+    return room + n * WIDTH(k);
+}
+
 PyObject *weigh(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
-    if (count != 9) return PyErr_Format(PyExc_TypeError, "weigh takes 9 arguments");
+    if (count != 10) return PyErr_Format(PyExc_TypeError, "weigh takes 10 arguments");
     Py_buffer *rows = take(&buffers, args[0], "d", 2, 0), *alpha = take(&buffers, args[1], "d", 2, 0), *out[4];
     for (int i = 0; i < 4; i++) out[i] = take(&buffers, args[2 + i], "d", 2, 1);
-    Weighing w = {.each = PyFloat_AsDouble(args[6]), .tol = PyFloat_AsDouble(args[7]), .n_iter = PyLong_AsSsize_t(args[8])};
-    double *room = NULL;
+    Weighing w = {.each = PyFloat_AsDouble(args[6]), .tol = PyFloat_AsDouble(args[7]), .n_iter = PyLong_AsSsize_t(args[8]),
+                  .single = PyLong_AsLong(args[9]) != 0};
     if (buffers.bad) return answer(&buffers, REFUSED);
-    const Py_ssize_t n = rows->shape[0], k = rows->shape[1];
-    w.hypotheses = alpha->shape[0];
+    const Py_ssize_t n = rows->shape[0], k = rows->shape[1], width = WIDTH(k), c = alpha->shape[0];
     int bad = alpha->shape[1] != k || n < 1 || k < 1;
-    for (int i = 0; i < 4; i++) bad |= out[i]->shape[0] != w.hypotheses || out[i]->shape[1] != (i < 3 ? k : 4);
-    if (bad || !(room = calloc((size_t)((n + BEHIND + 7 + k) * WIDTH(k)), sizeof(double)))) return answer(&buffers, REFUSED);
-    w.alpha = alpha->buf, w.modes = out[0]->buf, w.counts = out[1]->buf, w.inverse = out[2]->buf, w.tail = out[3]->buf;
+    for (int i = 0; i < 4; i++) bad |= out[i]->shape[0] != c || out[i]->shape[1] != (i < 3 ? k : 4);
+    const Py_ssize_t lines = n + BEHIND + c + 4 * (c + 1) + 2 * USED(k) + 2 * PART;
+    void *held = bad ? NULL : calloc((size_t)(lines * width + 8 + c), sizeof(double));
+    if (!held) return answer(&buffers, REFUSED);
+    double *room = (double *)(((uintptr_t)held + 63) / 64 * 64), *at = spread(room, rows->buf, n, k) + BEHIND * width;
+    w.room = room, w.n = n, w.k = k, w.hypotheses = c, w.alpha = at;
+    w.modes = at = spread(at, alpha->buf, c, k);
+    spread(at, out[0]->buf, c, k);
+    w.first = at += (c + 1) * width, w.second = at += (c + 1) * width, w.sums = at += (c + 1) * width;
+    w.both = at += (c + 1) * width, w.part = at += 2 * USED(k) * width, w.going = (Py_ssize_t *)(at + 2 * PART * width);
     PyThreadState *thread = PyEval_SaveThread();
-    weigh_rows(rows->buf, n, k, &w, room);
+    weigh_rows(&w, out[0]->buf, out[1]->buf, out[2]->buf, out[3]->buf);
     PyEval_RestoreThread(thread);
-    free(room);
+    free(held);
     return answer(&buffers, 0);
 }

@@ -34,11 +34,12 @@ def em(rows: Array, inverse: Array, prior: Array, options: Array, n_iter: int) -
     return 0
 
 
-def climb(rows: Array, inverse: Array, prior: Array, answer: Array, tol: float, max_pass: int) -> int:
+def climb(rows: Array, inverse: Array, prior: Array, answer: Array, hessian: Array, tol: float, max_pass: int) -> int:
     """Raise the likelihood from `prior` (width,), in place, by EM with squared extrapolation [varadhan2008].
 
     It ends at a duality gap of `tol` or after `max_pass` passes; `answer` (2 + width,) becomes the gap, the
-    mean log-likelihood and its gradient (K,). Return the number of passes.
+    mean log-likelihood and its gradient (K,). If the gap is larger still, `hessian` (K, K) becomes that of the negative
+    mean log-likelihood, to six digits. Return the number of passes.
     """
     k = rows.shape[1]
     ratio, p, reach = np.asarray(rows, np.float64) * inverse[:k], prior[:k], 4.0
@@ -73,16 +74,20 @@ def climb(rows: Array, inverse: Array, prior: Array, answer: Array, tol: float, 
             gradient, gap, value = evaluate(p)
             passes += 1
     answer[0], answer[1], answer[2 : 2 + k] = gap, value, gradient
+    if gap > tol:
+        over = ratio / (ratio @ p)[:, None]
+        hessian[:] = over.T @ over / len(ratio)
     return passes
 
 
 def weigh(
     rows: Array, alpha: Array, modes: Array, counts: Array, inverse: Array, tail: Array, each: float, tol: float,
-    n_iter: int,
+    n_iter: int, single: bool,
 ) -> int:  # fmt: skip
     """Move `modes` (C, K) to the most likely shares under Dirichlet priors `alpha` (C, K), by `ascend`; write Σ r there
     to `counts` (C, K), and of H = diag(α) + each·RᵀR, scaled by 1/√(α + each·counts) on both sides, the diagonal of the
     inverse to `inverse` (C, K). `tail` (C, 4) becomes Σ log s, log det H, the passes and whether `tol` was reached.
+    With `single` RᵀR may be made in single precision, but for its diagonal, which tells ten digits of both.
     """
     modes[:], tail[:, 2], tail[:, 3] = ascend(rows, alpha, each, modes, rows[:0], np.empty(0), tol=tol, n_iter=n_iter)
     for c, (strength, pi) in enumerate(zip(alpha, modes, strict=True)):

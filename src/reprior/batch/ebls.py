@@ -38,8 +38,9 @@ BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted lik
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
-SMALL = 1 << 14  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
+SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
+FEW = 1 << 14  # numbers in rows, of which double precision costs nothing to speak of
 SOME = 32  # classes, from which a K×K matrix costs more than the rows
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
@@ -183,6 +184,11 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
     still = np.arange(len(alpha)) >= len(near) + len(far)
+    if np.abs(k * base - even).max() < 1e-12:  # both are around the same: of the same strength, one hypothesis
+        for i, j in (
+            (AROUND_SOURCE.index(a), j) for j, a in enumerate(AROUND_UNIFORM, len(near)) if a in AROUND_SOURCE
+        ):
+            odds[i], flat[i], odds[j] = odds[i] + odds[j], flat[i] + flat[j], 0.0
     return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
 
 
@@ -259,14 +265,15 @@ def weigh(
     The rows stand for `n`, each of which counts `temper`. In u = log π, where a Dirichlet prior has its mode at its
     mean, EM finds the mode, π ∝ α + βn(π), and Laplace's method the evidence.
     """
-    each = temper * n / max(len(rows), 1)  # what a row of the sample counts
+    k, each = rows.shape[1], temper * n / max(len(rows), 1)  # what a row of the sample counts
     factors, seen = given.seen.factors(temper), given.seen
     strength = given.alpha + seen.counts
     modes = np.array(strength / strength.sum(axis=1, keepdims=True) if start is None else start)
     found = None
-    if 0 < max(rows.size, modes.shape[1] ** 2) <= SMALL and len(rows) and not len(factors):
+    if max(rows.size, k**2) <= SMALL and len(rows) and not len(factors):
         told, tail = np.empty((2, *modes.shape)), np.empty((len(modes), 4))
-        if loops.weigh(rows, strength, modes, *told, tail, each, tol, n_iter) != reference.REFUSED:
+        single = rows.size > FEW and rough(len(rows), k, each, tol)
+        if loops.weigh(rows, strength, modes, *told, tail, each, tol, n_iter, single) != reference.REFUSED:
             found = Bends(each * tail[:, 0], told[0] / len(rows), each * told[0], tail[:, 1], told[1])
             passes, reached = int(tail[:, 2].max()), bool(tail[:, 3].all())
     if found is None:
@@ -356,14 +363,16 @@ def bends(
 
 
 def lighter(rows: Matrix, each: float, modes: Matrix, tol: float) -> Matrix:
-    """Return rows in half as many bytes where rounding to seven digits is lost beside `tol`, else as they are.
-
-    Rounding tells where rows do not: there, each row a class makes more of it.
-    """
-    k = modes.shape[1]
-    if k < SOME or tol < 1e-6 or each * len(rows) > SINGLE * k or modes.min() < LEAST:
+    """Return rows in half as many bytes where rounding to seven digits is lost beside `tol`, else as they are."""
+    if not rough(len(rows), modes.shape[1], each, tol) or modes.min() < LEAST:
         return rows
     return np.maximum(rows.astype(np.float32), np.float32(LEAST))  # products of less would be denormal, and slow
+
+
+def rough(n: int, n_classes: int, each: float, tol: float) -> bool:
+    """Tell whether single precision does for `n` rows, and pays. Rounding tells where rows do not: there, each row a
+    class makes more of it."""
+    return n_classes >= SOME and tol >= 1e-6 and each * n <= SINGLE * n_classes
 
 
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:

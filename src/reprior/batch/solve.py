@@ -76,6 +76,7 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     """
     passes, k = 0, len(source_prior)
     found: Point | None = None
+    hessian: Matrix | None = None
     if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
         n, passes = count_rows(target), 1 if isinstance(target, ArrayBlocks) else 2
         sample = ArrayBlocks(some_rows(target, n, max(HELD // k, 4 * k)))
@@ -88,17 +89,17 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
         (at, inverse), told = np.zeros((2, width(k))), np.zeros(2 + width(k))
         at[:k], inverse[:k] = source_prior, 1.0 / source_prior
-        done = loops.climb(
-            target.array, inverse, at, told, tol, min(max(CLIMB, MANY // target.array.size), max_pass - 1)
-        )
+        bends, most = np.empty((k, k)), min(max(CLIMB, MANY // target.array.size), max_pass // 2)
+        done = loops.climb(target.array, inverse, at, told, bends, tol, most)
         if done != reference.REFUSED and isfinite(told[1]):  # else a type or order it cannot read
-            passes, found = done, Point(at[:k], told[2 : 2 + k], float(told[1]), float(told[0]), len(target.array))
+            passes, hessian = done, bends
+            found = Point(at[:k], told[2 : 2 + k], float(told[1]), float(told[0]), len(target.array))
     point = found or evaluate(target, source_prior, source_prior)
     if found is None:
         most = min(WARM_UP, max_pass) if k <= MAX_HESSIAN else max_pass
         point, passes = accelerated_em(target, source_prior, point, passes + 1, tol=tol, max_pass=most)
     if k <= MAX_HESSIAN and point.gap > tol:
-        point, passes = newton(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
+        point, passes = newton(target, source_prior, point, passes, hessian, tol=tol, max_pass=max_pass)
     if point.gap > tol:
         point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     return point, passes
@@ -155,10 +156,12 @@ def accelerated_em(
 
 
 def newton(
-    target: Blocks, source_prior: Vector, point: Point, passes: int, *, tol: float, max_pass: int
-) -> tuple[Point, int]:
+    target: Blocks, source_prior: Vector, point: Point, passes: int, hessian: Matrix | None = None, *, tol: float,
+    max_pass: int,
+) -> tuple[Point, int]:  # fmt: skip
     """Return where Newton steps on the simplex get, with one Hessian and BFGS updates from the passes' gradients."""
-    hessian: Matrix = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
+    if hessian is None:
+        hessian = information(target, point.prior, source_prior, dtype=np.float32).astype(np.float64) / point.n
     passes += 1
     if point.gap == np.inf:  # not evaluated yet; but g·π = 1 in every row, so that the Hessian tells the gradient
         point = replace(point, gradient=hessian @ point.prior)
