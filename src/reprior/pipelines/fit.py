@@ -19,6 +19,7 @@ from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
 from reprior.rows.correction import correct
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
+LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
 OPPOSED = -4.0  # standard errors; a useless classifier has 0, one whose columns have each other's names far less
 
 
@@ -200,10 +201,10 @@ def _source(
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
-    if (
-        isinstance(prior, str) and prior == "mean" and out.mean(axis=0).min() < 1e-9
-    ):  # no held-out row resembles a class
-        prior, made = np.maximum(out.mean(axis=0), 1e-9), "mean held-out output"
+    least = LEAST / (len(out) + LEAST * out.shape[1])
+    if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
+        # no held-out row resembles a class: its outputs, though far below their noise, would be taken for signs of it
+        prior, made = np.maximum(mean, least), "mean held-out output"
     source = summarize(out, named(labels, classes), prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
