@@ -63,16 +63,9 @@ def check_labels(
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
     whole numbers: then it is a name like any other. `first` is the number of the first row.
     """
-    try:
-        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
-    except ValueError:
-        fail(caller, name, "be a list of labels", "ragged values")
-    if values.shape != (n,):
-        fail(caller, name, f"have shape ({n},), one label a row", f"shape {values.shape}")
+    values = _read(y, n, caller, name, "one label a row")
     if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
-    if values.dtype.kind == "U" and not isinstance(y, np.ndarray):
-        values = np.asarray(y, object)  # a list with NaN in it would be one with the text "nan"
     text = values.dtype.kind in "UOST"
     names = [] if classes is None else [str(label) for label in classes]
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
@@ -95,6 +88,19 @@ def check_labels(
     return values.astype(np.intp, copy=False)
 
 
+def _read(y: Any, n: int, caller: str, name: str, each: str) -> np.ndarray[Any, Any]:
+    """Return labels as an array (n,), of whatever they are."""
+    try:
+        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
+    except ValueError:
+        fail(caller, name, "be a list of labels", "ragged values")
+    if values.shape != (n,):
+        fail(caller, name, f"have shape ({n},), {each}", f"shape {values.shape}")
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):
+        return np.asarray(y, object)  # a list with NaN in it would be one with the text "nan"
+    return values
+
+
 def check_some_labels(
     y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels",
     *, first: int = 0,
@@ -105,14 +111,8 @@ def check_some_labels(
     """
     if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray):
         y = np.ma.filled(y.astype(object), None)
-    try:
-        values = y.cpu().numpy() if hasattr(y, "detach") else np.asarray(y)
-    except ValueError:
-        fail(caller, name, "be a list of labels", "ragged values")
-    if values.dtype.kind in "US":  # a list with NaN in it would be one with the text "nan"
-        values = np.asarray(y, object)
-    if values.shape != (n,):
-        fail(caller, name, f"have shape ({n},), one a row and −1 where unknown", f"shape {values.shape}")
+    values = _read(y, n, caller, name, "one a row and −1 where unknown")
+    values = values.astype(object) if values.dtype.kind in "US" else values  # room for any name
     nothing = () if classes is not None and any(is_number(c) and float(c) == -1 for c in classes) else (-1, "-1")
     if values.dtype.kind in "UOST":
         unknown = np.array([is_missing(v) or v in nothing for v in values.tolist()], bool)

@@ -8,6 +8,7 @@ import pytest
 from conftest import make_problem
 
 import reprior as rp
+from reprior._labels import check_some_labels
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
 
@@ -274,3 +275,8 @@ def test_weights_that_outweigh_the_rows_leave_a_prior(seed: int) -> None:
     found = rp.ebls([1, 1], rows, labels=labels, label_weights=weights, worth=20)
     assert np.isfinite(found.prior).all()
     assert np.isfinite(np.stack(found.interval())).all()
+
+
+def test_some_labels_in_an_array_of_short_text_may_be_fewer_letters_than_a_class_has():
+    found = check_some_labels(np.array(["", "ox"]), "test", 2, 2, ("elephant", "ox"))
+    assert found.tolist() == [-1, 1]

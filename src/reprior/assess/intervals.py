@@ -28,10 +28,20 @@ HELD_BACK = (
 )
 
 
-def unseen_note(n: int) -> str:
-    """Return the sentence about classes that no held-out row has."""
-    whose = "class has no held-out row. Its" if n == 1 else "classes have no held-out row. Their"
-    return f"{n} {whose} misfit is taken to be that of the others."
+def notes_on(estimate: PriorEstimate, widened: str, *, told: bool = True) -> list[str]:
+    """Return what to know of an interval: how far held-out rows, if they have `told` anything, `widened` it, which
+    classes they have no row of, and that target rows are few."""
+    heldout, k, notes = estimate.source.heldout, len(estimate.prior), []
+    if heldout is None:
+        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
+    elif not told:
+        notes.append("Optimistic: the held-out rows have none of the target's classes.")
+    else:
+        unseen = int((np.bincount(heldout[1], minlength=k) == 0).sum())
+        whose = "class has no held-out row. Its" if unseen == 1 else "classes have no held-out row. Their"
+        notes += [widened] * bool(widened)
+        notes += [f"{unseen} {whose} misfit is taken to be that of the others."] * bool(unseen)
+    return notes + [f"There are few rows: {estimate.n:.0f} for {k} classes."] * (estimate.n < k)
 
 
 def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
@@ -75,25 +85,13 @@ def spread(estimate: PriorEstimate) -> Spread:
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:
         fit = maximum(merge(rows, group, share))
-    notes, inflation = [], 0.0
-    if source.heldout is None:
-        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
-    else:
-        phi = misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
-        inflation = phi or 0.0
-        wider = np.sqrt(1 + inflation)
-        if phi is None:
-            notes.append("Optimistic: the held-out rows have none of the target's classes.")
-        elif wider >= 1.005:
-            notes.append(f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by "
-                         "that much more than chance.")  # fmt: skip
-        unseen = np.flatnonzero(np.bincount(source.heldout[1], minlength=len(group)) == 0)
-        if len(unseen) and phi is not None:
-            notes.append(unseen_note(len(unseen)))
-    if rows.n < len(group):
-        notes.append(f"There are few rows: {rows.n:.0f} for {len(group)} classes.")
+    phi = source.heldout and misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
+    inflation = 1 + (phi or 0.0)
+    wider = np.sqrt(inflation)
+    widened = f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by that much more"
+    notes = notes_on(estimate, f"{widened} than chance." if wider >= 1.005 else "", told=phi is not None)
     notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
-    return ObservedSpread(estimate.prior, fit, fit.variances * (1 + inflation), group, rows.n, tuple(notes))
+    return ObservedSpread(estimate.prior, fit, fit.variances * inflation, group, rows.n, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +150,9 @@ class PosteriorSpread:
 def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
     """Return how sure an estimate is by its own posterior, without its bet that nothing has shifted."""
     source, posterior, k = estimate.source, estimate.posterior, len(estimate.prior)
-    notes, group = [], np.arange(k)
-    if source.heldout is None:
-        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
-    else:
-        if (wider := np.sqrt(1 + posterior.unsure)) >= 1.005:
-            notes.append(f"Interval widened by {wider:.2f} for what the held-out rows leave open about the classifier.")
-        unseen = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
-        if unseen:
-            notes.append(unseen_note(unseen))
-    if estimate.n < k:
-        notes.append(f"There are few rows: {estimate.n:.0f} for {k} classes.")
+    wider, group = np.sqrt(1 + posterior.unsure), np.arange(k)
+    widened = f"Interval widened by {wider:.2f} for what the held-out rows leave open about the classifier."
+    notes = notes_on(estimate, widened if wider >= 1.005 else "")
     if k > MANY:
         notes.append(f"Whether some of the {k:,} classes cannot be told apart was not looked at.")
     elif estimate.target is not None:

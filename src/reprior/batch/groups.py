@@ -175,13 +175,7 @@ class Groups:
         return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.prior.T, strict=True))}
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row for each class of each group, with source and target shares and interval.
-
-        Parameters
-        ----------
-        level : float or None
-            Of the intervals; None leaves them out.
-        """
+        """Return a pandas DataFrame: under each group's key, what `PriorEstimate.to_frame(level)` returns of it."""
         return door("groups_frame")(self, level)
 
     def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
