@@ -534,6 +534,29 @@ static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, 
     return answer(&buffers, code);
 }
 
+/* Call a kernel on the rows, with room for two vectors; other threads run meanwhile if they are many. */
+static PyObject *on_rows(Buffers *buffers, Job *job, Py_ssize_t (*kernel)(const Job *, char *), char *out) {
+    double stack[STACK], *heap = NULL;
+    if (2 * job->width > STACK && !(heap = malloc((size_t)(2 * job->width) * sizeof(double)))) {
+        PyErr_NoMemory();
+        return answer(buffers, REFUSED);
+    }
+    job->scratch = heap ? heap : stack;
+    PyThreadState *thread = job->n * job->k >= FREE_FROM ? PyEval_SaveThread() : NULL;
+    const Py_ssize_t code = kernel(job, out);
+    if (thread) PyEval_RestoreThread(thread);
+    free(heap);
+    return answer(buffers, code);
+}
+
+static Py_ssize_t look(const Job *job, char *Py_UNUSED(out)) {
+    Job own = *job;
+    double *valid = job->scratch + job->width;
+    for (Py_ssize_t i = 0; i < job->width; i++) valid[i] = i < job->k;
+    own.valid = valid;
+    return first_bad(&own);
+}
+
 static PyObject *first_bad_row(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
@@ -542,20 +565,7 @@ static PyObject *first_bad_row(PyObject *Py_UNUSED(module), PyObject *const *arg
     if (!rows || rows->shape[1] < 1) return answer(&buffers, REFUSED);
     job.rows = rows->buf, job.single = rows->format[0] == 'f', job.n = rows->shape[0], job.k = rows->shape[1];
     job.width = WIDTH(job.k);
-    double stack[STACK], *heap = NULL;
-    if (2 * job.width > STACK && !(heap = malloc((size_t)(2 * job.width) * sizeof(double)))) {
-        PyErr_NoMemory();
-        return answer(&buffers, REFUSED);
-    }
-    job.scratch = heap ? heap : stack;
-    double *valid = job.scratch + job.width;
-    for (Py_ssize_t i = 0; i < job.width; i++) valid[i] = i < job.k;
-    job.valid = valid;
-    PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
-    const Py_ssize_t code = first_bad(&job);
-    if (thread) PyEval_RestoreThread(thread);
-    free(heap);
-    return answer(&buffers, code);
+    return on_rows(&buffers, &job, look, NULL);
 }
 
 static PyObject *correct(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -567,17 +577,7 @@ static PyObject *correct(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     if (!out || !take_known(&buffers, &job, args[0], k, 2) || !take_rows(&buffers, &job, args[2], args[4]) ||
         out->len != job.n * job.k * (Py_ssize_t)(job.single ? sizeof(float) : sizeof(double)))
         return answer(&buffers, REFUSED);
-    double stack[STACK], *heap = NULL;
-    if (2 * job.width > STACK && !(heap = malloc((size_t)(2 * job.width) * sizeof(double)))) {
-        PyErr_NoMemory();
-        return answer(&buffers, REFUSED);
-    }
-    job.scratch = heap ? heap : stack;
-    PyThreadState *thread = job.n * job.k >= FREE_FROM ? PyEval_SaveThread() : NULL;
-    Py_ssize_t code = correct_rows(&job, out->buf);
-    if (thread) PyEval_RestoreThread(thread);
-    free(heap);
-    return answer(&buffers, code);
+    return on_rows(&buffers, &job, correct_rows, out->buf);
 }
 
 /* `many` rows at a time: s = p·w, then add p/s to `sums` and, if asked, (p/s)² behind it. Return Σ log s or 0.
