@@ -46,25 +46,38 @@ def named(table: Cells, method: str) -> str:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
+def last_epoch(name: str) -> str:
+    return str(json.loads((outputs.FOLDER / f"{name}.jsonl").read_text().splitlines()[-1])["epoch"])
+
+
+QUALITIES = ("test accuracy, as trained", "… at the balanced prior", "held-out accuracy", "held-out confidence")
+
+
+def how_good(o: outputs.Outputs) -> list[str]:
+    """Return test accuracy as trained and at the balanced prior, held-out accuracy and confidence."""
+    weights = o.counts.sum() / o.counts
+    values = [
+        np.mean(o.test.argmax(1) == o.y_test),
+        np.mean((o.test * weights).argmax(1) == o.y_test),
+        np.mean(o.held_out.argmax(1) == o.y_held_out),
+        o.held_out.max(1).mean(),
+    ]
+    return [f"{100 * x:.1f} %" for x in values]
+
+
 def networks() -> str:
     """Return what was trained, how good it is, and the accuracy of printed FMAPLS beside the paper's."""
     theirs, mine, rows = claims.paper(), claims.ours(stable=False), []
     for ratio in CIFAR_RATIOS:
-        name = f"cifar100-lt-{ratio}"
-        o = outputs.load(name)
-        last = json.loads((outputs.FOLDER / f"{name}.jsonl").read_text().splitlines()[-1])
-        right, weights = o.y_held_out, o.counts.sum() / o.counts
+        o = outputs.load(f"cifar100-lt-{ratio}")
         settings = [c for c in mine.cells if c.startswith(f"{ratio}/")]
         rows.append(
             [
                 f"{ratio}",
                 f"{o.counts.sum():,}",
-                f"{last['of']}",
-                f"{len(right):,}",
-                f"{100 * np.mean(o.test.argmax(1) == o.y_test):.1f} %",
-                f"{100 * np.mean((o.test * weights).argmax(1) == o.y_test):.1f} %",
-                f"{100 * np.mean(o.held_out.argmax(1) == right):.1f} %",
-                f"{100 * o.held_out.max(1).mean():.1f} %",
+                last_epoch(f"cifar100-lt-{ratio}"),
+                f"{len(o.y_held_out):,}",
+                *how_good(o),
                 *(f"{np.mean([v.accuracy(c) for c in settings]):.1f} %" for v in (theirs, mine)),
             ]
         )
@@ -74,15 +87,49 @@ def networks() -> str:
             "training images",
             "epochs",
             "held-out images",
-            "test accuracy, as trained",
-            "… at the balanced prior",
-            "held-out accuracy",
-            "held-out confidence",
+            *QUALITIES,
             "FMAPLS as printed: paper",
             "here",
         ],
         rows,
     )
+
+
+SHORT, LONG = "cifar100-lt-0.02", "cifar100-lt-0.02-long"  # one training set, two numbers of epochs
+
+
+def schedules() -> dict[str, Cells]:
+    """Return the ten cells of ratio 0.02 by the network that made the outputs."""
+    return {SHORT: {c: v for c, v in cells("cifar").items() if c.startswith(f"{SHORT}/")}, LONG: cells("long")}
+
+
+def longer() -> str:
+    """Return what more epochs change at ratio 0.02: the network itself, and what methods make of its outputs."""
+    by = schedules()
+    rows = [[what, *two] for what, *two in zip(QUALITIES, *(how_good(outputs.load(name)) for name in by), strict=True)]
+    for method in ("MLLS", "MAPLS", "printed", "FMAPLS", DEFAULT, "true prior"):
+        row = []
+        for table in by.values():
+            name = named(table, method)
+            kl, right = (np.mean([v[name][column] for v in table.values()]) for column in (0, 2))
+            c = f" (c={name.removeprefix(PRINTED)})" if method == "printed" else ""
+            row.append(f"{right:.1f}" if method in CEILINGS else f"{kl:.3f}, {right:.1f}{c}")
+        rows.append(["FMAPLS printed, its best c here" if method == "printed" else method, *row])
+    return markdown(["mean KL, accuracy in %", *(f"{last_epoch(name)} epochs" for name in by)], rows)
+
+
+def schedule(what: str) -> str:
+    """Return what more epochs bring to FMAPLS as printed, at its best c for either network, and what the paper has."""
+    by = schedules()
+    before, after = (np.mean([v[named(table, "printed")][2] for v in table.values()]) for table in by.values())
+    theirs = claims.paper()
+    printed = np.mean([theirs.accuracy(c) for c in theirs.cells if c.startswith("0.02/")])
+    return {
+        "epochs": last_epoch(LONG),
+        "gain": f"{after - before:+.1f}",
+        "behind": f"{printed - after:.1f}",
+        "paper": f"{printed:.1f}",
+    }[what]
 
 
 VAL_CELLS = {
@@ -98,20 +145,13 @@ def heads() -> str:
     rows = []
     for ratio in CIFAR_RATIOS:
         o = models.load(f"tiny-imagenet-lt-{ratio}")
-        weights = o.counts.sum() / o.counts
-        right = [
-            np.mean(o.test.argmax(1) == o.y_test),
-            np.mean((o.test * weights).argmax(1) == o.y_test),
-            np.mean(o.held_out.argmax(1) == o.y_held_out),
-            o.held_out.max(1).mean(),
-        ]
         rows.append(
             [
                 f"{ratio}",
                 f"{o.counts.sum():,}",
                 f"{o.counts.max()} to {o.counts.min()}",
                 f"{len(o.y_held_out):,}",
-                *(f"{100 * x:.1f} %" for x in right),
+                *how_good(o),
             ]
         )
     return markdown(
@@ -120,10 +160,7 @@ def heads() -> str:
             "training images",
             "a class",
             "held-out images",
-            "test accuracy, as trained",
-            "… at the balanced prior",
-            "held-out accuracy",
-            "held-out confidence",
+            *QUALITIES,
         ],
         rows,
     )
@@ -378,6 +415,7 @@ def both_protocols(name: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
+    "longer": longer,
     "cifar": lambda: means(cells("cifar")),
     "cifar-comparisons": lambda: comparisons(cells("cifar")),
     "cifar-accuracy": lambda: accuracy(cells("cifar")),
@@ -606,6 +644,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "streamed": streamed,
     "plane": in_plane,
     "hours": hours,
+    "schedule": schedule,
     "trials": trials,
     "fewer": fewer,
     "weaker": weaker,

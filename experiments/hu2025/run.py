@@ -1,6 +1,7 @@
 """Run the paper's comparison: every cell, every method, 100 trials; resumable.
 
     python run.py cifar                     # Tables 2 and 3, the 40 cells
+    python run.py long                      # ratio 0.02 again, with a network trained for twice the epochs
     python run.py text                      # the same on Banking77 and CLINC150
     python run.py imagenet                  # Tables 4 and 5: outputs that imagenet.py made, and a simulation
     python run.py tiny                      # the same shifts at K = 200: heads on long-tailed Tiny-ImageNet
@@ -32,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 import record
-from cells import CIFAR, IMAGENET, TEXT, TINY, VAL, Cell, draw
+from cells import CIFAR, IMAGENET, LONG, TEXT, TINY, VAL, Cell, draw
 from contenders import CONTENDERS, Contender, Target, know
 from models import available, file_of, load
 from tables import write_tables
@@ -54,6 +55,7 @@ class Experiment:
 
 EXPERIMENTS = {
     "cifar": Experiment(CIFAR, 100, 10, 3000),
+    "long": Experiment(LONG, 10, 10, 3000),
     "text": Experiment(TEXT, 100, 25, 1500),
     # a trial at K = 1000 takes half a minute with these left out; 5 of them are stored
     "imagenet": Experiment(IMAGENET, 5, 1, 12000, skip=(

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 PRINTED, PRINTED_ONLINE = "FMAPLS printed, c=", "online-FMAPLS printed, c="
 PRINTED_GA = "FMAPLS printed, GA, "
 SWEPT = (PRINTED, PRINTED_ONLINE, PRINTED_GA)  # of each of these only the best setting is shown
+NOT_THE_PAPERS = ("cifar100-lt-", "imagenet-lt/", "imagenet-lt-simulated/")  # beginnings of names of cells
 CEILINGS = ("true prior", "true prior + TS")
 SHIFTS = {"shuffled": ("shuffled long-tail targets", "ρ_test = {}"), "dirichlet": ("Dirichlet targets", "α_test = {}"),
           "absent": ("all images of a part of the classes", "{} of the classes absent"),
@@ -24,6 +25,7 @@ SHIFTS = {"shuffled": ("shuffled long-tail targets", "ρ_test = {}"), "dirichlet
 PAPER_ROW = {"MLLS": "MLLS", "BBSE, solve and clip": "BBSE", "RLLS, C undivided": "RLLS", "MAPLS": "MAPLS"}
 TITLES = {
     "cifar": "Long-tailed CIFAR-100, ResNet-32 trained here",
+    "long": "Long-tailed CIFAR-100 at ratio 0.02, ResNet-32 trained for more epochs",
     "text": "Banking77 and CLINC150, long-tailed training (not in the paper)",
     "imagenet": "ImageNet scale. `imagenet-lt-simulated` is SIMULATED: K = 1000 Gaussian classes with ImageNet-LT-like "
                 "class sizes; the paper's figures are for the real ImageNet-LT and stand there for the order of the "
@@ -79,7 +81,7 @@ def sections(result: dict) -> Iterator[Section]:
                 v = table[name][m]
                 low = min(round(table[name][r][0], 3) for r in rivals)
                 high = max(round(table[name][r][2], 2) for r in rivals)
-                key = (paper_row.get(m), re.sub(r"^(cifar100-lt-|imagenet-lt/|imagenet-lt-simulated/)", "", name))
+                key = (paper_row.get(m), re.sub(f"^({'|'.join(NOT_THE_PAPERS)})|-long(?=/)", "", name))
                 rival = m in rivals
                 entries.append(Entry(*v, paper=paper.get(key), best_kl=rival and round(v[0], 3) == low,
                                      best_accuracy=rival and round(v[2], 2) == high))

@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.02, 0.05, 0.1, 0.2])
     parser.add_argument("--epochs", type=int, nargs="+", default=[40, 36, 32, 30], help="one number, or one per ratio")
     parser.add_argument("--seed", type=int, default=2025)
+    parser.add_argument("--suffix", default="", help="ends the names of the outputs: -long, after other epochs")
     parser.add_argument("--export", type=Path, help="folder for the float16 outputs")
     args = parser.parse_args()
     torch.set_flush_denormal(True)
@@ -124,7 +125,7 @@ def main() -> None:
         model = train(data, rows, held, ratio=ratio, epochs=n_epochs, seed=args.seed, folder=folder)
         if args.export:
             outputs.save(
-                args.export, f"cifar100-lt-{ratio}",
+                args.export, f"cifar100-lt-{ratio}{args.suffix}",
                 counts=np.bincount(data.y_train[rows], minlength=cifar.CLASSES),
                 test=log_proba(model, normalise(data.x_test)), y_test=data.y_test,
                 held_out=log_proba(model, normalise(data.x_train[held])), y_held_out=data.y_train[held],
