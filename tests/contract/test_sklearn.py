@@ -23,7 +23,7 @@ from reprior import InputError, calibrate, ebls, simulate, summarize  # noqa: E4
 from reprior.adapters.sklearn import LabelShiftClassifier  # noqa: E402
 
 
-@parametrize_with_checks([LabelShiftClassifier(LogisticRegression(solver="newton-cholesky"))])
+@parametrize_with_checks([LabelShiftClassifier(LogisticRegression(solver="newton-cholesky"), cv=2)])  # as all folds do
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
