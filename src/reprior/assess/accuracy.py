@@ -16,6 +16,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
+from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
@@ -129,8 +130,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
 def promised(rows: Matrix, weights: Vector) -> Matrix:
     """Return how likely predictions are right (2, n), by corrected outputs: as they are, and after correction."""
     wide = np.asarray(rows, np.float64)
-    resp = wide * weights
-    resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+    resp = posteriors(wide, weights)
     return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])
 
 

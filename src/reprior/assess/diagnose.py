@@ -14,7 +14,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.correction import reweight, stretch
+from reprior.rows.correction import posteriors, reweight, stretch
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import e_step, some_rows
 
@@ -208,8 +208,7 @@ def hand_picked(estimate: PriorEstimate, sample: Matrix) -> str:
     draws = np.array([stray(sample[rng.integers(len(sample), size=len(rows))]) for _ in range(DRAWS)])
     if stray(rows) < max(draws.max(), draws.mean() + 6 * draws.std()):
         return ""
-    weights = estimate.weights
-    some, every = ((x * weights / (x @ weights)[:, None]).mean(axis=0) for x in (rows, sample))
+    some, every = (posteriors(x, estimate.weights).mean(axis=0) for x in (rows, sample))
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
     return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "

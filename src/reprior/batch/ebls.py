@@ -26,6 +26,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, given
+from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in, some_blocks, taken_rows
 from reprior.rows.passes import count_rows, e_step, some_rows
 
@@ -390,8 +391,7 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
         return unsure
     stride = max(1, len(y) // at_most(k))
     heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
-    resp = heldout * (prior / known.prior)
-    resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+    resp = posteriors(heldout, prior / known.prior)
     counts = np.bincount(y, minlength=k).astype(np.float64)
     wanted = np.where(counts > 0, prior, 0.0)
     if wanted.sum() < 1e-6:
@@ -400,8 +400,7 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     error = np.where(counts > 0, (wanted / np.maximum(counts, 1))[y] @ resp - wanted, 0.0)
     error -= wanted * error.sum()
     # a little inside: at a corner of the simplex rows vary no more, and any error would look endless beside them
-    target = rows * (0.9 * prior + 0.1 * known.prior)
-    target /= target.sum(axis=1, keepdims=True)
+    target = posteriors(rows, 0.9 * prior + 0.1 * known.prior)
     said = target.mean(axis=0)
     told, directions = np.linalg.eigh(target.T @ target / len(rows) - np.outer(said, said))
     use = told > max(1e-4 * told[-1], 1e-12)

@@ -9,6 +9,7 @@ import numpy as np
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.driver import iterate
 from reprior.rows.blocks import ArrayBlocks, numbered
+from reprior.rows.correction import posteriors
 
 FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
 REFIT_STEPS = 30  # EM steps on held-out rows; more would follow their noise
@@ -54,8 +55,7 @@ def misfit(
     # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
     by_label = fit.shares * (1 - fit.shares)
     if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
-        corrected = proba * (shares / source_prior)
-        corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        corrected = posteriors(proba, shares / source_prior)
         by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
     else:
         by_output = n * fit.variances
@@ -83,8 +83,7 @@ def misled_of(source: Source) -> Matrix | None:
     sums = np.zeros((4, len(counts)))
     for mix in (np.ones(len(counts)), *mixes):
         wanted = np.where(counts > 0, mix, 0.0) / mix[counts > 0].sum()
-        corrected = proba * (wanted / source.prior)
-        corrected /= np.maximum(corrected.sum(axis=1, keepdims=True), 1e-300)
+        corrected = posteriors(proba, wanted / source.prior)
         by_output = (wanted / np.maximum(counts, 1))[y] @ (corrected - wanted) ** 2
         error = refit(proba, y, wanted, source.prior) - wanted
         sums += error**2, wanted**2, wanted * (1 - wanted), by_output

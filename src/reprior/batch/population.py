@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from reprior._types import Matrix, PriorEstimate, Vector
 from reprior.batch.grouped import Grouped, GroupedRows, Index, Model, State
 from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.correction import posteriors
 
 STRENGTHS = 10.0 ** np.arange(0.0, 4.1, 0.5)  # Σα that a group may have: how many rows the common mix is worth in it
 ENOUGH_GROUPS = 1000  # to learn the population from
@@ -38,8 +39,7 @@ def carried_by(some: Matrix, source_prior: Vector, mix: Vector) -> Vector:
     k = len(mix)
     at = start = np.log(np.maximum(mix, 1e-12) / source_prior)
     for _ in range(NEWTON if k <= MANY_CLASSES else 0):
-        r = some * np.exp(at)
-        r /= r.sum(axis=1, keepdims=True)
+        r = posteriors(some, np.exp(at))
         said = r.mean(axis=0)
         # the ridge leaves weights alone on which the rows have nothing to say
         slope = said - mix + RIDGE * (at - start)
@@ -203,9 +203,7 @@ def responsibilities(rows: GroupedRows, which: NDArray[np.bool_], prior: Vector)
     sizes = np.minimum(rows.sizes[which], 200)
     first = rows.starts[:-1][which]
     at = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    r = rows.target.array[rows.order[at]] * (prior * rows.inverse[: len(prior)])
-    r /= r.sum(axis=1)[:, None]
-    return r, sizes
+    return posteriors(rows.target.array[rows.order[at]], prior * rows.inverse[: len(prior)]), sizes
 
 
 def settle(rows: GroupedRows, model: Model, base: Vector) -> tuple[Model, State, float]:

@@ -1,4 +1,4 @@
-"""Eq. 8, rows under another prior: every correction in the package ends in `reweight`."""
+"""Eq. 8, rows under another prior: every correction ends in `reweight`, whatever else needs them asks `posteriors`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ def reweight(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
                 fail("correct", "weights", "leave every row at least one possible class", "a row of zeros", place=place)
             wide /= scale[:, None]
         out[start : start + len(block)] = wide
+    return out
+
+
+def posteriors(rows: Matrix, weights: Vector) -> Matrix:
+    """Return rows (n, K) times `weights` (K,) and normalised, as float64 (eq. 8).
+
+    Nothing is refused: a row that the weights leave nothing of stays nothing.
+    """
+    out = np.asarray(rows, np.float64) * weights
+    out /= np.maximum(out.sum(axis=1, keepdims=True), 1e-300)
     return out
 
 
