@@ -11,7 +11,9 @@ import argparse
 import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
+from unittest.mock import patch
 
 from _ordinary import KEPT_ASIDE, load
 from _outputs import Outputs, shipped
@@ -20,7 +22,9 @@ from _record import markdown, progress, store  # isort: split
 import numpy as np
 
 import reprior as rp
+from reprior.batch.grouped import GroupedRows, Model
 from reprior.batch.groups import groups
+from reprior.batch.population import responsibilities
 
 N_GROUPS = 100
 CELLS = (
@@ -29,11 +33,13 @@ CELLS = (
 )  # fmt: skip
 
 
-def mixes(structure: str, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the true class mix of each group (G, K)."""
+def mixes(structure: str, k: int, rng: np.random.Generator) -> tuple[np.ndarray, Model]:
+    """Return the true class mix of each group (G, K), and the population that they are drawn from."""
     common = rng.dirichlet(np.ones(k))
+    parts: list[tuple[np.ndarray, float, int]] = []
 
     def around(mix: np.ndarray, strength: float, size: int) -> np.ndarray:
+        parts.append((mix, strength * k, size))
         return rng.dirichlet(np.maximum(strength * k * mix, 1e-3), size=size)
 
     if structure == "far from one mix":
@@ -46,8 +52,11 @@ def mixes(structure: str, k: int, rng: np.random.Generator) -> np.ndarray:
         drawn = np.concatenate([around(np.full(k, 1 / k), 0.1, 1), around(common, 10.0, N_GROUPS - 1)])
     else:
         drawn = np.tile(common, (N_GROUPS, 1))
+        parts.append((common, 1e4, N_GROUPS))
     drawn = np.maximum(drawn, 1e-12)
-    return drawn / drawn.sum(axis=1, keepdims=True)
+    centres, strengths, sizes = (np.array(part) for part in zip(*parts, strict=True))
+    population = Model(centres, np.arange(len(parts)), strengths, sizes / N_GROUPS)
+    return drawn / drawn.sum(axis=1, keepdims=True), population
 
 
 def divergence(true: np.ndarray, found: np.ndarray) -> float:
@@ -57,25 +66,37 @@ def divergence(true: np.ndarray, found: np.ndarray) -> float:
 def cell(o: Outputs, pipe: rp.Pipeline, calibrated: np.ndarray, structure: str, n: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng([2026, seed])
     k = len(o.counts)
-    true = mixes(structure, k, rng)
+    true, population = mixes(structure, k, rng)
     members = [np.flatnonzero(o.pool_y == j) for j in range(k)]
     y = np.concatenate([rng.choice(k, size=n, p=mix) for mix in true])
     rows = calibrated[[rng.choice(members[j]) for j in y]]
     keys = np.repeat(np.arange(N_GROUPS), n)
     found = groups(pipe.source, keys, rows, **pipe.options)
-    lower, upper = found.interval()
-    covered = (lower <= true) & (true <= upper)
     alone = np.stack([rp.ebls(pipe.source, rows[keys == g], **pipe.options).prior for g in range(N_GROUPS)])
     one = np.broadcast_to(rp.ebls(pipe.source, rows, **pipe.options).prior, true.shape)
-    return {
+
+    def known(grouped: GroupedRows, base: np.ndarray) -> Model:
+        r, _ = responsibilities(grouped, np.ones(N_GROUPS, bool), base)
+        return replace(population, gram=r.T @ r / len(r))
+
+    with patch("reprior.batch.population.learn", known):  # the same where nothing has to be learned from the groups
+        limit = groups(pipe.source, keys, rows, **pipe.options)
+    made = {
         "shared": divergence(true, found.prior), "alone": divergence(true, alone), "one for all": divergence(true, one),
         "alone, fast": divergence(true, groups(pipe.source, keys, rows, share=False, **pipe.options).prior),
-        "coverage": float(covered.mean()), "coverage of shares above 1 %": float(covered[true > 0.01].mean()),
+        "population known": divergence(true, limit.prior),
     }  # fmt: skip
+    for name, estimate in (("coverage", found), ("coverage, population known", limit)):
+        lower, upper = estimate.interval()
+        covered = (lower <= true) & (true <= upper)
+        made |= {name: float(covered.mean()), f"{name}, of shares above 1 %": float(covered[true > 0.01].mean())}
+    return made
 
 
 def quality(seeds: int) -> None:
     figures, table = {}, []
+    coverages = [f"coverage{known}{shares}" for known in ("", ", population known") for shares in
+                 ("", ", of shares above 1 %")]  # fmt: skip
     for o in shipped():
         pipe = rp.pipeline(o.heldout, o.heldout_y, counts=o.counts)
         calibrated = np.asarray(pipe.calibrate(o.pool))
@@ -87,14 +108,17 @@ def quality(seeds: int) -> None:
             mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
             mean["against the better"] = mean["shared"] / min(mean["alone"], mean["one for all"]) - 1
             figures[f"{o.name}, {structure}, {n} rows"] = mean
-            table.append([o.name, structure, str(n), *(f"{mean[key]:.3f}" for key in
-                          ("shared", "alone", "one for all", "alone, fast")), f"{mean['against the better']:+.1%}",
-                          f"{mean['coverage']:.1%}", f"{mean['coverage of shares above 1 %']:.1%}"])  # fmt: skip
-    head = ["outputs", "groups", "rows a group", "shared", "alone", "one for all", "alone, fast", "against the better",
-            "coverage of 95 %", "of shares above 1 %"]  # fmt: skip
+            divergences = (f"{mean[key]:.3f}" for key in
+                           ("shared", "alone", "one for all", "alone, fast", "population known"))  # fmt: skip
+            covered = (f"{mean[key]:.1%}" for key in coverages)
+            table.append([o.name, structure, str(n), *divergences, f"{mean['against the better']:+.1%}", *covered])
+    head = ["outputs", "groups", "rows a group", "shared", "alone", "one for all", "alone, fast", "population known",
+            "against the better", "coverage of 95 %", "of shares above 1 %", "population known, coverage",
+            "of shares above 1 %"]  # fmt: skip
     text = (
         f"# 100 groups that learn from each other: mean KL(true, estimate), {seeds} seeds\n\n"
         "“Alone” is `ebls` on each group's rows, “one for all” `ebls` on all rows, “alone, fast” `share=False`. "
+        "“Population known” is the same model with the true centres and strengths instead of learned ones: the limit. "
         "All with the options of the default pipeline.\n\n" + markdown(head, table)
     )
     store("groups", {"seeds": seeds, "cells": figures}, text)

@@ -48,6 +48,19 @@ def test_groups_that_are_alike_get_the_estimate_of_all_rows() -> None:
     np.testing.assert_allclose(groups(np.ones(K), keys, proba).prior, np.tile(one, (40, 1)), atol=0.02)
 
 
+def test_clusters_of_groups_are_found_where_each_has_few_rows() -> None:
+    k, n_groups, n, rng = 40, 80, 30, np.random.default_rng(5)
+    centres = np.repeat(rng.dirichlet(np.ones(k), 4), n_groups // 4, axis=0)
+    priors = np.stack([rng.dirichlet(3 * k * centre + 1e-3) for centre in centres]) + 1e-9
+    priors /= priors.sum(axis=1, keepdims=True)
+    y = np.concatenate([rng.choice(k, size=n, p=p) for p in priors])
+    proba = np.exp(2 * rng.standard_normal((len(y), k)) + 6.0 * np.eye(k)[y])
+    proba /= proba.sum(axis=1, keepdims=True)
+    found = groups(np.ones(k), np.repeat(np.arange(n_groups), n), proba).prior
+    one = rp.ebls(np.ones(k), proba).prior
+    assert divergence(priors, found) < 0.7 * divergence(priors, np.broadcast_to(one, priors.shape))
+
+
 def test_intervals_cover_and_one_group_answers_as_all_do() -> None:
     priors, proba, keys = draw(100, 40, 8.0, seed=3)
     found = groups(np.ones(K), keys, proba)

@@ -102,14 +102,16 @@ def test_single_precision_is_not_seen_in_the_answer(even: bool, monkeypatch: pyt
     np.testing.assert_allclose(fast.interval(), slow.interval(), rtol=0, atol=1e-8)
 
 
-def test_a_strength_that_both_kinds_of_hypotheses_have_counts_once_where_the_source_is_even() -> None:
+def test_hypotheses_that_are_alike_count_once() -> None:
     k = 6
-    even = ebls.suppose(np.full(k, 1 / k), 30.0 * k, ebls.nothing(k), np.ones(k, bool))
-    apart = ebls.suppose(np.full(k, 1 / k) + 1e-9 * np.arange(k), 30.0 * k, ebls.nothing(k), np.ones(k, bool))
-    assert len(even.alpha) == len(apart.alpha) - 2
+    given = ebls.suppose(np.full(k, 1 / k), 30.0 * k, ebls.nothing(k), np.ones(k, bool))
+    once = given.once()
+    assert len(once.alpha) == len(given.alpha) - 2
     for weights in ("odds", "open"):
-        assert getattr(even, weights).sum() == pytest.approx(getattr(apart, weights).sum())
-        assert getattr(even, weights) @ even.alpha == pytest.approx(getattr(apart, weights) @ apart.alpha)
+        assert getattr(once, weights).sum() == pytest.approx(getattr(given, weights).sum())
+        assert getattr(once, weights) @ once.alpha == pytest.approx(getattr(given, weights) @ given.alpha)
+    uneven = ebls.suppose(np.arange(1, k + 1) / 21, 30.0 * k, ebls.nothing(k), np.ones(k, bool))
+    assert len(uneven.once().alpha) == len(uneven.alpha)
 
 
 def test_rows_the_kernel_cannot_read_take_the_other_way() -> None:

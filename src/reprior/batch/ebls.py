@@ -90,7 +90,7 @@ def ebls(
     rows, n, seen = gathered(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
-    supposed = suppose(middle, worth, nothing(k), told > 0)
+    supposed = suppose(middle, worth, nothing(k), told > 0).once()
     fit, total, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     misled, refuted, labelled_rows = unsure, 1.0, bool(seen.counts.any())
     if known.heldout is not None and n:
@@ -171,6 +171,20 @@ class Hypotheses:
         """Return some of them."""
         return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.still[kept], self.rows, self.seen)
 
+    def once(self) -> Hypotheses:
+        """Return the same, each once: shifts around an even source and around the uniform prior may be alike."""
+        odds, flat, kept = self.odds.copy(), self.open.copy(), np.ones(len(self.odds), bool)
+        totals = self.alpha.sum(axis=1).tolist()
+        for j, total in enumerate(totals):
+            for i in range(j):
+                if (
+                    abs(totals[i] - total) < 1e-9 * total
+                    and np.abs(self.alpha[i] - self.alpha[j]).max() < 1e-12 * total
+                ):
+                    odds[i], flat[i], kept[j] = odds[i] + odds[j], flat[i] + flat[j], False
+                    break
+        return replace(self, odds=odds, open=flat).those(kept)
+
 
 def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> Hypotheses:
     """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none: then shares are as in
@@ -185,11 +199,6 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
     odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
     still = np.arange(len(alpha)) >= len(near) + len(far)
-    if np.abs(k * base - even).max() < 1e-12:  # both are around the same: of the same strength, one hypothesis
-        for i, j in (
-            (AROUND_SOURCE.index(a), j) for j, a in enumerate(AROUND_UNIFORM, len(near)) if a in AROUND_SOURCE
-        ):
-            odds[i], flat[i], odds[j] = odds[i] + odds[j], flat[i] + flat[j], 0.0
     return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
 
 

@@ -22,6 +22,7 @@ STRENGTHS = 10.0 ** np.arange(0.0, 4.1, 0.5)  # Σα that a group may have: how 
 ENOUGH_GROUPS = 1000  # to learn the population from
 CENTRES = (2, 4, 8)  # clusters of groups that are tried, as long as the evidence grows by more than they cost
 GROUPS_A_CENTRE = 10
+STARTS = 10  # of looking for clusters
 ROUNDS = 30  # of learning the population; its weights settle long before
 NEWTON, RIDGE = 20, 1e-4  # steps at most; share of a class of which the rows must have something to say
 MANY_CLASSES = 4096  # beyond which a K×K matrix is too dear
@@ -132,10 +133,11 @@ def learn(rows: GroupedRows, base: Vector) -> Model:
     for n_centres in CENTRES:
         if n_groups < GROUPS_A_CENTRE * n_centres:
             break
-        centres = clusters(state.prior[:, :k], worth(rows.told, state.member, model), n_centres, base)
+        counts = state.counts[:, :k] * (rows.told / rows.sizes)[:, None]
+        centres = clusters(counts, n_centres, base)
         other, other_state, evidence = settle(rows, around(centres), base)
-        # a centre has K numbers, of which further centres share more and more, and a weight
-        evidence -= k * float(np.log2(n_centres)) + (n_centres - 1) * float(np.log(n_groups))
+        # a centre has a weight and K numbers: each fits half a nat by chance, and errs by as much in other groups
+        evidence -= (n_centres - 1) * (k + float(np.log(n_groups)))
         if evidence <= best:
             break
         model, state, best = other, other_state, evidence
@@ -227,37 +229,36 @@ def settle(rows: GroupedRows, model: Model, base: Vector) -> tuple[Model, State,
 
 def recentre(rows: GroupedRows, model: Model, state: State, centre: int, base: Vector) -> Vector:
     """Return the mean mix (K,) of the groups around a centre, with K rows of the overall mix for those it has not."""
-    n, total = rows.told[:, None], len(base) * base
-    for c in np.flatnonzero(model.which == centre):
-        s = model.strength[c]
-        seen = state.counts[:, : len(base)] * (n / rows.sizes[:, None]) + s * model.centres[centre]
-        total = total + (state.member[:, c, None] * (n * (s + 1) / (n + s)) / seen.sum(axis=1)[:, None] * seen).sum(
-            axis=0
-        )
+    told = worth(rows.told, state.member * (model.which == centre), model)
+    total = len(base) * base + (told / rows.sizes) @ state.counts[:, : len(base)]
     return np.asarray(total / total.sum())
 
 
-def clusters(priors: Matrix, told: Vector, n_centres: int, base: Vector) -> Matrix:
-    """Return centres (C, K) of priors (G, K) by k-means on their square roots, the best of five starts."""
-    points, rng = np.sqrt(priors), np.random.default_rng(0)  # the same groups give the same clusters
-    best, found = np.inf, np.zeros(len(points), np.intp)
-    for _ in range(5):
-        means = points[rng.integers(len(points), size=1)]
-        for _ in range(n_centres - 1):  # far from those there are
-            near = distances(points, means).min(axis=1) + 1e-300
-            means = np.concatenate([means, points[rng.choice(len(points), size=1, p=near / near.sum())]])
+def clusters(counts: Matrix, n_centres: int, base: Vector) -> Matrix:
+    """Return centres (C, K) of groups by their counts (G, K), each group at the centre that makes them most likely; the
+    best of several starts."""
+    k, rng = len(base), np.random.default_rng(0)  # the same groups give the same clusters
+
+    def centres_of(sums: Matrix) -> Matrix:
+        smoothed = np.maximum(sums + k * base, 1e-300)  # as `recentre` has it
+        return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
+
+    best, found = -np.inf, centres_of(np.zeros((n_centres, k)))
+    for _ in range(STARTS):
+        centres = centres_of(counts[rng.integers(len(counts), size=1)])
+        for _ in range(n_centres - 1):  # unlike those there are
+            own = np.maximum(counts / counts.sum(axis=1, keepdims=True), 1e-300)
+            far = np.maximum((counts * np.log(own)).sum(axis=1) - (counts @ np.log(centres.T)).max(axis=1), 1e-300)
+            centres = np.concatenate([centres, centres_of(counts[rng.choice(len(counts), size=1, p=far / far.sum())])])
         for _ in range(20):
-            nearest = distances(points, means).argmin(axis=1)
-            for c in np.unique(nearest):
-                means[c] = points[nearest == c].mean(axis=0)
-        cost = float(distances(points, means).min(axis=1).sum())
-        if cost < best:
-            best, found = cost, nearest
-    sums = np.stack([told[found == c] @ priors[found == c] for c in range(n_centres)]) + len(base) * base
-    return np.asarray(sums / sums.sum(axis=1)[:, None])
-
-
-def distances(points: Matrix, means: Matrix) -> Matrix:
-    """Return squared distances (G, C)."""
-    squares = (points**2).sum(axis=1)[:, None] + (means**2).sum(axis=1) - 2 * points @ means.T
-    return np.asarray(np.maximum(squares, 0.0))
+            fit = counts @ np.log(centres.T)
+            nearest = fit.argmax(axis=1)
+            moved = centres_of((nearest == np.arange(n_centres)[:, None]).astype(np.float64) @ counts)
+            still = np.abs(moved - centres).max() < 1e-9
+            centres = moved
+            if still:
+                break
+        value = float(fit.max(axis=1).sum())
+        if value > best:
+            best, found = value, centres
+    return found
