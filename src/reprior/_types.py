@@ -195,7 +195,7 @@ class PriorEstimate:
     prior : (K,)
         The estimated share of each class in the target.
     weights : (K,)
-        `prior` over the source prior.
+        `prior` over the source prior, times `bias` where labels have told it.
     status : Status
         How the estimate came about; `status.value` is a sentence.
     n_iter : int
@@ -224,6 +224,8 @@ class PriorEstimate:
         What `detach` has kept of the held-out rows for prediction sets.
     n_labels : int
         How many of the target rows came with a label.
+    bias : (K,), optional
+        How much more each class counts in `correct` than its share says, by labels of target rows.
 
     Examples
     --------
@@ -249,6 +251,7 @@ class PriorEstimate:
     posterior: Any = field(default=None, compare=False)
     scores: Any = field(default=None, compare=False)
     n_labels: int = 0
+    bias: Vector | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
+from reprior.batch.ebls import BIASED
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import posteriors
@@ -110,9 +111,17 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     each = np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.sum()
     weights, prior, own = estimate.weights, np.maximum(estimate.prior, 1e-12), rows.copy()
-    posterior = estimate.posterior
-    others = (len(there) - len(y)) / (1 + posterior.unsure) if isinstance(posterior, Posterior) else len(there) - len(y)
-    raised = np.minimum(len(y) * each, 1.0) / ((len(y) + others) * prior[y])  # it is one row, whatever it stands for
+    raised = 1 / (len(there) * prior[y])
+    if isinstance(estimate.posterior, Posterior):  # it also speaks for the rows without a label
+        raised = -np.expm1(-raised - estimate.posterior.swayed[y])
+    raised *= np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
+    if estimate.bias is not None:  # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
+        resp = rows * weights
+        resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+        curve = (resp * (1 - resp)).sum(axis=0) + BIASED
+        own *= np.exp(resp / curve)
+        own[np.arange(len(y)), y] *= np.exp(-1 / curve[y])
+        raised *= BIASED / curve[y]
     own[np.arange(len(y)), y] *= np.maximum(1 - raised, 0.0)
     seen = told(rows, y, weights)
     right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])

@@ -82,8 +82,11 @@ class Scores:
         return Scores(self.own[:, rows], self.y[rows], self.mixes)
 
 
-def scores_of(source: Source, calibrator: Calibrator | None, prior: Vector, error: Vector | None) -> Scores:
-    """Return what sets need of the source's held-out rows, for a target prior (K,) with standard errors (K,)."""
+def scores_of(
+    source: Source, calibrator: Calibrator | None, prior: Vector, error: Vector | None, bias: Vector | None = None
+) -> Scores:
+    """Return what sets need of the source's held-out rows, for a target prior (K,) with standard errors (K,), and what
+    the correction puts on top of it."""
     if source.heldout is None:
         fail("prediction_sets", "estimate", "come from held-out rows with labels: sets are measured by them", "none",
              remedy="Fit a pipeline to held-out rows")  # fmt: skip
@@ -93,8 +96,8 @@ def scores_of(source: Source, calibrator: Calibrator | None, prior: Vector, erro
     mixes = [prior]
     if error is not None:
         mixes += list(nearby(prior, error, REDRAWN))
-    each = np.arange(len(y))
-    return Scores(np.stack([correct(rows, mix / source.prior)[each, y] for mix in mixes]), y, np.stack(mixes))
+    each, carried = np.arange(len(y)), source.prior if bias is None else source.prior / bias
+    return Scores(np.stack([correct(rows, mix / carried)[each, y] for mix in mixes]), y, np.stack(mixes))
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
@@ -113,7 +116,7 @@ def scores(estimate: PriorEstimate) -> Scores:
     if estimate.source.heldout is not None:
         lower, upper = estimate.interval(0.6827)  # one standard error to both sides
         error = (upper - lower) / 2
-    return scores_of(estimate.source, estimate.calibrator, estimate.prior, error).thinned()
+    return scores_of(estimate.source, estimate.calibrator, estimate.prior, error, estimate.bias).thinned()
 
 
 def prediction_sets(

@@ -8,7 +8,8 @@ and where the classifier is seen to mislead on held-out rows put to the estimate
 
 Labels of target rows are evidence that no classifier's error lessens. A labelled row leaves the rows that outputs speak
 for, and its label counts in full. Where rows to label were chosen, its label says in full what it says beyond its
-output, and the output counts as often as it would have in a sample drawn at random.
+output, and the output counts as often as it would have in a sample drawn at random. Labels also tell which classes the
+corrected outputs of their rows favour: that is taken out of the correction, not of the shares.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted lik
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
+HELD_BACK = 1.5  # times as wide as held-out rows say that the outputs' error is taken to be beside labels
+BIASED = 6.0  # labels of a class that outweigh the belief that corrected outputs favour none
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
 FEW = 1 << 14  # numbers in rows, of which double precision costs nothing to speak of
@@ -98,7 +101,7 @@ def ebls(
         misled = unsure_of(rows, n, fit.weights @ fit.modes, known, unsure=unsure)
     if labelled_rows and n:
         refuted = contradicted(fit, seen, (1 + misled) / (1 + unsure))
-        misled = refuted * (1 + misled) - 1
+        misled = refuted * (1 + HELD_BACK * misled) - 1
         seen = seen.believed(1 / refuted)
     if labelled_rows or abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
         kept = (fit.log_odds > fit.log_odds.max() - HOPELESS) | labelled_rows  # labels may revive any of them
@@ -115,7 +118,13 @@ def ebls(
         middle, left = both @ means, n / len(target.labels)
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
         variances = left * variances
-    return replace(estimate, posterior=Posterior(both, means, variances, unsure))
+        if k <= MANY:
+            bias = np.exp(fit.weights[~supposed.still].sum() * favoured(target, estimate.weights))
+            estimate = replace(estimate, weights=estimate.weights * bias, bias=bias)
+    still = supposed.still
+    swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
+    swayed = swayed + fit.weights[still].sum() / (supposed.rows + seen.counts)
+    return replace(estimate, posterior=Posterior(both, means, variances, unsure, swayed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +492,28 @@ def answer(
         kept = put_in(kept, target, known.prior)
     shares = fit.weights[~still] @ said[~still] + fit.weights[still].sum() * kept
     return np.asarray(shares / shares.sum())
+
+
+def favoured(target: LabelledBlocks, weights: Vector) -> Vector:
+    """Return the logarithms (K,) by which classes must count more for outputs, corrected by `weights` (K,), to expect
+    the labels that their rows have: a logistic regression, held back to nothing by BIASED labels a class.
+
+    Outputs say which label each row is likely to have, so a few labels tell more of this than of the shares.
+    """
+    known = np.flatnonzero(target.labels >= 0)
+    known = known[:: max(1, len(known) // at_most(len(weights)))]
+    y, rows = target.labels[known], taken_rows(target.raw, np.isin(np.arange(len(target.labels)), known)) * weights
+    bias, seen = np.zeros(len(weights)), np.bincount(y, minlength=len(weights))
+    for _ in range(30):
+        resp = rows * np.exp(bias)
+        resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+        expected = resp.sum(axis=0)
+        bend = np.diag(expected + BIASED) - resp.T @ resp
+        step = np.clip(np.linalg.solve(bend, seen - expected - BIASED * bias), -1.0, 1.0)
+        bias += step
+        if np.abs(step).max() < 1e-6:
+            break
+    return np.asarray(bias)
 
 
 def softmax(a: Vector) -> Vector:

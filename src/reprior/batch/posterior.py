@@ -14,12 +14,14 @@ class Posterior:
     """Hypotheses' `weights` (C,), and under each the `means` and `variances` (C, K) of the shares.
 
     `unsure` says by how much the held-out rows' noise and the classifier's error exceed that of the target rows.
+    `swayed` (K,) says by how much one more label of a class would raise the logarithm of its share.
     """
 
     weights: Vector
     means: Matrix
     variances: Matrix
     unsure: float
+    swayed: Vector
 
     def quantiles(self, level: float) -> tuple[Vector, Vector]:
         """Return lower and upper ends (K,), (K,) that leave out (1 − level)/2 on either side."""

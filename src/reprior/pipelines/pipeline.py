@@ -169,7 +169,8 @@ class Pipeline:
         prior : (K,)
             The class mix; a Series or dict is matched by name.
         """
-        prior = prior.prior if isinstance(prior, PriorEstimate) else prior
+        if isinstance(prior, PriorEstimate):
+            prior = prior.prior if prior.bias is None else prior.prior * prior.bias
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
         fixed = correct(self._calibrated(proba, "correct"), target / self.source.prior)

@@ -111,7 +111,8 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
         if estimate.calibrator is not None:
             refuse_listed("correct", "proba")
         listed = check_top_k(*proba, "correct", estimate.source.prior)
-        return correct_listed(estimate.source, estimate.prior[None], listed)
+        counted = estimate.prior if estimate.bias is None else estimate.prior * estimate.bias
+        return correct_listed(estimate.source, counted[None], listed)
     rows = by_name(proba, estimate.classes, "correct")
     if estimate.calibrator is not None:
         rows = estimate.calibrator(rows, caller="correct")
