@@ -25,12 +25,14 @@ Z = 1.959964
 
 
 class Accuracy(NamedTuple):
-    """What to expect of predictions as they are and of corrected ones, and a 95 % interval of the latter."""
+    """What to expect of predictions as they are and of corrected ones, a 95 % interval of the latter, and by how much
+    correction may lower it, if the class mix is not quite the estimate; 0 if it hardly can."""
 
     before: float
     after: float
     lower: float
     upper: float
+    risk: float
 
 
 class Rows(NamedTuple):
@@ -85,8 +87,11 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         mean = mean + gain * (found - mean)
         variance = noise * gain
     before, after = np.clip(mean, 0.0, 1.0)
+    gains = redrawn[1] - redrawn[0]
+    least = min(after - before, float(gains.mean() - 2 * gains.std()) if gains.size else np.inf)
     reach = Z * float(np.sqrt(variance[1]))
-    return Accuracy(float(before), float(after), max(0.0, float(after) - reach), min(1.0, float(after) + reach))
+    ends = max(0.0, float(after) - reach), min(1.0, float(after) + reach)
+    return Accuracy(float(before), float(after), *ends, max(0.0, -float(least)))
 
 
 def might_be(estimate: PriorEstimate) -> Matrix:
@@ -115,7 +120,9 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     if isinstance(estimate.posterior, Posterior):  # it also speaks for the rows without a label
         raised = -np.expm1(-raised - estimate.posterior.swayed[y])
     raised *= np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
-    if estimate.bias is not None:  # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
+    if (
+        estimate.bias is not None
+    ):  # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
         resp = rows * weights
         resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
         curve = (resp * (1 - resp)).sum(axis=0) + BIASED

@@ -14,7 +14,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, given
-from reprior.rows.correction import posteriors, reweight, stretch
+from reprior.rows.correction import STRETCHED, posteriors, reweight, stretch
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import e_step, some_rows
 
@@ -25,6 +25,7 @@ MANY_LABELS = 50  # from which on they tell a poor classifier from a change with
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
+HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -54,6 +55,10 @@ class Diagnosis:
         The level at which the sentences decide.
     accuracy_interval : (float, float) or None
         A 95 % interval of the accuracy to expect of corrected predictions.
+    accuracy_risk : float or None
+        By how much correction may lower the accuracy, if the class mix is not quite the estimate.
+    stretch : float
+        How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
 
     Examples
     --------
@@ -74,6 +79,15 @@ class Diagnosis:
     accuracy: tuple[float, float] | None
     alpha: float
     accuracy_interval: tuple[float, float] | None = None
+    accuracy_risk: float | None = None
+    stretch: float = 1.0
+
+    @property
+    def may_harm(self) -> bool | None:
+        """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
+        target rows, were there to tell."""
+        told = None if self.accuracy_risk is None else self.accuracy_risk > HARM or self.stretch >= STRETCHED
+        return True if self.applies is False else told
 
     @property
     def shifted(self) -> bool:
@@ -109,7 +123,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     --------
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
-    Whether it is label shift cannot be told without held-out labelled rows.
+    Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.
     ...
     """
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
@@ -132,6 +146,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
+        accuracy_risk=told and told.risk, stretch=found.stretch,
     )  # fmt: skip
 
 
@@ -296,7 +311,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         say(f"The mean output differs from the source prior ({shift}). Either the classes have shifted, or the outputs "
             "never had that mean. Held-out rows would tell.", False)  # fmt: skip
     if found.label_shift_p is None:
-        say("Whether it is label shift cannot be told without held-out labelled rows.", False)
+        say("Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.",
+            False)  # fmt: skip
     elif found.applies:
         say(f"New class shares alone explain the outputs ({told_p(found.label_shift_p)}).")
     else:
@@ -321,6 +337,9 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
+        if found.may_harm:
+            say("Correction may also lower the accuracy, for too little is known of the class mix. Labels of some rows "
+                "would tell.", False)  # fmt: skip
     if found.applies and found.heldout_worth is not None:
         say(f"The held-out rows are worth {found.heldout_worth:.0f} rows at these shares.")
         if found.heldout_worth < ENOUGH_HELDOUT:
