@@ -245,3 +245,36 @@ def test_a_row_that_stands_for_many_does_not_lower_the_accuracy_to_expect():
     low, high = diagnose(pipe.source, est.target, estimate=est).accuracy_interval
     assert low < np.mean(est.correct(target.proba).argmax(axis=1) == target.y) < high
     assert high - low < 0.2
+
+
+def test_few_labels_for_many_classes_do_not_ruin_the_accuracy_to_expect():
+    """A label moves the share of its class by what else is known of that, however few rows the class has."""
+    rng, k = np.random.default_rng(0), 300
+    logits = 3.0 * np.eye(k)[y := rng.integers(0, k, 3000)] + rng.normal(size=(3000, k))
+    proba = np.exp(logits + np.eye(k)[y])
+    proba /= proba.sum(axis=1, keepdims=True)
+    pipe = rp.pipeline(proba[:1500], y[:1500], counts=np.full(k, 100))
+    labels = np.full(1500, -1)
+    labels[:60] = y[1500:1560]
+    est = pipe.estimate(proba[1500:], labels=labels, check=False)
+    low, high = diagnose(pipe.source, est.target, estimate=est).accuracy_interval
+    assert low - 0.02 < np.mean(est.correct(proba[1500:]).argmax(axis=1) == y[1500:]) < high + 0.02
+
+
+def test_a_correction_that_may_do_harm_is_said_beforehand():
+    """A classifier that hardly tells two classes apart, and few held-out rows: any small change looks like a shift."""
+    rng = np.random.default_rng(1)
+    vague = rng.beta(20, 20, 400)
+    rows = np.column_stack([vague, 1 - vague])
+    y = (rng.random(400) > vague).astype(int)
+    moved = np.clip(rows[200:] + np.array([0.06, -0.06]), 0.01, 0.99)
+    source = rp.pipeline(rows[:200], y[:200]).source
+    found = diagnose(source, moved, estimate=rp.mlls(source, moved))
+    assert found.may_harm
+    assert "may also lower the accuracy" in str(found)
+    assert diagnose([1, 1], rows).may_harm is None
+    data = datasets.load("banking77")
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts)
+    target = simulate.resample(data.pool_proba, data.pool_y, simulate.dirichlet(77, 1.0, rng=0), n=2000, rng=0)
+    est = pipe.estimate(target.proba)
+    assert diagnose(pipe.source, est.target, estimate=est).may_harm is False

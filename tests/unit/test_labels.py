@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import make_problem
 
 import reprior as rp
+from reprior import datasets
 from reprior._labels import check_some_labels
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
@@ -280,3 +283,30 @@ def test_weights_that_outweigh_the_rows_leave_a_prior(seed: int) -> None:
 def test_some_labels_in_an_array_of_short_text_may_be_fewer_letters_than_a_class_has():
     found = check_some_labels(np.array(["", "ox"]), "test", 2, 2, ("elephant", "ox"))
     assert found.tolist() == [-1, 1]
+
+
+def test_labels_tell_which_classes_the_correction_favours():
+    """The bias of a class is taken out of the correction, also of top-k rows, and of no share."""
+    data = datasets.load("banking77")
+    new = rp.simulate.resample(data.pool_proba, data.pool_y, rp.simulate.dirichlet(77, 1.0, rng=0), n=2000, rng=0)
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts)
+    source, rows, labels = pipe.source, np.asarray(pipe.calibrate(new.proba)), some(new.y, 500)
+    est = pipe.estimate(new.proba, labels=labels)
+    plain, fixed = rp.correct(rows, est.prior / source.prior), est.correct(new.proba)
+    others = labels < 0
+    assert np.mean((fixed.argmax(axis=1) == new.y)[others]) > np.mean((plain.argmax(axis=1) == new.y)[others])
+    assert est.weights == pytest.approx(est.prior / source.prior * est.bias)
+    assert pipe.correct(new.proba, est) == pytest.approx(fixed)
+    order, bare = np.argsort(-rows, axis=1)[:, :2], replace(est, calibrator=None)
+    listed = bare.correct((order, np.take_along_axis(rows, order, axis=1)))
+    whole = np.take_along_axis(fixed, order, axis=1)
+    assert listed[:, 0] * whole[:, 1] == pytest.approx(listed[:, 1] * whole[:, 0])
+    assert pipe.estimate(new.proba).bias is None
+
+
+def test_a_correction_is_not_bent_by_rows_that_look_like_another_class(misled):
+    """What labels refute is more than a bias of each class: that would make the correction worse."""
+    pipe, proba, y = misled
+    est, rows = pipe.estimate(proba, labels=some(y, 400), check=False), np.asarray(pipe.calibrate(proba))
+    plain = rp.correct(rows, est.prior / pipe.source.prior)
+    assert np.mean(est.correct(proba).argmax(axis=1) == y) > np.mean(plain.argmax(axis=1) == y) - 0.01

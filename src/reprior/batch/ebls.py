@@ -41,6 +41,7 @@ FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are co
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 HELD_BACK = 1.5  # times as wide as held-out rows say that the outputs' error is taken to be beside labels
+STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 6.0  # labels of a class that outweigh the belief that corrected outputs favour none
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
@@ -119,7 +120,8 @@ def ebls(
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
         variances = left * variances
         if k <= MANY:
-            bias = np.exp(fit.weights[~supposed.still].sum() * favoured(target, estimate.weights))
+            trust = fit.weights[~supposed.still].sum() / refuted  # what labels refute is more than a bias
+            bias = np.exp(trust * favoured(target, estimate.weights))
             estimate = replace(estimate, weights=estimate.weights * bias, bias=bias)
     still = supposed.still
     swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
@@ -498,18 +500,21 @@ def favoured(target: LabelledBlocks, weights: Vector) -> Vector:
     """Return the logarithms (K,) by which classes must count more for outputs, corrected by `weights` (K,), to expect
     the labels that their rows have: a logistic regression, held back to nothing by BIASED labels a class.
 
-    Outputs say which label each row is likely to have, so a few labels tell more of this than of the shares.
+    Outputs say which label each row is likely to have, so a few labels tell more of this than of the shares. A row
+    whose label its output all but rules out is no sign of a bias.
     """
     known = np.flatnonzero(target.labels >= 0)
     known = known[:: max(1, len(known) // at_most(len(weights)))]
     y, rows = target.labels[known], taken_rows(target.raw, np.isin(np.arange(len(target.labels)), known)) * weights
-    bias, seen = np.zeros(len(weights)), np.bincount(y, minlength=len(weights))
+    k, each, bias = len(weights), np.arange(len(y)), np.zeros(len(weights))
     for _ in range(30):
         resp = rows * np.exp(bias)
         resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
-        expected = resp.sum(axis=0)
-        bend = np.diag(expected + BIASED) - resp.T @ resp
-        step = np.clip(np.linalg.solve(bend, seen - expected - BIASED * bias), -1.0, 1.0)
+        fair = resp[each, y] / (resp[each, y] + STRANGE / k)
+        expected = fair @ resp
+        bend = np.diag(expected + BIASED) - (fair * resp.T) @ resp
+        missing = np.bincount(y, fair, k) - expected - BIASED * bias
+        step = np.clip(np.linalg.solve(bend, missing), -1.0, 1.0)
         bias += step
         if np.abs(step).max() < 1e-6:
             break
