@@ -123,8 +123,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     if (
         estimate.bias is not None
     ):  # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
-        resp = rows * weights
-        resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+        resp = posteriors(rows, weights)
         curve = (resp * (1 - resp)).sum(axis=0) + BIASED
         own *= np.exp(resp / curve)
         own[np.arange(len(y)), y] *= np.exp(-1 / curve[y])

@@ -508,8 +508,7 @@ def favoured(target: LabelledBlocks, weights: Vector) -> Vector:
     y, rows = target.labels[known], taken_rows(target.raw, np.isin(np.arange(len(target.labels)), known)) * weights
     k, each, bias = len(weights), np.arange(len(y)), np.zeros(len(weights))
     for _ in range(30):
-        resp = rows * np.exp(bias)
-        resp /= np.maximum(resp.sum(axis=1, keepdims=True), 1e-300)
+        resp = posteriors(rows, np.exp(bias))
         fair = resp[each, y] / (resp[each, y] + STRANGE / k)
         expected = fair @ resp
         bend = np.diag(expected + BIASED) - (fair * resp.T) @ resp
