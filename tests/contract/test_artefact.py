@@ -236,6 +236,22 @@ def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
     assert accepted < 30
 
 
+def test_files_from_before_sources_had_one_form_are_read(problem):
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(held, y, classes=list("abcde"))
+    fields = decode(pipe.to_bytes(), "pipeline", "test")
+    names = {"source_proba": "source_rows", "source_classes": "classes", "source_calibrator": "calibrator"}
+    assert {*names} <= {*fields}
+    assert rp.load(encode("pipeline", {names.get(name, name): x for name, x in fields.items()})) == pipe
+    alarm = rp.Alarm(pipe.source)
+    alarm.look(held, pipe.source.prior)
+    fields = decode(alarm.to_bytes(), "alarm", "test")
+    del fields["made"]
+    names = {"source_prior": "prior", "source_classes": "classes"}
+    again = rp.load(encode("alarm", {names.get(name, name): x for name, x in fields.items()}))
+    assert (again.verdict, again.source.classes) == (alarm.verdict, alarm.source.classes)
+
+
 @pytest.mark.parametrize("fields", [{}, {"stream": "x"}, {"stream": 3}, {"stream": np.zeros(3, np.uint8)}])
 def test_a_forged_state_of_the_command_is_refused(fields):
     with pytest.raises(rp.InputError, match=r"^Stream\.from_bytes"):

@@ -15,6 +15,11 @@ from reprior.state import refuse, take
 
 PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "misled", "heldout")
 NOTHING = type(None)
+# what pipelines and alarms called their parts before there was one form
+EARLIER = {
+    "prior": "source_prior", "classes": "source_classes", "source_rows": "source_proba",
+    "calibrator": "source_calibrator",
+}  # fmt: skip
 
 
 def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Sequence[str] = PARTS) -> dict[str, Any]:
@@ -27,6 +32,7 @@ def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Seque
 
 def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrator | None]:
     """Return the source and the calibrator that `to_fields` told; what cannot be such is refused."""
+    about = {EARLIER.get(name, name): x for name, x in about.items()}
 
     def array(part: str, *shape: int | None) -> Any:
         return take(about, f"source_{part}", (np.ndarray, NOTHING), caller, shape)
@@ -47,4 +53,5 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
     if calibrator is not None and len(calibrator.scale) != k:
         refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
-    return Source(prior, **known, classes=classes, heldout=heldout, made=take(about, "made", str, caller)), calibrator
+    made = take(about, "made", (str, NOTHING), caller) or "read from bytes"
+    return Source(prior, **known, classes=classes, heldout=heldout, made=made), calibrator
