@@ -13,7 +13,7 @@ from scipy.special import gammaln
 import reprior as rp
 from reprior import datasets
 from reprior._kernels import NATIVE, loops, small
-from reprior.batch.groups import groups
+from reprior.batch.groups import ends, groups
 
 K = 6
 
@@ -377,3 +377,13 @@ def test_small_whole_numbers_name_groups_however_far_apart() -> None:
     keys = (np.arange(600) % 200 - 100).astype(np.int8)
     found = rp.groups([1, 1], keys, np.tile([[0.6, 0.4], [0.4, 0.6]], (300, 1)), share=False)
     assert list(found.keys) == list(range(-100, 100))
+
+
+def test_an_interval_goes_on_beyond_a_share_next_to_nothing():
+    """The Beta with these moments has a 95 % quantile below its mean: the interval ended at the estimate itself."""
+    prior, variance = np.array([[0.0007, 0.3, 0.6993]]), np.array([[1.6e-5, 1e-3, 1e-3]])
+    lower, upper = ends(prior, variance, 0.95)
+    assert lower[0, 0] == 0
+    assert 0.0007 + 1.9 * 0.004 < upper[0, 0] < 0.0007 + 2.1 * 0.004
+    whole = ends(1 - prior, variance, 0.95)
+    np.testing.assert_allclose([whole[0][0, 0], whole[1][0, 0]], [1 - upper[0, 0], 1])

@@ -353,6 +353,11 @@ def ends(prior: Vector, variance: Vector, level: float) -> tuple[Vector, Vector]
     tail = np.where((a <= 1) | (b <= 1), 1 - level, (1 - level) / 2)
     lower = np.where(a <= 1, 0.0, betaincinv(a, b, tail))
     upper = np.where(b <= 1, 1.0, betaincinv(a, b, 1 - tail))
+    # a Beta with less than one count has a quantile that falls below its mean: go on as with one count, which reaches
+    # −log(1 − level) means, so that a class next to absent keeps an interval as wide as its standard error demands
+    reach = (-np.log1p(-level) - 1) * np.sqrt(variance)
+    upper = np.where(a <= 1, np.clip(prior + reach, upper, 1.0), upper)
+    lower = np.where(b <= 1, np.clip(prior - reach, 0.0, lower), lower)
     # a class that has less than its own uncertainty may well be absent
     lower = np.where(prior <= (upper - lower) / 2, 0.0, lower)
     return np.minimum(lower, prior), np.maximum(upper, prior)

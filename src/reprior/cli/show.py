@@ -12,7 +12,7 @@ from reprior.cli._shell import as_json, emit
 if TYPE_CHECKING:
     from reprior import Pipeline, Stream
 
-SHOWN = 20  # classes, the largest first
+SHOWN = 20  # classes, or keys
 JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records": int, "skipped": int, "settings": dict}
 
 
@@ -31,6 +31,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     from reprior.cli._watch import Watch
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
+    from reprior.report.show import table
     from reprior.state import decode, kind_of, take
 
     data = saved.read_bytes()
@@ -51,13 +52,13 @@ def command(saved: Path, level: float, as_json: bool) -> None:
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
-        lines += ["", *table(value)]
+        lines += ["", *table(held, held.interval(level), SHOWN)]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
         rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out rows"
         lines = [f"{saved}: a pipeline, method {value['method']}, calibration {value['calibration']}",
                  f"source: {held.source.made}; it keeps {len(held.source.prior)} classes{rows}", "",
-                 *table(value)]  # fmt: skip
+                 *sources(held)]  # fmt: skip
     elif isinstance(held, StreamTable):
         keys = list(held)
         value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:SHOWN]}
@@ -112,21 +113,14 @@ def raised(value: dict[str, Any]) -> str:
     return f"alarm raised at row {said['raised_at']}, since about row {said['since']}{since}: {names}"
 
 
-def table(value: dict[str, Any]) -> list[str]:
-    """Return lines of classes with their shares, the largest first: the source's, and the target's if it is there."""
-    from reprior.report.show import cut
+def sources(pipe: Pipeline) -> list[str]:
+    """Return lines of the classes that a pipeline knows with their source shares, the largest first."""
+    from reprior.report.show import cut, share
 
-    sorted_by = value.get("prior", value["source_prior"])
-    order = sorted(range(len(sorted_by)), key=lambda j: -sorted_by[j])
-    names = [cut(name) for name in value["classes"]]
-    width = max(5, *(len(names[j]) for j in order[:SHOWN]))
-    lines = [f"{'class':<{width}}    source"]
-    if "prior" in value:
-        lines[0] += f"    target  {100 * value['level']:g} % interval"
-    for j in order[:SHOWN]:
-        line = f"{names[j]:<{width}}{100 * value['source_prior'][j]:8.2f} %"
-        if "prior" in value:
-            prior, lower, upper = (100 * value[name][j] for name in ("prior", "lower", "upper"))
-            line += f"{prior:8.2f} %  {lower:7.2f} … {upper:7.2f} %"
-        lines.append(line)
-    return lines + [f"… and {len(order) - SHOWN} more"] * (len(order) > SHOWN)
+    prior = pipe.source.prior
+    order = sorted(range(len(prior)), key=lambda j: -prior[j])
+    called = [cut(pipe.source.called[j]) for j in order[:SHOWN]]
+    width = max(len("class"), *map(len, called))
+    lines = [f"{name:<{width}}  {share(prior[j]):>7}" for name, j in zip(called, order, strict=False)]
+    more = [f"… and {len(order) - SHOWN} more"] * (len(order) > SHOWN)
+    return [f"{'class':<{width}}   source", *lines, *more]
