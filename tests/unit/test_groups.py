@@ -149,10 +149,14 @@ def test_sizes_may_be_as_uneven_as_they_come() -> None:
     assert (found.prior > 0).all()
 
 
-def test_certain_rows_that_contradict_each_other_are_counted() -> None:
-    found = groups([1, 1, 1], ["a", "a", "b", "b", "b"], np.eye(3)[[0, 1, 2, 2, 2]])
+@pytest.mark.parametrize("share", [True, False])
+def test_certain_rows_that_contradict_each_other_are_counted(share: bool) -> None:
+    """Every class keeps a share in every group, so that no row can be ruled out: there is nothing to refuse."""
+    found = groups([1, 1, 1], ["a", "a", "b", "b", "b"], np.eye(3)[[0, 1, 2, 2, 2]], share=share)
     assert found["a"].prior.argmin() == 2
     assert found["b"].prior.argmax() == 2
+    assert (found.prior > 0).all()
+    assert np.isfinite([found[key].log_likelihood for key in "ab"]).all()
 
 
 @pytest.mark.parametrize(
