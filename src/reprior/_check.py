@@ -331,20 +331,22 @@ def check_prior(
     array = in_order(x, caller, name, classes)[0].astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
-    refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
-    if allow_zero:
-        refuse_where(array < 0, caller, name, "contain no negative number", array, unit="class")
-    else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
-        remedy = "Leave out classes the classifier was never trained on, or give them a small count"
-        tiny = array <= 1e-100 * array.max()
-        refuse_where(tiny, caller, name, "be positive for every class", array, unit="class", remedy=remedy)
-    if not array.any():
-        fail(caller, name, "have a positive sum", 0.0)
+    least, most = array.min(), array.max()
+    if not 1e-100 * most < least <= most < math.inf:  # else there is no fault to look for
+        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
+        if allow_zero:
+            refuse_where(array < 0, caller, name, "contain no negative number", array, unit="class")
+        else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
+            remedy = "Leave out classes the classifier was never trained on, or give them a small count"
+            tiny = array <= 1e-100 * most
+            refuse_where(tiny, caller, name, "be positive for every class", array, unit="class", remedy=remedy)
+        if not array.any():
+            fail(caller, name, "have a positive sum", 0.0)
     if n_classes is not None and len(array) != n_classes:
         fail(caller, name, f"have {n_classes} classes" + (like and f" like {like}"), len(array))
-    if array.max() <= 1 and abs(array.sum() - 1) < 1e-14:
+    if most <= 1 and abs(array.sum() - 1) < 1e-14:
         return array  # bit for bit what was given
-    array = array / array.max()
+    array = array / most
     return np.asarray(array / array.sum())
 
 
