@@ -403,7 +403,8 @@ def check_int(value: Any, caller: str, name: str, *, low: float = 1) -> int:
 def check_choice(value: Any, caller: str, name: str, choices: Sequence[str]) -> str:
     """Return `value` if it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
-        fail(caller, name, "be one of " + ", ".join(repr(c) for c in choices), repr(value))
+        meant = perhaps(value, choices) if isinstance(value, str) else ""
+        fail(caller, name, "be one of " + ", ".join(repr(c) for c in choices), repr(value), remedy=meant)
     return str(value)
 
 

@@ -165,6 +165,13 @@ def test_mistakes_are_named_in_a_sentence(pipe, tmp_path):
         rp.load(tmp_path)
     with pytest.raises(rp.InputError, match=r"^load: `path` must be the path of a file, or bytes; got a Pipeline"):
         rp.load(pipe)
+    (tmp_path / "t.csv").write_text("a,b,c,d,e")
+    with pytest.raises(rp.InputError, match=r"^load: `.*t.csv` must be bytes written by reprior"):
+        rp.load(tmp_path / "t.csv")
+    with pytest.raises(
+        rp.InputError, match=r"^pipeline: `method` must be one of .*; got 'mlss'. Perhaps you mean 'mlls'"
+    ):
+        rp.pipeline(counts=[1, 1], method="mlss")
     table = pipe.table()
     with pytest.raises(KeyError, match=r"There is no stream 'nope'. There is none yet"):
         table["nope"]

@@ -46,7 +46,7 @@ def load(
     if isinstance(path, (str, Path)) and Path(path).is_dir():
         fail("load", "path", "be a file that `save` wrote", f"the folder {path}")
     data = Path(path).read_bytes() if isinstance(path, (str, Path)) else path
-    kind = kind_of(data, "load", key=key)
+    kind = kind_of(data, "load", name=str(path) if isinstance(path, (str, Path)) else "path", key=key)
     if kind not in KINDS:
         fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))
     return KINDS[kind].from_bytes(data, key=key)  # type: ignore[no-any-return]
