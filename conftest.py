@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in waits] + waits
         config.stash[TYPES] = subprocess.Popen([sys.executable, "-m", "mypy"], cwd=Path(__file__).parent, text=True,
                                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spare the garbage collector what stays: the modules of all tests, which it would go through again and again."""
+    gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
