@@ -21,7 +21,7 @@ from reprior._kernels.small import ascend
 from reprior._types import Matrix, Vector
 from reprior.batch.driver import SMALL, iterate
 from reprior.rows.blocks import ArrayBlocks, Blocks
-from reprior.rows.passes import count_rows, e_step, information, some_rows
+from reprior.rows.passes import e_step, information, some_of_any
 
 MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
@@ -78,8 +78,8 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     found: Point | None = None
     hessian: Matrix | None = None
     if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
-        n, passes = count_rows(target), 1 if isinstance(target, ArrayBlocks) else 2
-        sample = ArrayBlocks(some_rows(target, n, max(HELD // k, 4 * k)))
+        rows, n = some_of_any(target, max(HELD // k, 4 * k))
+        sample, passes = ArrayBlocks(rows), 1
         if len(sample.array) == n:
             return maximize(sample, source_prior, tol=tol, max_pass=max_pass)[0], passes
         if k <= MAX_HESSIAN:

@@ -63,6 +63,46 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     return np.concatenate(picked.rows)
 
 
+def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
+    """Return no more than `at_most` rows (m, K), spread evenly, and how many rows there are, in one pass."""
+    n = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
+    if n is not None:
+        return some_rows(target, n, at_most), int(n)
+    found = map_numbered(target, lambda first, block: Thinned(((first, np.array(block)),), 1, at_most, len(block)))
+    found = found.thinned(found.stride)
+    return np.concatenate([rows for _, rows in sorted(found.pieces, key=lambda piece: piece[0])]), found.n
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """Rows whose number is a multiple of `stride`, a power of two that grows so that they are no more than `most`: any
+    order of blocks gives the same. A piece is the number of its first row, and rows (m, K); `n` rows were seen."""
+
+    pieces: tuple[tuple[int, Matrix], ...]
+    stride: int
+    most: int
+    n: int
+
+    def thinned(self, stride: int) -> Thinned:
+        """Return those at a larger stride, or at one that is large enough."""
+        pieces, now = self.pieces, self.stride
+        while now < stride or sum(len(rows) for _, rows in pieces) > self.most:
+            step = max(2, stride // now)
+            pieces = tuple(
+                (first + -(first // now) % step * now, np.array(every(step, first // now, rows)))
+                for first, rows in pieces
+            )
+            now *= step
+        return Thinned(pieces, now, self.most, self.n)
+
+    def __add__(self, other: Thinned) -> Thinned:
+        stride = max(self.stride, other.stride)
+        one, two = self.thinned(stride), other.thinned(stride)
+        stride = max(one.stride, two.stride)
+        both = one.thinned(stride).pieces + two.thinned(stride).pieces
+        return Thinned(both, stride, self.most, self.n + other.n).thinned(stride)
+
+
 @dataclass(frozen=True, slots=True)
 class Picked:
     """Rows of several blocks, which add up to all of them."""
