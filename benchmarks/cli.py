@@ -80,6 +80,12 @@ def outputs(rng: np.random.Generator, labels: Any, means: Any) -> np.ndarray[Any
     return rows
 
 
+def target(rng: np.random.Generator, n: int, k: int) -> np.ndarray[Any, Any]:
+    """Return outputs (n, k) of such a classifier on a shifted mix."""
+    means, mix = 0.7 * rng.normal(size=(k, 24)), rng.dirichlet(np.ones(k))
+    return outputs(rng, rng.choice(k, n, p=mix), means)
+
+
 def estimating(
     folder: Path, rows: np.ndarray[Any, Any], held: np.ndarray[Any, Any], y: np.ndarray[Any, Any], rounds: int
 ) -> dict[str, dict[str, float]]:
