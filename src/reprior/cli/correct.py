@@ -240,6 +240,7 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
     from reprior.io.npy import npy_header
     from reprior.state import hidden, whole_file
 
+    keep_freed_memory()
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
     step = max(1, STEP_BYTES // width)
@@ -269,6 +270,15 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
                 saved = pool.submit(save, file.fileno(), done)  # the disk is busy while more rows are corrected
         if saved is not None:
             saved.result()
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what a block of rows gives back: fresh pages for each cost more than correcting it."""
+    import ctypes
+
+    if adjust := getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None:
+        for trim_or_map in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc
+            adjust(trim_or_map, 1 << 26)
 
 
 def read_journal(output: Path, mark: str) -> dict[str, Any]:
