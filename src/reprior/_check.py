@@ -79,9 +79,8 @@ def percent(share: float, digits: int = 0) -> str:
 
 def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
     """Return the error about a key that is not there, which says some that are."""
-    there = list(known)
-    some = ", ".join(map(repr, there[:5])) + ", …" * (len(there) > 5)
-    return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if there else "There is none yet."))
+    some = listed(list(map(repr, known)), 5)
+    return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
 
 
 def check_estimate(x: Any, caller: str) -> PriorEstimate:

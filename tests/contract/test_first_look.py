@@ -86,7 +86,7 @@ def test_a_class_without_held_out_rows_is_named_in_the_first_lines():
     assert repr(est.detach()).splitlines()[2] == repr(est).splitlines()[2]
     both = rp.summarize(held[y < 3], y[y < 3])
     said = repr(rp.ebls(both, make_problem().proba)).splitlines()[1]
-    assert said == "2 of 5 classes have no held-out row: 3, 4. Their shares rest on the outputs alone."
+    assert said == "2 of 5 classes have no held-out row (3, 4). Their shares rest on the outputs alone."
     whole = rp.pipeline(held, y, classes=NAMES).estimate(make_problem().proba)
     assert "no held-out row" not in repr(whole)
 

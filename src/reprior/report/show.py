@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reprior._check import listed
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
 from reprior.assess.diagnose import CLEARLY, told_p
 from reprior.online.stream import Stream
@@ -61,12 +62,12 @@ def unseen(source: Source) -> list[str]:
     lone = [] if source.counts is None else np.flatnonzero(source.counts == 0).tolist()
     if not lone:
         return []
-    called = [cut(source.classes[k]) if source.classes else str(k) for k in lone[:NAMED]]
+    called = [cut(source.called[k]) for k in lone]
     if len(lone) == 1:
         return [f"Class {called[0]} has no held-out row. Its share rests on the outputs alone."]
-    some = ", ".join(called) + ", …" * (len(lone) > NAMED)
-    return [f"{len(lone)} of {len(source.prior)} classes have no held-out row: {some}. Their shares rest on the outputs"
-            " alone."]  # fmt: skip
+    some = listed(called, NAMED)
+    return [f"{len(lone)} of {len(source.prior)} classes have no held-out row ({some}). Their shares rest on the"
+            " outputs alone."]  # fmt: skip
 
 
 def judged(checks: Checks) -> list[str]:
