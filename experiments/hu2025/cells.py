@@ -35,7 +35,7 @@ def cells(models: list[str], shuffled: tuple[float, ...], dirichlet: tuple[float
 
 
 CIFAR = cells([f"cifar100-lt-{r}" for r in CIFAR_RATIOS], SHUFFLED, DIRICHLET)
-LONG = cells(["cifar100-lt-0.02-long"], SHUFFLED, DIRICHLET)  # the same training set, twice the epochs
+LONG = cells([f"{c}-long" for c in dict.fromkeys(c.model for c in CIFAR)], SHUFFLED, DIRICHLET)  # twice the epochs
 TEXT = cells(["banking77", "clinc150"], SHUFFLED, DIRICHLET)
 IMAGENET = cells(["imagenet-lt", "imagenet-lt-simulated"], SHUFFLED[:4], DIRICHLET[:4])
 TINY = cells([f"tiny-imagenet-lt-{r}" for r in CIFAR_RATIOS], SHUFFLED, DIRICHLET)

@@ -95,41 +95,49 @@ def networks() -> str:
     )
 
 
-SHORT, LONG = "cifar100-lt-0.02", "cifar100-lt-0.02-long"  # one training set, two numbers of epochs
-
-
-def schedules() -> dict[str, Cells]:
-    """Return the ten cells of ratio 0.02 by the network that made the outputs."""
-    return {SHORT: {c: v for c, v in cells("cifar").items() if c.startswith(f"{SHORT}/")}, LONG: cells("long")}
+def schedules() -> dict[float, dict[str, Cells]]:
+    """Return the cells of each training set that was trained on for more epochs too, by network: the shorter first."""
+    tables, found = {**cells("cifar"), **cells("long")}, {}
+    for ratio in CIFAR_RATIOS:
+        names = (f"cifar100-lt-{ratio}", f"cifar100-lt-{ratio}-long")
+        by = {name: {c: v for c, v in tables.items() if c.startswith(f"{name}/")} for name in names}
+        if all(by.values()):
+            found[ratio] = by
+    return found
 
 
 def longer() -> str:
-    """Return what more epochs change at ratio 0.02: the network itself, and what methods make of its outputs."""
-    by = schedules()
-    rows = [[what, *two] for what, *two in zip(QUALITIES, *(how_good(outputs.load(name)) for name in by), strict=True)]
+    """Return what more epochs change: the networks themselves, and what methods make of their outputs."""
+    tables = {name: table for by in schedules().values() for name, table in by.items()}
+    rows = [[what, *row] for what, *row in zip(QUALITIES, *(how_good(outputs.load(n)) for n in tables), strict=True)]
     for method in ("MLLS", "MAPLS", "printed", "FMAPLS", DEFAULT, "true prior"):
         row = []
-        for table in by.values():
+        for table in tables.values():
             name = named(table, method)
             kl, right = (np.mean([v[name][column] for v in table.values()]) for column in (0, 2))
             c = f" (c={name.removeprefix(PRINTED)})" if method == "printed" else ""
             row.append(f"{right:.1f}" if method in CEILINGS else f"{kl:.3f}, {right:.1f}{c}")
         rows.append(["FMAPLS printed, its best c here" if method == "printed" else method, *row])
-    return markdown(["mean KL, accuracy in %", *(f"{last_epoch(name)} epochs" for name in by)], rows)
+    heads = [f"ρ_train {ratio}, {last_epoch(name)} epochs" for ratio, by in schedules().items() for name in by]
+    return markdown(["mean KL, accuracy in %", *heads], rows)
 
 
 def schedule(what: str) -> str:
     """Return what more epochs bring to FMAPLS as printed, at its best c for either network, and what the paper has."""
-    by = schedules()
-    before, after = (np.mean([v[named(table, "printed")][2] for v in table.values()]) for table in by.values())
-    theirs = claims.paper()
-    printed = np.mean([theirs.accuracy(c) for c in theirs.cells if c.startswith("0.02/")])
-    return {
-        "epochs": last_epoch(LONG),
-        "gain": f"{after - before:+.1f}",
-        "behind": f"{printed - after:.1f}",
-        "paper": f"{printed:.1f}",
-    }[what]
+    theirs, said = claims.paper(), []
+    for ratio, by in schedules().items():
+        before, after = (np.mean([v[named(table, "printed")][2] for v in table.values()]) for table in by.values())
+        printed = np.mean([theirs.accuracy(c) for c in theirs.cells if c.startswith(f"{ratio}/")])
+        said.append(
+            {
+                "ratios": f"{ratio}",
+                "epochs": last_epoch([*by][1]),
+                "gain": f"{after - before:+.1f}",
+                "behind": f"{printed - after:.1f}",
+                "paper": f"{printed:.1f}",
+            }[what]
+        )
+    return (" " if what in ("ratios", "epochs") else ", ").join(said)
 
 
 VAL_CELLS = {

@@ -1,7 +1,7 @@
 """Run the paper's comparison: every cell, every method, 100 trials; resumable.
 
     python run.py cifar                     # Tables 2 and 3, the 40 cells
-    python run.py long                      # ratio 0.02 again, with a network trained for twice the epochs
+    python run.py long                      # the same with networks trained for twice the epochs
     python run.py text                      # the same on Banking77 and CLINC150
     python run.py imagenet                  # Tables 4 and 5: outputs that imagenet.py made, and a simulation
     python run.py tiny                      # the same shifts at K = 200: heads on long-tailed Tiny-ImageNet

@@ -25,7 +25,7 @@ SHIFTS = {"shuffled": ("shuffled long-tail targets", "ρ_test = {}"), "dirichlet
 PAPER_ROW = {"MLLS": "MLLS", "BBSE, solve and clip": "BBSE", "RLLS, C undivided": "RLLS", "MAPLS": "MAPLS"}
 TITLES = {
     "cifar": "Long-tailed CIFAR-100, ResNet-32 trained here",
-    "long": "Long-tailed CIFAR-100 at ratio 0.02, ResNet-32 trained for more epochs",
+    "long": "Long-tailed CIFAR-100, ResNet-32 trained here for twice the epochs",
     "text": "Banking77 and CLINC150, long-tailed training (not in the paper)",
     "imagenet": "ImageNet scale. `imagenet-lt-simulated` is SIMULATED: K = 1000 Gaussian classes with ImageNet-LT-like "
                 "class sizes; the paper's figures are for the real ImageNet-LT and stand there for the order of the "
