@@ -169,6 +169,8 @@ def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) 
     run, then stay.
     """
     with naming(path):
+        if os.path.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "A folder; name a file in it", str(path))
         if is_special(path):
             with open(path, "wb") as file:
                 yield file

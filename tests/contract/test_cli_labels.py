@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 
 import numpy as np
 import pandas as pd
@@ -109,6 +110,21 @@ def test_bad_labels_are_told(refused, files, target):
     (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{rolled[i]}\n" for i in range(0, 1000, 10)))
     said = refused("correct", folder / "t.csv", *given, folder / "a.csv", "-o", folder / "out.csv")
     assert "Do the labels belong to these rows?" in said
+
+
+def test_an_estimate_kept_as_json_corrects_as_the_labelled_rows_do(ask, files, target, tmp_path):
+    folder, _ = target
+    given = ["--source", files["heldout"], "--labels", "truth"]
+    made = ask("estimate", folder / "t.csv", *given)
+    assert np.abs(np.subtract(made["bias"], 1)).max() > 1e-4
+    order = [2, 0, 3, 1]  # another program may write the classes in another order
+    for key in ("classes", "prior", "source_prior", "bias"):
+        made[key] = [made[key][j] for j in order]
+    (tmp_path / "e.json").write_text(json.dumps(made))
+    ask("correct", folder / "t.npz", *given, "-o", tmp_path / "a.npz")
+    ask("correct", folder / "t.npz", *given[:2], "--prior", tmp_path / "e.json", "-o", tmp_path / "b.npz")
+    with np.load(tmp_path / "a.npz") as a, np.load(tmp_path / "b.npz") as b:
+        np.testing.assert_allclose(a["proba"], b["proba"], atol=1e-9)
 
 
 def test_groups_take_labels_from_a_column_and_from_a_list(ask, call, refused, files, target):

@@ -61,7 +61,7 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path) -> None:
     with pytest.raises(OSError, match="loop"):
         write_atomically(tmp_path / "loop", b"text")
     assert (tmp_path / "loop").is_symlink()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(IsADirectoryError, match="name a file in it"):
         write_atomically(tmp_path / "real", b"text")
     assert sorted(p.name for p in (tmp_path / "real").iterdir()) == ["new", "there"]
 

@@ -19,7 +19,7 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reprior._types import Matrix
+    from reprior._types import Matrix, Vector
     from reprior.assess.conformal import Scores
     from reprior.io.files import Part, Sets
 
@@ -192,9 +192,9 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     prior = wanted.prior
     if prior is not None:
         known = read_prior(prior, given.source.classes, given.table.n_classes, Choice(caller="correct"))
-        check_estimate(prior, given)
-        told = {"weights": known / given.source.prior, "ok": True, "verdict": []}
-        exact = scores_of(given.source, given.pipeline.calibrator, known, None) if wanted.sets else None
+        bias = bias_of(prior, given)
+        told = {"weights": known / given.source.prior * (1.0 if bias is None else bias), "ok": True, "verdict": []}
+        exact = scores_of(given.source, given.pipeline.calibrator, known, None, bias) if wanted.sets else None
         return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
@@ -216,21 +216,27 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     return told if not wanted.sets else told | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
 
 
-def check_estimate(prior: Path, given: Inputs) -> None:
-    """Refuse a prior that `reprior estimate --json` made from another source: its outputs carried another prior."""
+def bias_of(prior: Path, given: Inputs) -> Vector | None:
+    """Return what labels told `reprior estimate --json` about the outputs (K,), if a prior comes from there. One from
+    another source is refused: its outputs carried another prior."""
     import json
+
+    import numpy as np
 
     from reprior._check import fail
 
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
-        return
-    then, now, shares = made.get("calibration"), given.taken["calibration"], made["source_prior"]
+        return None
+    then, now = made.get("calibration"), given.taken["calibration"]
+    shares, bias = made["source_prior"], made.get("bias")
     if given.source.classes and made.get("classes") and {*made["classes"]} == {*given.source.classes}:
-        shares = [shares[made["classes"].index(name)] for name in given.source.classes]
+        places = [made["classes"].index(name) for name in given.source.classes]
+        shares, bias = ([x[j] for j in places] if x else None for x in (shares, bias))
     if then != now or max(abs(a - b) for a, b in zip(shares, given.source.prior, strict=True)) > 1e-6:
         fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
              remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
+    return np.asarray(bias) if bias else None
 
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
