@@ -8,6 +8,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
+# -fwrapv is among the flags of most Pythons; without it GCC 12 fails on the kernel
+FLAGS = "-O3 -std=c11 -fno-math-errno -fwrapv -ffp-contract=off -Wno-psabi -g0"
 native = Path("src/reprior/_kernels/native.c")
 pure = os.environ.get("REPRIOR_PURE") == "1" or not native.exists()
 setup(
@@ -19,7 +21,7 @@ setup(
             [str(native), str(native.with_name("small.c"))],
             depends=[str(native.with_name(name)) for name in ("buffers.h", "lanes.h")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            extra_compile_args=["-O3", "-std=c11", "-fno-math-errno", "-ffp-contract=off", "-Wno-psabi", "-g0"],
+            extra_compile_args=FLAGS.split(),
             py_limited_api=True,
             optional=True,
         )

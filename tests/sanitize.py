@@ -162,9 +162,9 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         elif which == 2:
             call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
         elif which == 3:
-            like, shares = np.asarray(rows, np.float64) + 1e-3, rng.dirichlet(np.ones(k), parts)
-            args = [like, shares * 5, shares, *np.ones((2, parts, k)), np.ones((parts, 4)), 0.5, 1e-6, 9,
-                    int(rng.integers(2))]  # fmt: skip
+            shares = rng.dirichlet(np.ones(k), parts)
+            args = [rows + rows.dtype.type(1e-3), inverse, shares * 5, shares, *np.ones((2, parts, k)),
+                    np.ones((parts, 4)), 0.5, 1e-6, 9, int(rng.integers(2))]  # fmt: skip
             call = native.weigh
         elif which == 4:
             call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model, 0.01]

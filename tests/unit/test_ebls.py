@@ -154,7 +154,7 @@ def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatc
     rows, y = outputs(EPS[::-1], 20000, carried=EPS)
     whole = rp.ebls(EPS, rows)
     monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
-    assert len(sample(as_blocks(rows, EPS, "x"), EPS)[0]) < 6000 < SAMPLE
+    assert len(sample(as_blocks(rows, EPS, "x"))[0]) < 6000 < SAMPLE
     few = rp.ebls(EPS, rows)
     np.testing.assert_allclose(few.prior, whole.prior, atol=0.01)
     np.testing.assert_allclose(few.prior, np.bincount(y) / 20000, atol=0.03)
@@ -214,7 +214,7 @@ def test_rows_that_say_nothing_leave_all_hypotheses_as_likely_as_they_were():
     """Laplace's method alone takes 1/12 of a nat for each class and row that a loose hypothesis is worth."""
     k = 100
     given = suppose(np.full(k, 1 / k), 30.0 * k, nothing(k), np.full(k, True))
-    fit, _, _ = weigh(np.ones((500, k)), given, 500, 1.0, tol=1e-8, n_iter=60)
+    fit, _, _ = weigh(np.ones((500, k)), np.ones(k), given, 500, 1.0, tol=1e-8, n_iter=60)
     np.testing.assert_allclose(fit.log_odds - np.log(given.odds), 0, atol=0.2)
 
 
@@ -222,7 +222,7 @@ def test_evidence_is_the_integral_over_the_shares():
     carried = np.array([0.8, 0.2])
     rows, _ = outputs(np.array([0.5, 0.5]), 40, carried=carried, distance=1.0, seed=1)
     ratio, given = rows / carried, suppose(carried, 60.0, nothing(2), np.full(2, True))
-    fit, _, _ = weigh(ratio, given, 40, 0.7, tol=1e-10, n_iter=500)
+    fit, _, _ = weigh(rows, carried, given, 40, 0.7, tol=1e-10, n_iter=500)
     u = np.linspace(-200, 200, 100_001)  # logit of the first share, by which Dirichlet densities are smooth
     share = np.exp(-np.logaddexp(0, np.stack([-u, u])))
     likelihood = 0.7 * np.log(ratio @ share).sum(axis=0)

@@ -10,6 +10,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior._kernels import NATIVE, loops, small
+from reprior._kernels.reference import width
 from reprior.batch import driver, ebls, solve
 
 CALLS: dict[str, Any] = {
@@ -75,19 +76,20 @@ def test_ebls_of_a_small_problem_is_that_of_a_large_one(k: int, n: int, monkeypa
 )
 def test_weighing_is_its_specification(k: int, n: int, n_iter: int, single: bool) -> None:
     problem = make_problem(k=k, n=n)
-    rows = problem.proba / problem.source_prior
+    rows, known = problem.proba, np.zeros(width(k))
+    known[:k] = 1 / problem.source_prior
     alpha = ebls.suppose(problem.source_prior, 30.0 * k, ebls.nothing(k), np.ones(k, bool)).alpha
 
     def run(kernel: Any) -> list[np.ndarray]:
         modes, tail = alpha / alpha.sum(axis=1, keepdims=True), np.empty((len(alpha), 4))
-        counts, inverse = np.empty((2, *alpha.shape))
-        assert kernel.weigh(rows, alpha, modes, counts, inverse, tail, 0.7, 1e-6, n_iter, single) == 0
-        return [modes, counts, inverse, tail]
+        counts, spread = np.empty((2, *alpha.shape))
+        assert kernel.weigh(rows, known, alpha, modes, counts, spread, tail, 0.7, 1e-6, n_iter, single) == 0
+        return [modes, counts, spread, tail]
 
     for ours, specified, digits in zip(run(loops), run(small), (1e-10, 1e-10, 1e-6, 1e-6), strict=True):
         near = digits if single else 1e-10
         np.testing.assert_allclose(ours, specified, rtol=near, atol=near)
-    assert loops.weigh(rows, alpha, *np.empty((3, *alpha.shape)), np.empty((1, 4)), 0.7, 1e-6, 9, single) == -2
+    assert loops.weigh(rows, known, alpha, *np.empty((3, *alpha.shape)), np.empty((1, 4)), 0.7, 1e-6, 9, single) == -2
 
 
 @pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")

@@ -12,8 +12,8 @@ def climb(rows: Any, inverse: Any, prior: Any, answer: Any, hessian: Any, tol: f
 def em(rows: Any, inverse: Any, prior: Any, options: Any, n_iter: int, /) -> int: ...
 def group_counts(block: Any, inverse: Any, slots: Any, weights: Any, sums: Any, logs: Any, /) -> int: ...
 def weigh(
-    rows: Any, alpha: Any, modes: Any, counts: Any, inverse: Any, tail: Any, each: float, tol: float, n_iter: int,
-    single: bool, /,
+    rows: Any, inverse: Any, alpha: Any, modes: Any, counts: Any, spread: Any, tail: Any, each: float, tol: float,
+    n_iter: int, single: bool, /,
 ) -> int: ...  # fmt: skip
 def group_fit(
     rows: Any, inverse: Any, order: Any, starts: Any, alpha: Any, terms: Any,

@@ -70,13 +70,19 @@ typedef struct {
     double unsure;                         /* what a row's misfit is beside its noise: n rows count as n/(1 + unsure·n) */
 } Model;
 
-/* Write p/ε of a row to `out`, zeros behind. */
+/* Write p/ε of a row to `out`. */
 INLINE void take_row(const Model *m, int64_t row, double *out) {
     const Py_ssize_t k = m->k;
     if (m->single)
         for (Py_ssize_t i = 0; i < k; i++) out[i] = (double)((const float *)m->rows)[row * k + i] * m->inverse[i];
     else
         for (Py_ssize_t i = 0; i < k; i++) out[i] = ((const double *)m->rows)[row * k + i] * m->inverse[i];
+}
+
+/* Write p/ε of a row, and zeros behind. */
+INLINE void place_row(const Model *m, int64_t row, double *out) {
+    memset(out + m->k / 8 * 8, 0, 8 * sizeof(double) * (m->k % 8 != 0));
+    take_row(m, row, out);
 }
 
 /* Add l/s of `many` rows side by side to sums and (l/s)² behind it, s = l·w. */
@@ -204,10 +210,7 @@ FUSED static Py_ssize_t fit_groups(Model *m, Result r, const int64_t *order, con
         const int gathered = n * width <= GATHERED;
         double *belief = r.belief + g * width, *prior = r.prior + g * width, change = INFINITY;
         m->member = r.member + g * m->components;
-        for (int64_t i = 0; gathered && i < n; i++) {
-            memset(room + i * width + m->k / 8 * 8, 0, 8 * sizeof(double) * (m->k % 8 != 0));
-            take_row(m, order[first + i], room + i * width);
-        }
+        for (int64_t i = 0; gathered && i < n; i++) place_row(m, order[first + i], room + i * width);
         if (!gathered) memset(room, 0, (size_t)width * sizeof(double));
         memcpy(prior, belief, (size_t)width * sizeof(double));
         for (Py_ssize_t iteration = 0; iteration < n_iter && change >= tol; iteration++) {
@@ -267,27 +270,45 @@ FUSED static void count_groups(Model *m, const int64_t *slots, Py_ssize_t n, con
 
 enum { TURN = 8, BEHIND = TURN - 1 }; /* rows at a time, whose sums need not wait for each other; rows of zeros at the end */
 
-/* Add l/s of all rows side by side to sums, s = l·w. Return Σ log s if asked. */
-INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const double *w, double *sums, int logs) {
-    const Py_ssize_t width = WIDTH(k), used = USED(k);
+/* Write p/ε of all rows side by side, rows of zeros behind. Return where those end. */
+INLINE double *take_all(const Model *m, Py_ssize_t n, double *room) {
+    for (Py_ssize_t i = 0; i < n; i++) place_row(m, i, room + i * m->width);
+    memset(room + n * m->width, 0, (size_t)(BEHIND * m->width) * sizeof(double));
+    return room + (n + BEHIND) * m->width;
+}
+
+/* The totals of four rows, of which so many are left; 1 behind. */
+INLINE lanes totals(const lanes *s, Py_ssize_t left) {
+    const lanes a = (lanes){s[0][0], s[1][0], s[0][2], s[1][2]} + (lanes){s[0][1], s[1][1], s[0][3], s[1][3]};
+    const lanes b = (lanes){s[2][0], s[3][0], s[2][2], s[3][2]} + (lanes){s[2][1], s[3][1], s[2][3], s[3][3]};
+    const lanes sums = (lanes){a[0], a[1], b[0], b[1]} + (lanes){a[2], a[3], b[2], b[3]};
+    const lanes_i place = {0, 1, 2, 3}, there = place < left;
+    return SELECT(there, sums, SPLAT(1.0));
+}
+
+/* Add l/s of all rows side by side to sums, s = l·w. Return Σ log s if asked. Passes to and fro find in a cache that does
+ * not hold all rows those that the pass before read last. */
+INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const double *w, double *sums, int logs, int back) {
+    const Py_ssize_t width = WIDTH(k), used = USED(k), last = (n - 1) / TURN * TURN, on = back ? -TURN : TURN;
     double sum = 0.0, product = 1.0;
     memset(sums, 0, (size_t)width * sizeof(double));
-    for (Py_ssize_t row = 0; row < n; row += TURN) {
+    for (Py_ssize_t row = back ? last : 0; row >= 0 && row <= last; row += on) {
         const double *l = room + row * width;
         lanes s[TURN] = {{0}};
         double inverse[TURN];
         for (Py_ssize_t i = 0; i < used; i += LANES) {
             const lanes x = LOAD(w + i);
             for (int j = 0; j < TURN; j++) s[j] += LOAD(l + j * width + i) * x;
+            for (int j = 0; j < LANES; j++) __builtin_prefetch(l + on * width + TURN * (i + j));
         }
-        for (int j = 0; j < TURN; j++) inverse[j] = row + j < n ? total(s[j]) : 1.0;
+        for (int j = 0; j < TURN; j += LANES) STORE(inverse + j, totals(s + j, n - row - j));
         for (int j = 0; logs && j < TURN; j += 4) { /* one logarithm for many rows */
             const double pair = inverse[j] * inverse[j + 1], other = inverse[j + 2] * inverse[j + 3], four = pair * other;
             if (four > 1e-200 && four < 1e200) product *= four;
             else sum += log(pair) + log(other);
             if (!(product > 1e-50 && product < 1e50)) sum += log(product), product = 1.0;
         }
-        for (int j = 0; j < TURN; j++) inverse[j] = 1.0 / inverse[j];
+        for (int j = 0; j < TURN; j += LANES) STORE(inverse + j, 1.0 / LOAD(inverse + j));
         for (Py_ssize_t i = 0; i < used; i += LANES) {
             lanes x[TURN / 2];
             for (int j = 0; j < TURN / 2; j++)
@@ -298,7 +319,7 @@ INLINE double add_all(const double *room, Py_ssize_t n, Py_ssize_t k, const doub
     return logs ? sum + log(product) : 0.0;
 }
 
-enum { PART = 24 }; /* rows that stay in L1 while all pairs of classes are multiplied, and whose sums are kept in single precision */
+enum { PART = 24 }; /* rows that stay in L1 while all pairs of classes are multiplied; twice as many in single precision */
 typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
 typedef float half_floats __attribute__((vector_size(16), aligned(4), may_alias));
 
@@ -319,28 +340,29 @@ INLINE void add_pairs(const double *part, Py_ssize_t rows, Py_ssize_t k, double 
         }
 }
 
-/* The same of single precision, in half the time: of columns i to i + 3 with `many` times eight from j on. */
-INLINE void add_some_pairs(const float *part, Py_ssize_t rows, Py_ssize_t stride, Py_ssize_t i, Py_ssize_t j, double *matrix,
+/* The same of single precision (rows, width), in half the time: of columns i to i + 3 with `many` times eight from j on. */
+INLINE void add_some_pairs(const float *part, Py_ssize_t rows, Py_ssize_t width, Py_ssize_t i, Py_ssize_t j, double *matrix,
                            const int many) {
-    floats x[4][2] = {{{0}}};
+    floats x[4][3] = {{{0}}};
     for (Py_ssize_t r = 0; r < rows; r++) {
-        const float *g = part + r * stride;
-        for (int b = 0; b < many; b++)
-            for (int a = 0; a < 4; a++) x[a][b] += g[i + a] * *(const floats *)(g + j + 8 * b);
+        const float *g = part + r * width;
+        for (int a = 0; a < 4; a++)
+            for (int b = 0; b < many; b++) x[a][b] += g[i + a] * *(const floats *)(g + j + 8 * b);
     }
     for (int a = 0; a < 4; a++)
         for (int b = 0; b < 2 * many; b++) {
-            double *at = matrix + (i + a) * stride + j + 4 * b;
+            double *at = matrix + (i + a) * 2 * width + j + 4 * b;
             STORE(at, LOAD(at) + __builtin_convertvector(((const half_floats *)x[a])[b], lanes));
         }
 }
 
 INLINE void add_single_pairs(const float *part, Py_ssize_t rows, Py_ssize_t k, double *matrix) {
-    const Py_ssize_t width = WIDTH(k), stride = 2 * width;
+    const Py_ssize_t width = WIDTH(k);
     for (Py_ssize_t i = 0; i < USED(k); i += 4) {
         Py_ssize_t j = i / 8 * 8;
-        for (; j + 16 <= width; j += 16) add_some_pairs(part, rows, stride, i, j, matrix, 2);
-        if (j < width) add_some_pairs(part, rows, stride, i, j, matrix, 1);
+        for (; j + 32 < width || j + 24 == width; j += 24) add_some_pairs(part, rows, width, i, j, matrix, 3);
+        for (; j + 16 <= width; j += 16) add_some_pairs(part, rows, width, i, j, matrix, 2);
+        if (j < width) add_some_pairs(part, rows, width, i, j, matrix, 1);
     }
 }
 
@@ -351,17 +373,19 @@ INLINE double add_products(const double *room, Py_ssize_t n, Py_ssize_t k, const
     const Py_ssize_t width = WIDTH(k), used = USED(k), stride = 2 * width;
     double sum = 0.0, product = 1.0;
     memset(part, 0, (size_t)(PART * stride) * sizeof(double));
-    for (Py_ssize_t row = 0; row < n; row += PART) {
-        const Py_ssize_t many = n - row < PART ? n - row : PART, whole = (many + 3) / 4 * 4;
+    const Py_ssize_t most = single ? 2 * PART : PART;
+    for (Py_ssize_t row = 0; row < n; row += most) {
+        const Py_ssize_t many = n - row < most ? n - row : most, whole = (many + 3) / 4 * 4;
         for (Py_ssize_t r = 0; r < whole; r += 4) {
             const double *l = room + (row + r) * width;
             lanes s[4] = {{0}};
             double inverse[4];
             for (Py_ssize_t i = 0; i < used; i += LANES)
                 for (int j = 0; j < 4; j++) s[j] += LOAD(l + j * width + i) * LOAD(w + i);
+            const lanes scale = totals(s, many - r);
+            STORE(inverse, 1.0 / scale);
             for (int j = 0; j < 4; j++) {
-                const double scale = r + j < many ? total(s[j]) : 1.0;
-                inverse[j] = 1.0 / scale, product *= scale;
+                product *= scale[j];
                 if (!(product > 1e-100 && product < 1e100)) sum += log(product), product = 1.0;
             }
             for (Py_ssize_t i = 0; i < used; i += LANES) {
@@ -371,7 +395,7 @@ INLINE double add_products(const double *room, Py_ssize_t n, Py_ssize_t k, const
                     x += g, y += g * g;
                     if (single) { /* less than what tells would make denormal products, which are slow */
                         const lanes kept = (lanes)((lanes_i)g & (g > NEGLIGIBLE));
-                        *(half_floats *)((float *)part + (r + j) * stride + i) = __builtin_convertvector(kept, half_floats);
+                        *(half_floats *)((float *)part + (r + j) * width + i) = __builtin_convertvector(kept, half_floats);
                     } else STORE(part + (r + j) * stride + i, g);
                 }
                 STORE(sums + i, x);
@@ -388,13 +412,12 @@ typedef struct {
     double a, b, c, floor, least, strength;
 } Linear;
 
-FUSED static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o, Py_ssize_t n_iter, double *room,
-                                  double *sums) {
-    const Py_ssize_t width = m->width, k = m->k;
-    for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
+FUSED static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o, Py_ssize_t n_iter, double *room) {
+    const Py_ssize_t k = m->k;
+    double *sums = take_all(m, n, room);
     for (Py_ssize_t iteration = 0; iteration < n_iter; iteration++) {
         double whole = 0.0, most = 0.0;
-        add_all(room, n, k, prior, sums, 0);
+        add_all(room, n, k, prior, sums, 0, iteration % 2);
         for (Py_ssize_t i = 0; i < k; i++) {
             const double x = o.a * prior[i] + o.b * (prior[i] * sums[i]) + o.c;
             whole += prior[i] = x > o.floor ? x : o.floor;
@@ -408,11 +431,11 @@ FUSED static void iterate_linear(Model *m, Py_ssize_t n, double *prior, Linear o
     }
 }
 
-/* What one pass tells about a prior: see small.py. */
+/* What one pass, which is counted, tells about a prior: see small.py. */
 INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const double *prior, double *gradient,
-                       double *value) {
+                       double *value, Py_ssize_t *passes) {
     double most = 0.0;
-    *value = add_all(room, n, m->k, prior, gradient, 1) / (double)n;
+    *value = add_all(room, n, m->k, prior, gradient, 1, (*passes)++ % 2) / (double)n;
     for (Py_ssize_t i = 0; i < m->k; i++) {
         gradient[i] /= (double)n;
         if (gradient[i] > most) most = gradient[i];
@@ -423,16 +446,15 @@ INLINE double evaluate(const Model *m, Py_ssize_t n, const double *room, const d
 FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double tol, Py_ssize_t most, double *room,
                                     double *answer, double *hessian) {
     const Py_ssize_t width = m->width, k = m->k;
-    double *once = room + (n + BEHIND) * width, *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
+    double *once = take_all(m, n, room), *twice = once + width, *gradient = twice + width, value, gap, reach = 4.0;
     double *part = gradient + width, *half = part + 2 * PART * width;
-    for (Py_ssize_t i = 0; i < n; i++) take_row(m, i, room + i * width);
-    gap = evaluate(m, n, room, prior, gradient, &value);
-    Py_ssize_t passes = 1;
+    memset(once, 0, (size_t)(3 * width) * sizeof(double));
+    Py_ssize_t passes = 0;
+    gap = evaluate(m, n, room, prior, gradient, &value, &passes);
     while (gap > tol && passes + 2 <= most) {
         double first = 0.0, bend = 0.0, whole = 0.0, least;
         for (Py_ssize_t i = 0; i < k; i++) once[i] = prior[i] * gradient[i];
-        gap = evaluate(m, n, room, once, gradient, &least);
-        passes++;
+        gap = evaluate(m, n, room, once, gradient, &least, &passes);
         for (Py_ssize_t i = 0; i < k; i++) {
             twice[i] = once[i] * gradient[i];
             const double r = once[i] - prior[i], v = twice[i] - once[i] - r;
@@ -452,12 +474,10 @@ FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double
             whole += prior[i] = x > low ? x : low;
         }
         for (Py_ssize_t i = 0; i < k; i++) prior[i] /= whole;
-        gap = evaluate(m, n, room, prior, gradient, &value);
-        passes++;
+        gap = evaluate(m, n, room, prior, gradient, &value, &passes);
         if (value < least) { /* too bold */
             memcpy(prior, twice, (size_t)k * sizeof(double));
-            gap = evaluate(m, n, room, prior, gradient, &value);
-            passes++;
+            gap = evaluate(m, n, room, prior, gradient, &value, &passes);
             reach = 4.0;
         }
     }
@@ -466,6 +486,7 @@ FUSED static Py_ssize_t climb_rows(Model *m, Py_ssize_t n, double *prior, double
     if (gap > tol) { /* around one, as a row's part in the gradient is, numbers are good to seven digits */
         for (Py_ssize_t i = 0; i < k; i++) once[i] = 1.0 / (gradient[i] > 1e-300 ? gradient[i] : 1.0);
         memset(twice, 0, (size_t)(2 * width) * sizeof(double));
+        memset(half, 0, (size_t)(2 * USED(k) * width) * sizeof(double));
         add_products(room, n, k, prior, once, half, twice, part, 1); /* the squares take the gradient's place */
         for (Py_ssize_t i = 0; i < k; i++) {
             half[2 * i * width + i] = gradient[i];
@@ -539,10 +560,8 @@ INLINE void add_each(const Weighing *w, const double *at, Py_ssize_t many) {
                     const lanes p = LOAD(l + j * width + i);
                     s[j] += p * LOAD(u + i), t[j] += p * LOAD(v + i);
                 }
-            for (int j = 0; j < 4; j++) {
-                const int there = row + j < w->n;
-                by[j] = there ? 1.0 / total(s[j]) : 0.0, also[j] = there ? 1.0 / total(t[j]) : 0.0;
-            }
+            STORE(by, 1.0 / totals(s, w->n - row));
+            STORE(also, 1.0 / totals(t, w->n - row));
             for (Py_ssize_t i = 0; i < used; i += LANES) {
                 lanes a = LOAD(x + i), b = LOAD(y + i);
                 for (int j = 0; j < 4; j++) {
@@ -659,8 +678,10 @@ INLINE void bend_one(const Weighing *w, Py_ssize_t h, double *counts, double *in
         for (Py_ssize_t j = 0; j <= i; j++) inverse[j] += w->both[i * stride + width + j] * w->both[i * stride + width + j];
 }
 
-FUSED static void weigh_rows(const Weighing *w, double *modes, double *counts, double *inverse, double *tail) {
+FUSED static void weigh_rows(const Model *m, const Weighing *w, double *room, double *modes, double *counts,
+                             double *inverse, double *tail) {
     const Py_ssize_t k = w->k, width = WIDTH(k);
+    take_all(m, w->n, room);
     climb_each(w, tail);
     for (Py_ssize_t h = 0; h < w->hypotheses; h++) {
         memcpy(modes + h * k, w->modes + h * width, (size_t)k * sizeof(double));
@@ -669,6 +690,38 @@ FUSED static void weigh_rows(const Weighing *w, double *modes, double *counts, d
 }
 
 /* ---- Python's side ---- */
+
+/* Memory that a call leaves for the next one, so that the system need not find and clear pages for each. It is touched
+ * under the interpreter's lock alone. */
+#ifdef REPRIOR_PLAIN
+enum { KEPT = 0 }; /* so that no call writes beyond its own unseen */
+#else
+enum { KEPT = 1 << 19 }; /* numbers at most: 4 MB */
+#endif
+static double *spare;
+static Py_ssize_t spare_size;
+
+typedef struct {
+    void *held;
+    Py_ssize_t size;
+    double *at; /* at the beginning of a cache line; NULL if there is no memory */
+} Scratch;
+
+static Scratch borrow(Py_ssize_t size) {
+    Scratch s = {spare, spare_size, NULL};
+    spare = NULL, spare_size = 0;
+    if (!s.held || s.size < size) {
+        free(s.held);
+        s.held = malloc((size_t)(size + 8) * sizeof(double)), s.size = size;
+    }
+    if (s.held) s.at = (double *)(((uintptr_t)s.held + 63) / 64 * 64);
+    return s;
+}
+
+static void give_back(Scratch s) {
+    if (spare || s.size > KEPT) free(s.held);
+    else spare = s.held, spare_size = s.held ? s.size : 0;
+}
 
 static void take_rows(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *rows, PyObject *inverse) {
     Py_buffer *view = take(buffers, rows, "df", 2, 0), *by = take(buffers, inverse, "d", 1, 0);
@@ -773,13 +826,13 @@ PyObject *group_counts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
 }
 
 /* Rows, and two vectors that can be written to: the prior (width,), which moves, and `view[1]`. Return room for the rows
- * and `more`, or NULL. */
-static double *take_climb(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *const *args, Py_buffer *view[2],
+ * and `more`. */
+static Scratch take_climb(Buffers *buffers, Model *m, Py_ssize_t *n, PyObject *const *args, Py_buffer *view[2],
                           Py_ssize_t more) {
     take_rows(buffers, m, n, args[0], args[1]);
     for (int i = 0; i < 2; i++) view[i] = take(buffers, args[2 + i], "d", 1, 1);
-    if (buffers->bad || view[0]->shape[0] != m->width) return NULL;
-    return calloc((size_t)((*n + BEHIND + more) * m->width), sizeof(double));
+    if (buffers->bad || view[0]->shape[0] != m->width) return (Scratch){0};
+    return borrow((*n + BEHIND + more) * m->width);
 }
 
 PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -788,17 +841,16 @@ PyObject *em(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t coun
     Py_ssize_t n = 0;
     Py_buffer *view[2];
     if (count != 5) return PyErr_Format(PyExc_TypeError, "em takes 5 arguments");
-    double *room = take_climb(&buffers, &m, &n, args, view, 1);
+    const Scratch scratch = take_climb(&buffers, &m, &n, args, view, 1);
     const Py_ssize_t n_iter = PyLong_AsSsize_t(args[4]);
-    const int fits = room && view[1]->shape[0] == 6;
+    const int fits = scratch.at && view[1]->shape[0] == 6;
     if (fits) {
         const double *o = view[1]->buf;
         PyThreadState *thread = PyEval_SaveThread();
-        iterate_linear(&m, n, view[0]->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, room,
-                       room + (n + BEHIND) * m.width);
+        iterate_linear(&m, n, view[0]->buf, (Linear){o[0], o[1], o[2], o[3], o[4], o[5]}, n_iter, scratch.at);
         PyEval_RestoreThread(thread);
     }
-    free(room);
+    give_back(scratch);
     return answer(&buffers, fits ? 0 : REFUSED);
 }
 
@@ -810,13 +862,14 @@ PyObject *climb(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     const Py_ssize_t most = PyLong_AsSsize_t(args[6]);
     const double tol = PyFloat_AsDouble(args[5]);
     Py_buffer *view[2], *hessian = take(&buffers, args[4], "d", 2, 1);
-    double *room = take_climb(&buffers, &m, &n, args, view, hessian ? 3 + 2 * (PART + USED(hessian->shape[0])) : 3);
-    if (room && view[1]->shape[0] == 2 + m.width && hessian->shape[0] == m.k && hessian->shape[1] == m.k) {
+    const Py_ssize_t more = 3 + (hessian ? 2 * (PART + USED(hessian->shape[0])) : 0);
+    const Scratch scratch = take_climb(&buffers, &m, &n, args, view, more);
+    if (scratch.at && view[1]->shape[0] == 2 + m.width && hessian->shape[0] == m.k && hessian->shape[1] == m.k) {
         PyThreadState *thread = PyEval_SaveThread();
-        passes = climb_rows(&m, n, view[0]->buf, tol, most, room, view[1]->buf, hessian->buf);
+        passes = climb_rows(&m, n, view[0]->buf, tol, most, scratch.at, view[1]->buf, hessian->buf);
         PyEval_RestoreThread(thread);
     }
-    free(room);
+    give_back(scratch);
     return answer(&buffers, passes);
 }
 
@@ -828,27 +881,31 @@ static double *spread(double *room, const double *rows, Py_ssize_t n, Py_ssize_t
 
 PyObject *weigh(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
-    if (count != 10) return PyErr_Format(PyExc_TypeError, "weigh takes 10 arguments");
-    Py_buffer *rows = take(&buffers, args[0], "d", 2, 0), *alpha = take(&buffers, args[1], "d", 2, 0), *out[4];
-    for (int i = 0; i < 4; i++) out[i] = take(&buffers, args[2 + i], "d", 2, 1);
-    Weighing w = {.each = PyFloat_AsDouble(args[6]), .tol = PyFloat_AsDouble(args[7]), .n_iter = PyLong_AsSsize_t(args[8]),
-                  .single = PyLong_AsLong(args[9]) != 0};
+    Model m = {0};
+    Py_ssize_t n = 0;
+    if (count != 11) return PyErr_Format(PyExc_TypeError, "weigh takes 11 arguments");
+    take_rows(&buffers, &m, &n, args[0], args[1]);
+    Py_buffer *alpha = take(&buffers, args[2], "d", 2, 0), *out[4];
+    for (int i = 0; i < 4; i++) out[i] = take(&buffers, args[3 + i], "d", 2, 1);
+    Weighing w = {.each = PyFloat_AsDouble(args[7]), .tol = PyFloat_AsDouble(args[8]), .n_iter = PyLong_AsSsize_t(args[9]),
+                  .single = PyLong_AsLong(args[10]) != 0};
     if (buffers.bad) return answer(&buffers, REFUSED);
-    const Py_ssize_t n = rows->shape[0], k = rows->shape[1], width = WIDTH(k), c = alpha->shape[0];
+    const Py_ssize_t k = m.k, width = m.width, c = alpha->shape[0];
     int bad = alpha->shape[1] != k || n < 1 || k < 1;
     for (int i = 0; i < 4; i++) bad |= out[i]->shape[0] != c || out[i]->shape[1] != (i < 3 ? k : 4);
-    const Py_ssize_t lines = n + BEHIND + c + 4 * (c + 1) + 2 * USED(k) + 2 * PART;
-    void *held = bad ? NULL : calloc((size_t)(lines * width + 8 + c), sizeof(double));
-    if (!held) return answer(&buffers, REFUSED);
-    double *room = (double *)(((uintptr_t)held + 63) / 64 * 64), *at = spread(room, rows->buf, n, k) + BEHIND * width;
-    w.room = room, w.n = n, w.k = k, w.hypotheses = c, w.alpha = at;
+    const Py_ssize_t rest = c + 4 * (c + 1) + 2 * USED(k) + 2 * PART, lines = n + BEHIND + rest;
+    const Scratch scratch = bad ? (Scratch){0} : borrow(lines * width + c);
+    if (!scratch.at) return answer(&buffers, REFUSED);
+    double *at = scratch.at + (n + BEHIND) * width;
+    memset(at, 0, (size_t)(rest * width) * sizeof(double));
+    w.room = scratch.at, w.n = n, w.k = k, w.hypotheses = c, w.alpha = at;
     w.modes = at = spread(at, alpha->buf, c, k);
     spread(at, out[0]->buf, c, k);
     w.first = at += (c + 1) * width, w.second = at += (c + 1) * width, w.sums = at += (c + 1) * width;
     w.both = at += (c + 1) * width, w.part = at += 2 * USED(k) * width, w.going = (Py_ssize_t *)(at + 2 * PART * width);
     PyThreadState *thread = PyEval_SaveThread();
-    weigh_rows(&w, out[0]->buf, out[1]->buf, out[2]->buf, out[3]->buf);
+    weigh_rows(&m, &w, scratch.at, out[0]->buf, out[1]->buf, out[2]->buf, out[3]->buf);
     PyEval_RestoreThread(thread);
-    free(held);
+    give_back(scratch);
     return answer(&buffers, 0);
 }

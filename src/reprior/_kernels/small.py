@@ -81,21 +81,23 @@ def climb(rows: Array, inverse: Array, prior: Array, answer: Array, hessian: Arr
 
 
 def weigh(
-    rows: Array, alpha: Array, modes: Array, counts: Array, inverse: Array, tail: Array, each: float, tol: float,
-    n_iter: int, single: bool,
+    rows: Array, inverse: Array, alpha: Array, modes: Array, counts: Array, spread: Array, tail: Array, each: float,
+    tol: float, n_iter: int, single: bool,
 ) -> int:  # fmt: skip
     """Move `modes` (C, K) to the most likely shares under Dirichlet priors `alpha` (C, K), by `ascend`; write Σ r there
     to `counts` (C, K), and of H = diag(α) + each·RᵀR, scaled by 1/√(α + each·counts) on both sides, the diagonal of the
-    inverse to `inverse` (C, K). `tail` (C, 4) becomes Σ log s, log det H, the passes and whether `tol` was reached.
-    With `single` RᵀR may be made in single precision, but for its diagonal, which tells ten digits of both.
+    inverse to `spread` (C, K). `tail` (C, 4) becomes Σ log s, log det H, the passes and whether `tol` was reached.
+    `inverse` (width,) is 1/ε. With `single` RᵀR may be made in single precision, but for its diagonal, which tells ten
+    digits of both.
     """
-    modes[:], tail[:, 2], tail[:, 3] = ascend(rows, alpha, each, modes, rows[:0], np.empty(0), tol=tol, n_iter=n_iter)
+    ratio = np.asarray(rows, np.float64) * inverse[: rows.shape[1]]
+    modes[:], tail[:, 2], tail[:, 3] = ascend(ratio, alpha, each, modes, ratio[:0], np.empty(0), tol=tol, n_iter=n_iter)
     for c, (strength, pi) in enumerate(zip(alpha, modes, strict=True)):
-        likelihood = rows @ pi
-        counts[c] = pi * ((1 / likelihood) @ rows)
+        likelihood = ratio @ pi
+        counts[c] = pi * ((1 / likelihood) @ ratio)
         scale = 1 / np.sqrt(strength + each * counts[c])
         tail[c, 0] = np.log(likelihood).sum()
-        tail[c, 1], inverse[c] = curvature(rows / likelihood[:, None], pi * scale, strength * scale**2 + 1e-12, each)
+        tail[c, 1], spread[c] = curvature(ratio / likelihood[:, None], pi * scale, strength * scale**2 + 1e-12, each)
     return 0
 
 

@@ -15,6 +15,7 @@ corrected outputs of their rows favour: that is taken out of the correction, not
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from reprior._check import check_number, check_prior
 from reprior._kernels import loops, reference
+from reprior._kernels.reference import width
 from reprior._kernels.small import ascend, curvature
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
@@ -94,8 +96,8 @@ def ebls(
     rows, n, seen = gathered(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
-    supposed = suppose(middle, worth, nothing(k), told > 0).once()
-    fit, total, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+    supposed = supposed_once(middle.tobytes(), float(worth), (told > 0).tobytes())
+    fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     misled, refuted, labelled_rows = unsure, 1.0, bool(seen.counts.any())
     if known.heldout is not None and n:
         # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
@@ -107,7 +109,8 @@ def ebls(
     if labelled_rows or abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
         kept = (fit.log_odds > fit.log_odds.max() - HOPELESS) | labelled_rows  # labels may revive any of them
         unsure, supposed, start = misled, replace(supposed, seen=seen).those(kept), fit.modes[kept]
-        fit, more, reached = weigh(rows, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter), start=start)
+        temper = 1 / (1 + unsure)
+        fit, more, reached = weigh(rows, known.prior, supposed, n, temper, tol=tol, n_iter=int(n_iter), start=start)
         total += more
     prior = answer(target, known, fit, supposed, rows, n, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
@@ -213,6 +216,13 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
     return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
 
 
+@lru_cache(maxsize=1)
+def supposed_once(base: bytes, worth: float, told: bytes) -> Hypotheses:
+    """Return `suppose`, each hypothesis once. A loop over many targets asks for those of one source again and again."""
+    middle = np.frombuffer(base)
+    return suppose(middle, worth, nothing(len(middle)), np.frombuffer(told, bool)).once()
+
+
 def evenness(rows: Vector) -> Vector:
     """Return how likely rows (K,) of the classes make it that these are as even as each of AROUND_UNIFORM says.
 
@@ -239,11 +249,10 @@ class Weighed:
 
 
 def gathered(target: Blocks, source_prior: Vector) -> tuple[Matrix, int, Seen]:
-    """Return likelihood ratios of the rows without a label, or of a sample, how many such rows there are, and what
-    labels there are."""
+    """Return the rows without a label, or a sample, how many such rows there are, and what labels there are."""
     k = len(source_prior)
     if not isinstance(target, LabelledBlocks):
-        return *sample(target, source_prior), nothing(k)
+        return *sample(target), nothing(k)
     labelled = target.labels >= 0
     y = target.labels[labelled]
     counts = np.bincount(y, minlength=k).astype(np.float64)
@@ -259,7 +268,7 @@ def gathered(target: Blocks, source_prior: Vector) -> tuple[Matrix, int, Seen]:
         seen = Seen(counts, drawn, taken_rows(target.raw, there) / source_prior, more)
     if labelled.all():
         return np.empty((0, k)), 0, seen
-    return *sample(some_blocks(target.raw, ~labelled), source_prior), seen
+    return *sample(some_blocks(target.raw, ~labelled)), seen
 
 
 def nothing(n_classes: int) -> Seen:
@@ -267,10 +276,10 @@ def nothing(n_classes: int) -> Seen:
     return Seen(np.zeros(n_classes), np.zeros(n_classes), np.empty((0, n_classes)), np.empty(0))
 
 
-def sample(target: Blocks, source_prior: Vector) -> tuple[Matrix, int]:
-    """Return likelihood ratios L = P/ε of all rows (n, K), or of a sample if they are many, and how many there are."""
-    n, k = count_rows(target), len(source_prior)
-    return some_rows(target, n, at_most(k)) / source_prior, n
+def sample(target: Blocks) -> tuple[Matrix, int]:
+    """Return all rows (n, K), or a sample if they are many, and how many there are."""
+    n = count_rows(target)
+    return some_rows(target, n, at_most(target.n_classes)), n
 
 
 def at_most(n_classes: int) -> int:
@@ -279,9 +288,10 @@ def at_most(n_classes: int) -> int:
 
 
 def weigh(
-    rows: Matrix, given: Hypotheses, n: int, temper: float, *, tol: float, n_iter: int, start: Matrix | None = None
-) -> tuple[Weighed, int, bool]:
-    """Return what likelihood ratios `rows` make of hypotheses, the passes and whether `tol` was reached.
+    rows: Matrix, source_prior: Vector, given: Hypotheses, n: int, temper: float, *, tol: float, n_iter: int,
+    start: Matrix | None = None,
+) -> tuple[Weighed, int, bool]:  # fmt: skip
+    """Return what rows (m, K) make of hypotheses, the passes and whether `tol` was reached.
 
     The rows stand for `n`, each of which counts `temper`. In u = log π, where a Dirichlet prior has its mode at its
     mean, EM finds the mode, π ∝ α + βn(π), and Laplace's method the evidence.
@@ -292,15 +302,17 @@ def weigh(
     modes = np.array(strength / strength.sum(axis=1, keepdims=True) if start is None else start)
     found = None
     if max(rows.size, k**2) <= SMALL and len(rows) and not len(factors):
-        told, tail = np.empty((2, *modes.shape)), np.empty((len(modes), 4))
+        told, tail, inverse = np.empty((2, *modes.shape)), np.empty((len(modes), 4)), np.zeros(width(k))
+        inverse[:k] = 1 / source_prior
         single = rows.size > FEW and rough(len(rows), k, each, tol)
-        if loops.weigh(rows, strength, modes, *told, tail, each, tol, n_iter, single) != reference.REFUSED:
+        if loops.weigh(rows, inverse, strength, modes, *told, tail, each, tol, n_iter, single) != reference.REFUSED:
             found = Bends(each * tail[:, 0], told[0] / len(rows), each * told[0], tail[:, 1], told[1])
             passes, reached = int(tail[:, 2].max()), bool(tail[:, 3].all())
     if found is None:
-        light = lighter(rows, each, modes, tol)
+        ratio = rows / source_prior
+        light = lighter(ratio, each, modes, tol)
         modes, taken, ended = ascend(light, strength, each, modes, seen.rows, factors, tol=tol, n_iter=n_iter)
-        found = bends(rows, strength, modes, each, seen.rows, factors, light)
+        found = bends(ratio, strength, modes, each, seen.rows, factors, light)
         passes, reached = int(taken.max()), bool(ended.all())
     evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
     log_odds = evidence + np.log(given.odds)
@@ -337,9 +349,11 @@ def beyond_stirling(shape: Vector) -> Vector:
     """Return log Γ less what Stirling's formula, that is Laplace's method, makes of it."""
     from scipy.special import gammaln
 
-    small = np.clip(shape, 1e-300, STIRLING)
-    exact = gammaln(small) - small * (np.log(small) - 1) - 0.5 * np.log(2 * np.pi / small)
-    return np.where(shape < STIRLING, exact, 1 / (12 * np.maximum(shape, STIRLING)))
+    beyond = 1 / (12 * np.maximum(shape, STIRLING))
+    small = shape < STIRLING
+    x = np.maximum(shape[small], 1e-300)
+    beyond[small] = gammaln(x) - (x - 0.5) * np.log(x) + x - 0.5 * np.log(2 * np.pi)
+    return np.asarray(beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,7 +434,7 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     error = np.where(counts > 0, (wanted / np.maximum(counts, 1))[y] @ resp - wanted, 0.0)
     error -= wanted * error.sum()
     # a little inside: at a corner of the simplex rows vary no more, and any error would look endless beside them
-    target = posteriors(rows, 0.9 * prior + 0.1 * known.prior)
+    target = posteriors(rows, (0.9 * prior + 0.1 * known.prior) / known.prior)
     said = target.mean(axis=0)
     told, directions = np.linalg.eigh(target.T @ target / len(rows) - np.outer(said, said))
     use = told > max(1e-4 * told[-1], 1e-12)
@@ -477,13 +491,14 @@ def answer(
     """Return the estimate: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
     nothing open, beside which the rows' error is the larger. If nothing has shifted, nothing is changed but for labels.
     Rows with a label are what it says, and the others say less the more labels have `refuted` them."""
-    still, said, seen = given.still, fit.said, given.seen
-    moved = float(fit.weights[~still].sum())
+    said, seen = fit.said, given.seen
+    weights = np.where(given.still, 0.0, fit.weights)
+    moved = float(weights.sum())
     if len(rows) < n and moved > 1e-6:  # let all rows say it
-        middle = fit.weights[~still] @ fit.modes[~still] / moved
+        middle = weights @ fit.modes / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
-    said = np.where((given.alpha.mean(axis=1) > LOOSE)[:, None], fit.modes, said)
+    said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()
     if len(seen.rows):
@@ -492,7 +507,7 @@ def answer(
     if isinstance(target, LabelledBlocks):
         said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
         kept = put_in(kept, target, known.prior)
-    shares = fit.weights[~still] @ said[~still] + fit.weights[still].sum() * kept
+    shares = weights @ said + fit.weights[given.still].sum() * kept
     return np.asarray(shares / shares.sum())
 
 
