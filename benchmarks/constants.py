@@ -1,0 +1,204 @@
+"""How constants of the default were chosen: the same figures at other values, on other sets and draws than are stored.
+
+    python benchmarks/constants.py [--draws 4] [--only shift rare labels]
+
+"shift": how likely it is beforehand that nothing has shifted, and how many rows a held-out row stands for, on the half
+of the sets of `_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior
+grants a class that none resembles, on the same half, with a class made rare: few rows of it, and outputs as if training
+had had as few. "labels": how far outputs are held back beside labels, how many labels outweigh the belief that outputs
+favour no class, and how many may have any class, on the sources of labels.py with other draws; "strange" are labels of
+which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from _record import markdown, progress, store
+
+import numpy as np  # isort: skip
+from _ordinary import DESIGNED_ON, Classifier, draws, load
+from _outputs import redrawn, shipped
+from labels import FLOOR, draw
+from labels import networks as images
+
+import reprior as rp
+from reprior.batch import ebls
+from reprior.pipelines import fit
+
+HARM = 0.01  # nats of log-loss by which a draw counts as harmed
+BELIEFS = (  # how likely no shift is, and rows that a held-out row stands for
+    *((still, 1.0) for still in (0.5, 0.65, 0.8, 0.9, 0.97)), (0.8, 0.7), (0.8, 1.5), (0.7, 0.7), (0.65, 0.5)
+)  # fmt: skip
+AROUND_UNIFORM = ebls.UNIFORM / (1 - ebls.NO_SHIFT)  # of what is left for a shift
+RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
+BESIDE_LABELS = {"HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0), "BIASED": (2.0, 6.0, 20.0, 1e6), "STRANGE": (0.03, 0.3, 1.0)}
+FIRST, LABELS = 1000, (100, 300)  # trial of labels.py from which on none is stored; rows with a label
+Found = dict[str, dict[str, float]]
+
+
+@contextmanager
+def held_at(module: Any, **values: float) -> Iterator[None]:
+    """Let constants of a module have other values for a while."""
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
+
+
+def log_loss(rows: np.ndarray, weights: np.ndarray, y: np.ndarray) -> float:
+    """Return the log-loss of outputs (n, K) times weights (K,)."""
+    joint = rows * weights
+    own = joint[np.arange(len(y)), y] / joint.sum(axis=1)
+    return float(-np.log(np.maximum(own, 1e-12)).mean())
+
+
+def change(source: rp.Source, prior: np.ndarray, rows: np.ndarray, y: np.ndarray) -> float:
+    """Return by how much putting calibrated rows to a prior changes their log-loss."""
+    return log_loss(rows, prior / source.prior, y) - log_loss(rows, np.ones(len(prior)), y)
+
+
+def summary(cells: dict[tuple[str, str], list[float]]) -> Found:
+    """Return mean and harmed share of each value and cell."""
+    out: Found = defaultdict(dict)
+    for (value, cell), x in cells.items():
+        out[value] |= {f"{cell}, mean": float(np.mean(x)), f"{cell}, harmed": float(np.mean(np.array(x) > HARM))}
+    return dict(out)
+
+
+def shift(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
+    """Return what the default changes on the sets it was designed on, at other beliefs."""
+    cells: dict[tuple[str, str], list[float]] = defaultdict(list)
+    classifiers = list(load(DESIGNED_ON))
+    for done, c in enumerate(classifiers, 1):
+        for size in sizes:
+            for seed in range(n_draws):
+                drawn = draws(c, size, seed)
+                if not drawn:
+                    continue
+                held = drawn[0].heldout
+                pipe = rp.pipeline(c.proba[held], c.y[held])
+                for d in drawn:
+                    rows, y = np.asarray(pipe.calibrate(c.proba[d.rows]), np.float64), c.y[d.rows]
+                    cell = f"{d.shift}, {size}"
+                    cells["FMAPLS", cell].append(change(pipe.source, rp.fmapls(pipe.source, rows).prior, rows, y))
+                    for still, trust in BELIEFS:
+                        with held_at(ebls, NO_SHIFT=still, UNIFORM=AROUND_UNIFORM * (1 - still)):
+                            prior = rp.ebls(pipe.source, rows, worth=trust * size).prior
+                        used = still == ebls.NO_SHIFT and trust == 1
+                        name = f"no shift {still:g}, a held-out row for {trust:g}"
+                        cells[f"**{name}**" if used else name, cell].append(change(pipe.source, prior, rows, y))
+        progress(done, len(classifiers), c.name)
+    return summary(cells)
+
+
+def rare(n_draws: int, sizes: tuple[int, ...] = (100, 200)) -> Found:
+    """Return the same with a class made rare, of which no held-out row is left."""
+    cells: dict[tuple[str, str], list[float]] = defaultdict(list)
+    classifiers = [c for c in load(DESIGNED_ON) if c.proba.shape[1] > 2]
+    for done, c in enumerate(classifiers, 1):
+        for size in sizes:
+            for seed in range(FIRST, FIRST + n_draws):
+                rarely(c, size, seed, cells)
+        progress(done, len(classifiers), c.name)
+    return summary(cells)
+
+
+def rarely(c: Classifier, size: int, seed: int, cells: dict[tuple[str, str], list[float]]) -> None:
+    drawn, rng = draws(c, size, seed), np.random.default_rng([seed, size])
+    if not drawn:
+        return
+    held, k = drawn[0].heldout, c.proba.shape[1]
+    y, j = c.y[held], int(rng.integers(k))
+    less = np.ones(k)
+    less[j] = RARE / max(float((y == j).mean()), RARE)
+    outputs = c.proba * less
+    outputs /= outputs.sum(axis=1, keepdims=True)
+    held = held[y != j]
+    for least in LEAST:
+        with held_at(fit, LEAST=least):
+            pipe = rp.pipeline(outputs[held], c.y[held])
+        for d in drawn:
+            kept = d.rows
+            if d.shift in ("none", "mild"):  # the class is as rare there
+                lot = np.random.default_rng([seed, size, len(d.shift)]).random(len(kept))
+                kept = kept[(c.y[kept] != j) | (lot < less[j])]
+            rows = np.asarray(pipe.calibrate(outputs[kept]), np.float64)
+            by = change(pipe.source, rp.ebls(pipe.source, rows).prior, rows, c.y[kept])
+            name = f"LEAST {least:g}"
+            cells[f"**{name}**" if least == fit.LEAST else name, f"{d.shift}, {size}"].append(by)
+
+
+def beside_labels(n_draws: int) -> Found:
+    """Return KL, coverage and accuracy with labels of rows drawn at random, at other values."""
+    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    sources = [*images(), *shipped()]
+    for done, o in enumerate(sources, 1):
+        for trial in range(FIRST, FIRST + n_draws):
+            now = redrawn(o, trial)
+            pipe = rp.pipeline(now.heldout, now.heldout_y, counts=now.counts)
+            target, rng = draw(now, trial, 3000)
+            order, k = rng.permutation(len(target.y)), len(now.counts)
+            for m in LABELS:
+                right, strange = np.full((2, len(target.y)), -1)
+                right[order[:m]] = strange[order[:m]] = target.y[order[:m]]
+                odd = order[: m // 20]
+                strange[odd] = rng.integers(k, size=len(odd))
+                values = [(name, value) for name, tried in BESIDE_LABELS.items() for value in tried]
+                for name, value in values:
+                    used = value == getattr(ebls, name)
+                    found = cells[f"**{name} {value:g}**" if used else f"{name} {value:g}"]
+                    with held_at(ebls, **{name: value}):
+                        est = pipe.estimate(target.proba, labels=right, check=False)
+                        off = pipe.estimate(target.proba, labels=strange, check=False)
+                    lower, upper = est.interval(0.95)
+                    found[f"KL, {m}"].append(rp.metrics.kl(target.prior, est.prior, floor=FLOOR))
+                    found[f"covered, {m}"].append(float(((lower <= target.prior) & (target.prior <= upper)).mean()))
+                    for about, which in (("accuracy", est), ("accuracy, strange", off)):
+                        hit = which.correct(target.proba).argmax(axis=1) == target.y
+                        found[f"{about}, {m}"].append(float(hit.mean()))
+        progress(done, len(sources), o.name)
+    return {value: {cell: float(np.mean(x)) for cell, x in found.items()} for value, found in cells.items()}
+
+
+def table_of(found: Found) -> str:
+    """Return a table: a row a value, a column a cell; mean and harmed share of a cell are one column."""
+    names = list(next(iter(found.values())))
+    columns = [n.removesuffix(", mean") for n in names if not n.endswith(", harmed")]
+
+    def said(x: dict[str, float], name: str) -> str:
+        if f"{name}, harmed" in x:
+            return f"{x[f'{name}, mean']:+.4f} ({x[f'{name}, harmed']:.1%})"
+        return f"{x[name]:.4f}" if name.startswith("KL") else f"{x[name]:.2%}"
+
+    return markdown(["", *columns], [[value, *(said(x, name) for name in columns)] for value, x in found.items()])
+
+
+SECTIONS = {
+    "shift": (shift, "No shift, and trust in held-out rows: change of log-loss (harmed), sets designed on"),
+    "rare": (rare, "A class that no held-out row resembles: change of log-loss (harmed), sets designed on"),
+    "labels": (beside_labels, "Beside labels: the sources of labels.py, other draws"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
+    options = parser.parse_args()
+    found = {name: SECTIONS[name][0](options.draws) for name in options.only}
+    parts = [f"## {SECTIONS[name][1]}\n\n{table_of(figures)}" for name, figures in found.items()]
+    head = f"# Constants of the default, at other values\n\n{options.draws} draws of each classifier or source."
+    store("constants", {"draws": options.draws, **found}, "\n\n".join([head, *parts]))
+
+
+if __name__ == "__main__":
+    main()
