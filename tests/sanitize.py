@@ -88,7 +88,7 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             rows[rng.integers(n), rng.integers(k)] = rng.choice([np.nan, np.inf, -1.0, 0.0, 5.0])
         rows = rows.astype(np.float32) if rng.random() < 0.3 else rows
         known = reference.padded(rng.uniform(0.01, 100, k))
-        which = int(rng.integers(6))
+        which = int(rng.integers(7))
         slots = rng.integers(-1 if rng.random() < 0.1 else 0, states + (rng.random() < 0.1), n) if keyed else None
         c, gamma = rng.choice([0.0, 50.0]), rng.choice([0.5, 1.0])
         options = np.array([k, rng.integers(2), c, gamma, rng.integers(3), 20.0, 1e-4])
@@ -119,6 +119,8 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
         elif which == 4:
             call, args = native.first_bad_row, [rows]
+        elif which == 5:
+            call, args = native.calibrate, [np.tile(known[:1], (3, 1)), k, rows, np.empty(rows.shape), 1e-6]
         else:
             weights = np.zeros(width)
             weights[:k] = rng.uniform(0.1, 3, k)

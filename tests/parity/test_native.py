@@ -129,6 +129,24 @@ def test_correct(k: int, dtype: type) -> None:
     np.testing.assert_array_equal(one, ours[-1])
 
 
+@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("floor", [1e-6, np.finfo(np.float64).tiny, 0.0])
+def test_calibrate(k: int, dtype: type, floor: float) -> None:
+    rows = draw(k, 40)[1].astype(dtype) if floor else (100 * draw(k, 40)[1] - 30).astype(dtype)
+    rows[3] = np.eye(k)[1]
+    ours, theirs, one = np.empty((40, k)), np.empty((40, k)), np.empty((1, k))
+    known = np.concatenate([reference.padded(np.linspace(0.5, 2, k)), reference.padded(np.linspace(-3, 3, k))[:1]])
+    assert native.calibrate(known, k, rows, ours, floor) == reference.DONE
+    assert reference.calibrate(known, k, rows, theirs, floor) == reference.DONE
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-299)
+    for row in (0, 39):  # whatever other rows there are
+        assert native.calibrate(known, k, rows[row : row + 1], one, floor) == reference.DONE
+        np.testing.assert_array_equal(one[0], ours[row])
+    assert native.calibrate(known, k, rows[:, ::-1], ours, floor) == reference.REFUSED
+    assert native.calibrate(known, k, rows, ours[1:], floor) == reference.REFUSED
+
+
 @pytest.mark.parametrize("k", [2, 7, 8, 100])
 @pytest.mark.parametrize("make", [OnlineFmapls, OnlineEbls])
 def test_both_find_the_same_bad_row_and_leave_the_state(k: int, make: type) -> None:

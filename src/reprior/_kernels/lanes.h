@@ -37,4 +37,31 @@ typedef uint64_t lanes_u __attribute__((vector_size(32), aligned(8), may_alias))
 
 INLINE double total(lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
+/* log x for normal x > 0: x = 2^e m, log m = 2 artanh((m - 1)/(m + 1)) */
+INLINE lanes v_log(lanes x) {
+    /* m lies in [√½, √2); e + 1024 is not negative, so that shift and conversion need no more than AVX2 has */
+    const lanes_u bits = (lanes_u)x, e = (bits - 0x3fe6a09e667f3bcdULL + (1ULL << 62)) >> 52;
+    const lanes n = (lanes)(e | 0x4330000000000000ULL) - 4503599627371520.0;
+    const lanes m = (lanes)(bits - (e << 52) + (1ULL << 62)), f = (m - 1.0) / (m + 1.0), z = f * f;
+    lanes s = 1.0 / 21 * z + 1.0 / 19;
+    s = s * z + 1.0 / 17, s = s * z + 1.0 / 15, s = s * z + 1.0 / 13, s = s * z + 1.0 / 11, s = s * z + 1.0 / 9;
+    s = s * z + 1.0 / 7, s = s * z + 1.0 / 5, s = s * z + 1.0 / 3;
+    return n * 6.93147180369123816490e-01 + (2.0 * f + (2.0 * f * z * s + n * 1.90821492927058770002e-10));
+}
+
+/* exp x, 0 where x < -690 */
+INLINE lanes v_exp(lanes x) {
+    const lanes_i none = x < SPLAT(-690.0);
+    x = SELECT(none, SPLAT(0.0), x);
+    const lanes shifted = x * 1.44269504088896340736 + 6755399441055744.0; /* 1.5·2^52: rounds to whole */
+    const lanes_u n = (lanes_u)shifted - 0x4338000000000000ULL; /* unsigned: of what is no number it may be anything */
+    const lanes whole = shifted - 6755399441055744.0;
+    const lanes r = (x - whole * 6.93147180369123816490e-01) - whole * 1.90821492927058770002e-10;
+    lanes s = 1.0 / 6227020800 * r + 1.0 / 479001600;
+    s = s * r + 1.0 / 39916800, s = s * r + 1.0 / 3628800, s = s * r + 1.0 / 362880, s = s * r + 1.0 / 40320;
+    s = s * r + 1.0 / 5040, s = s * r + 1.0 / 720, s = s * r + 1.0 / 120, s = s * r + 1.0 / 24, s = s * r + 1.0 / 6;
+    s = s * r + 0.5, s = s * r + 1.0, s = s * r + 1.0;
+    return SELECT(none, SPLAT(0.0), (lanes)((lanes_u)s + (n << 52)));
+}
+
 #endif

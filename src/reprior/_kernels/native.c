@@ -17,7 +17,7 @@ enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across p
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-200, LEAST_PRECISION = 0.01,
-                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999;
+                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999, LEAST_Z = 1e-300;
 
 typedef struct {
     double *table; /* one state, or `states` of them in rows of `size` */
@@ -184,15 +184,40 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
 
 enum { STRENGTH_A, MEMORY, COMPETES, WEIGHT, AT_SOURCE, COLUMNS }; /* of the bank */
 
+/* Forget what a filter's memory does not hold. Return what its mean, of which `norm` made the sum one, is still to be
+ * multiplied by. */
+INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, double *s, double *held) {
+    const Py_ssize_t k = job->k, whole_blocks = k / 8 * 8;
+    const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[STRENGTH_A];
+    if (!(memory > 0.0)) return norm;
+    const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
+    const int still = about[AT_SOURCE] > 0.0;
+    const double *base = still ? job->valid + job->width : job->valid, inflow = still ? whole : (1.0 - keep) * a;
+    lanes sum[2] = {{0}};
+    HALVES(i, job->width) {
+        lanes left = keep * LOAD(s + i), y = left + whole;
+        lanes x = (left * (LOAD(m + i) * norm) + inflow * LOAD(base + i)) / y;
+        if (i >= whole_blocks) y *= LOAD(job->valid + i);
+        STORE(s + i, y);
+        STORE(m + i, x);
+        sum[h] += x;
+    }
+    held[f] *= keep;
+    return 1.0 / total_of(sum);
+}
+
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
-    const Py_ssize_t k = job->k, width = job->width, filters = job->filters;
+    const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
     const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
     const double rivalry = job->options[4], restless = job->options[5], noise = job->options[6];
     const int cautious = caution > 0.0;
     const double *kept = job->valid + width; /* the prior that is kept if nothing has shifted */
-    double *l = job->scratch + width, *z = l + width, *norm = z + filters, *limit = norm + filters;
-    double *unheld = limit + filters, *won = unheld; /* without caution no filter asks how many rows it holds */
+    const Py_ssize_t each = WIDTH(filters);
+    double *l = job->scratch + width, *z = l + width, *logs = z + each, *norm = logs + each, *limit = norm + each;
+    double *unheld = limit + each, *won = unheld; /* without caution no filter asks how many rows it holds */
     double unused, start = 0.0;
+    for (Py_ssize_t f = filters; f < each; f++) z[f] = 1.0;
+    int settled = 1; /* else each filter forgets when the next row comes, while it is in cache */
     for (Py_ssize_t f = 0; f < filters; f++) {
         const double *about = job->bank + COLUMNS * f;
         limit[f] = about[MEMORY] > 0.0 ? log(10.0 * about[MEMORY]) : INFINITY;
@@ -215,27 +240,38 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 __builtin_prefetch(next + (m - state) + i, 1);
                 __builtin_prefetch(next + (s - state) + i, 1);
             }
+            const double rest = settled ? 1.0 : forget(job, f, norm[f], m, s, held);
             if (!cautious) held[f] = 0.0;
-            const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened), square = count * count;
+            const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened);
             lanes dot[2] = {{0}}, sum[2] = {{0}};
-            HALVES(i, width) dot[h] += LOAD(l + i) * LOAD(m + i);
+            HALVES(i, width) {
+                const lanes x = LOAD(m + i) * rest;
+                STORE(m + i, x);
+                dot[h] += LOAD(l + i) * x;
+            }
             z[f] = total_of(dot);
-            const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = 1.0 / z[f];
+            const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = count / z[f];
             evidence += joint, shifted += weights[f], counts += joint * trust * trust;
             HALVES(i, width) {
-                lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale;
-                lanes inside = y * x, outside = y * (1.0 - x), more = y + count;
-                lanes spread = r * (inside + count) * outside + (1.0 - r) * inside * (outside + count) + TINY;
-                lanes whole = spread + r * (1.0 - r) * square * (more + 1.0);
+                /* with a = sm, b = s(1 − m) and r: the variance of a Beta that has a + r or a for a, as likely as r */
+                lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale, more = y + count;
+                lanes above = y * x + r, beside = r * (count - r), spread = above * (more - above) - beside;
+                spread = SELECT(spread > TINY, spread, SPLAT(TINY));
+                lanes whole = spread + beside * (more + 1.0);
                 /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
-                lanes inverse = 1.0 / (more * whole);
-                x = (inside + count * r) * whole * inverse;
-                y = more * spread * more * inverse;
+                x = above / more;
+                y = more * spread / whole;
+                y = SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y);
+                if (i >= whole_blocks) y *= LOAD(job->valid + i);
                 STORE(m + i, x);
-                STORE(s + i, SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y) * LOAD(job->valid + i));
+                STORE(s + i, y);
                 sum[h] += x;
             }
             norm[f] = 1.0 / total_of(sum);
+        }
+        for (Py_ssize_t f = 0; f < filters; f += LANES) {
+            const lanes x = LOAD(z + f);
+            STORE(logs + f, v_log(SELECT(x > LEAST_Z, x, SPLAT(LEAST_Z))));
         }
         if (cautious) { /* filters compete among themselves; together they have to prove a shift */
             const double better_still = log(mass * shifted / evidence) + noise;
@@ -243,13 +279,16 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             double still = odds / (1.0 + odds);
             if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
             if (still > MOST_SOURCE) still = MOST_SOURCE;
+            const double ahead = shifted / evidence, log_ahead = log(ahead);
+            for (Py_ssize_t f = 0; f < filters; f += LANES) {
+                const lanes lessened = 1.0 + rivalry * LOAD(held + f);
+                if (rivalry > 0.0) STORE(won + f, v_exp((LOAD(logs + f) + log_ahead) / (lessened * lessened)));
+                else STORE(won + f, LOAD(z + f) * ahead);
+            }
             double joint = 0.0, since = state[N]; /* the last change: that is what a filter of endless memory holds */
             for (Py_ssize_t f = 0; f < filters; f++) {
                 if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
-                const double lessened = 1.0 + rivalry * held[f];
-                const double better = z[f] * shifted / evidence;
-                won[f] = weights[f] * (rivalry > 0.0 ? exp(log(better) / (lessened * lessened)) : better);
-                joint += won[f];
+                joint += won[f] *= weights[f];
             }
             const double shared = share / (1.0 + restless * since);
             const double part = (1.0 - shared) / joint, anew = shared / start;
@@ -267,7 +306,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         const double time_limit = log(10.0 * state[N]);
         for (Py_ssize_t f = 1; f < filters; f++) { /* a slower filter against the next faster one */
             if (job->bank[COLUMNS * f + COMPETES] == 0.0) continue;
-            behind[f] += log(z[f - 1] / z[f]);
+            behind[f] += logs[f - 1] - logs[f];
             if (behind[f] < 0.0) behind[f] = 0.0;
             if (behind[f] <= (limit[f] < time_limit ? limit[f] : time_limit)) continue;
             memcpy(mean + f * width, mean + (f - 1) * width, (size_t)width * sizeof(double));
@@ -275,25 +314,11 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             norm[f] = norm[f - 1], behind[f] = 0.0, held[f] = held[f - 1];
             weights[f] = weights[f - 1] = (weights[f - 1] + weights[f]) / 2.0;
         }
-        for (Py_ssize_t f = 0; f < filters; f++) {
-            double *m = mean + f * width, *s = precision + f * width, scale = norm[f];
-            const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[STRENGTH_A];
-            if (memory > 0.0) { /* forget */
-                const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
-                const int still = about[AT_SOURCE] > 0.0;
-                const double *base = still ? kept : job->valid, inflow = still ? whole : (1.0 - keep) * a;
-                lanes sum[2] = {{0}};
-                HALVES(i, width) {
-                    lanes valid = LOAD(job->valid + i), left = keep * LOAD(s + i), y = left + whole;
-                    lanes x = (left * (LOAD(m + i) * scale) + inflow * LOAD(base + i)) / y;
-                    STORE(s + i, y * valid);
-                    STORE(m + i, x);
-                    sum[h] += x;
-                }
-                scale = 1.0 / total_of(sum);
-                held[f] *= keep;
-            }
-            HALVES(i, width) STORE(m + i, LOAD(m + i) * scale);
+        settled = row + 1 == job->n || (job->slots && job->slots[row + 1] != job->slots[row]);
+        for (Py_ssize_t f = 0; settled && f < filters; f++) {
+            double *m = mean + f * width;
+            const double rest = forget(job, f, norm[f], m, precision + f * width, held);
+            HALVES(i, width) STORE(m + i, LOAD(m + i) * rest);
         }
     }
     return DONE;
@@ -387,6 +412,44 @@ WIDEST static Py_ssize_t correct_rows(const Job *job, char *out) {
             for (; i < k; i++) ((float *)out)[i] = (float)(joint[i] * scale);
         } else
             for (; i < k; i++) ((double *)out)[i] = joint[i] * scale;
+    }
+    return DONE;
+}
+
+/* out = softmax(scale·x + bias), x the rows' logarithms, or themselves without a floor, less their mean; `inverse` holds
+ * the scale, and what is behind `valid` the bias. */
+WIDEST static Py_ssize_t calibrate_rows(const Job *job, char *out) {
+    const Py_ssize_t k = job->k, width = job->width, whole_blocks = k / 8 * 8;
+    const double *bias = job->valid + width, floor = job->options[0];
+    double *x = job->scratch + width;
+    for (Py_ssize_t row = 0; row < job->n; row++, out += k * (Py_ssize_t)sizeof(double)) {
+        const char *p = row_at(job, row, job->scratch, job->single);
+        lanes sum[2] = {{0}}, mass[2] = {{0}}, best = SPLAT(-INFINITY);
+        HALVES(i, width) {
+            lanes y = FOUR(p, i, job->single);
+            if (floor > 0.0) y = v_log(SELECT(y > floor, y, SPLAT(floor)));
+            if (i >= whole_blocks) y = (lanes)((lanes_i)y & (LOAD(job->valid + i) > 0.0));
+            STORE(x + i, y);
+            sum[h] += y;
+        }
+        const double mean = total_of(sum) / (double)k;
+        HALVES(i, width) {
+            lanes y = (LOAD(x + i) - mean) * LOAD(job->inverse + i) + LOAD(bias + i);
+            if (i >= whole_blocks) y = SELECT(LOAD(job->valid + i) > 0.0, y, SPLAT(-INFINITY));
+            STORE(x + i, y);
+            best = SELECT(y > best, y, best);
+        }
+        double top = best[0];
+        for (int lane = 1; lane < 4; lane++)
+            if (best[lane] > top) top = best[lane];
+        HALVES(i, width) {
+            const lanes y = v_exp(LOAD(x + i) - top);
+            STORE(x + i, y);
+            mass[h] += y;
+        }
+        const double whole = total_of(mass);
+        for (Py_ssize_t i = 0; i < width; i += LANES) STORE(x + i, LOAD(x + i) / whole);
+        memcpy(out, x, (size_t)k * sizeof(double));
     }
     return DONE;
 }
@@ -492,7 +555,7 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||
         !take_rows(&buffers, &job, args[5], args[6]))
         return answer(&buffers, REFUSED);
-    return answer(&buffers, learn(&job, ebls_rows, 4 * job.filters));
+    return answer(&buffers, learn(&job, ebls_rows, 5 * WIDTH(job.filters)));
 }
 
 static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
@@ -580,6 +643,19 @@ static PyObject *correct(PyObject *Py_UNUSED(module), PyObject *const *args, Py_
     return on_rows(&buffers, &job, correct_rows, out->buf);
 }
 
+static PyObject *calibrate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
+    Buffers buffers = {.count = 0};
+    Job job = {0};
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "calibrate takes 5 arguments");
+    const double k = PyFloat_AsDouble(args[1]), floor = PyFloat_AsDouble(args[4]);
+    Py_buffer *out = take(&buffers, args[3], "d", 2, 1), *rows = take(&buffers, args[2], "df", 2, 0);
+    if (!rows || !take_known(&buffers, &job, args[0], k, 3) || rows->shape[1] != job.k || out->shape[1] != job.k ||
+        out->shape[0] != rows->shape[0] || PyErr_Occurred())
+        return answer(&buffers, REFUSED);
+    job.rows = rows->buf, job.single = rows->format[0] == 'f', job.n = rows->shape[0], job.options = &floor;
+    return on_rows(&buffers, &job, calibrate_rows, out->buf);
+}
+
 /* `many` rows at a time: s = p·w, then add p/s to `sums` and, if asked, (p/s)² behind it. Return Σ log s or 0.
  * Rows reach into the next one, where `w` is zero and `sums` is not read. */
 INLINE double e_step_by(const Job *job, double *sums, int squares, int logs, const int many, const int single) {
@@ -660,6 +736,7 @@ static PyMethodDef functions[] = {
     {"group_counts", (PyCFunction)(void (*)(void))group_counts, METH_FASTCALL, NULL},
     {"group_fit", (PyCFunction)(void (*)(void))group_fit, METH_FASTCALL, NULL},
     {"group_step", (PyCFunction)(void (*)(void))group_step, METH_FASTCALL, NULL},
+    {"calibrate", (PyCFunction)(void (*)(void))calibrate, METH_FASTCALL, NULL},
     {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
     {"e_step", (PyCFunction)(void (*)(void))e_step, METH_FASTCALL, NULL},
     {"ebls", (PyCFunction)(void (*)(void))ebls, METH_FASTCALL, NULL},

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from reprior._kernels.small import climb, em, group_counts, group_fit, group_step, weigh
 
 __all__ = [  # what `native` offers, too
-    "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "group_counts", "group_fit",
-    "group_step", "weigh",
+    "calibrate", "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "group_counts",
+    "group_fit", "group_step", "weigh",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -256,6 +256,24 @@ def fmapls_top(
         state[1] = min(strength + 1.0, memory)
         if state[0] % period == 0:
             rebase(state, k, normalise=True)
+    return DONE
+
+
+def calibrate(known: Array, k: int, rows: Array, out: Array, floor: float) -> int:
+    """Write softmax(scale·x + bias) of each of `rows` (n, K) to `out`, each by itself, bit for bit.
+
+    x is the row's logarithm, or that of a positive `floor` where it is less, or with a floor of 0 the row, less its
+    mean. `known` is the scale, ones and the bias, padded.
+    """
+    x = np.array(rows, np.float64, order="C")  # a row is added up along memory, whatever other rows there are
+    if floor > 0:
+        np.log(np.maximum(x, floor, out=x), out=x)
+    x -= x.mean(axis=1, keepdims=True)
+    x *= known[0, :k]
+    x += known[2, :k]
+    x -= x.max(axis=1)[:, None]
+    np.exp(x, out=out)
+    out /= out.sum(axis=1)[:, None]  # not by BLAS, whose rounding depends on the number of rows
     return DONE
 
 

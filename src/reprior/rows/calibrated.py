@@ -9,6 +9,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from reprior._check import check_logits, check_proba, fail
+from reprior._kernels import loops, reference
+from reprior._kernels.reference import width
 from reprior._types import Labels, Matrix, Vector, comparable
 from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
 from reprior.state import Key, decode, encode, refuse, take
@@ -52,11 +54,13 @@ class Calibrator:
 
     def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:
         """Return rows (n, K), which the caller has checked, calibrated, as float64: each row by itself, bit for bit."""
-        rows = centred(block, None if (self.of_logits if logits is None else logits) else self.floor)
-        rows *= self.scale
-        rows += self.bias
-        softmax(rows)
-        return rows
+        k, out = len(self.scale), np.empty(block.shape)
+        known = np.zeros((3, width(k)))
+        known[0, :k], known[1, :k], known[2, :k] = self.scale, 1.0, self.bias
+        floor = 0.0 if (self.of_logits if logits is None else logits) else max(self.floor, TINY)
+        if loops.calibrate(known, k, np.ascontiguousarray(block), out, floor) == reference.REFUSED:
+            reference.calibrate(known, k, block, out, floor)
+        return out
 
     def left_out(self, rows: Matrix, y: Labels) -> Matrix:
         """Return calibrated held-out outputs (n, K), each as biases fitted without its row would have put it.
