@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
-from reprior.batch.ebls import BIASED
+from reprior.batch.ebls import doubt
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import posteriors
@@ -99,10 +99,7 @@ def might_be(estimate: PriorEstimate) -> Matrix:
     found = estimate.posterior
     if not isinstance(found, Posterior):
         return np.empty((0, len(estimate.prior)))
-    share = found.weights / found.weights.sum()
-    mean = share @ found.means
-    error = np.sqrt(share @ (found.variances + (found.means - mean) ** 2))
-    return nearby(estimate.prior, error, REDRAWN)
+    return nearby(estimate.prior, np.sqrt(found.variance()), REDRAWN)
 
 
 def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> tuple[Vector, Vector]:
@@ -117,17 +114,17 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     each = each / each.sum()
     weights, prior, own = estimate.weights, np.maximum(estimate.prior, 1e-12), rows.copy()
     raised = 1 / (len(there) * prior[y])
-    if isinstance(estimate.posterior, Posterior):  # it also speaks for the rows without a label
-        raised = -np.expm1(-raised - estimate.posterior.swayed[y])
+    belief = estimate.posterior
+    if isinstance(belief, Posterior):  # it also speaks for the rows without a label
+        raised = -np.expm1(-raised - belief.swayed[y])
     raised *= np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
-    if (
-        estimate.bias is not None
-    ):  # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
-        resp = posteriors(rows, weights)
-        curve = (resp * (1 - resp)).sum(axis=0) + BIASED
+    if isinstance(belief, Posterior) and estimate.bias is not None:
+        # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
+        resp, known = posteriors(rows, weights), 1 / doubt(belief, prior)
+        curve = (resp * (1 - resp)).sum(axis=0) + known
         own *= np.exp(resp / curve)
         own[np.arange(len(y)), y] *= np.exp(-1 / curve[y])
-        raised *= BIASED / curve[y]
+        raised *= (known / curve)[y]
     own[np.arange(len(y)), y] *= np.maximum(1 - raised, 0.0)
     seen = told(rows, y, weights)
     right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])

@@ -44,7 +44,7 @@ SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sampl
 REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 HELD_BACK = 1.5  # times as wide as held-out rows say that the outputs' error is taken to be beside labels
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
-BIASED = 6.0  # labels of a class that outweigh the belief that corrected outputs favour none
+BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
 FEW = 1 << 14  # numbers in rows, of which double precision costs nothing to speak of
@@ -122,14 +122,15 @@ def ebls(
         middle, left = both @ means, n / len(target.labels)
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
         variances = left * variances
-        if k <= MANY:
-            trust = fit.weights[~supposed.still].sum() / refuted  # what labels refute is more than a bias
-            bias = np.exp(trust * favoured(target, estimate.weights))
-            estimate = replace(estimate, weights=estimate.weights * bias, bias=bias)
     still = supposed.still
     swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
     swayed = swayed + fit.weights[still].sum() / (supposed.rows + seen.counts)
-    return replace(estimate, posterior=Posterior(both, means, variances, unsure, swayed))
+    posterior = Posterior(both, means, variances, unsure, swayed)
+    if isinstance(target, LabelledBlocks) and k <= MANY:
+        trust = fit.weights[~still].sum() / refuted  # what labels refute is more than a bias
+        bias = np.exp(trust * favoured(target, estimate.weights, doubt(posterior, prior)))
+        estimate = replace(estimate, weights=estimate.weights * bias, bias=bias)
+    return replace(estimate, posterior=posterior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,12 +512,20 @@ def answer(
     return np.asarray(shares / shares.sum())
 
 
-def favoured(target: LabelledBlocks, weights: Vector) -> Vector:
+def doubt(posterior: Posterior, prior: Vector) -> Vector:
+    """Return the variance (K,) of the logarithm of what a class must count in the correction, before its labels' rows
+    are looked at: that of its share, and of how much the outputs favour it."""
+    of_share = posterior.variance() / np.maximum(prior, 1e-12) ** 2
+    return np.asarray(np.minimum(of_share, 1.0) + BIASED)
+
+
+def favoured(target: LabelledBlocks, weights: Vector, variance: Vector) -> Vector:
     """Return the logarithms (K,) by which classes must count more for outputs, corrected by `weights` (K,), to expect
-    the labels that their rows have: a logistic regression, held back to nothing by BIASED labels a class.
+    the labels that their rows have: a logistic regression, held back by the `variance` (K,) of those logarithms.
 
     Outputs say which label each row is likely to have, so a few labels tell more of this than of the shares. A row
-    whose label its output all but rules out is no sign of a bias.
+    whose label its output all but rules out is no sign of a bias. What a class counts is its mean over what is left
+    open, so it is a little more for a class that little is known of.
     """
     known = np.flatnonzero(target.labels >= 0)
     known = known[:: max(1, len(known) // at_most(len(weights)))]
@@ -526,13 +535,13 @@ def favoured(target: LabelledBlocks, weights: Vector) -> Vector:
         resp = posteriors(rows, np.exp(bias))
         fair = resp[each, y] / (resp[each, y] + STRANGE / k)
         expected = fair @ resp
-        bend = np.diag(expected + BIASED) - (fair * resp.T) @ resp
-        missing = np.bincount(y, fair, k) - expected - BIASED * bias
+        bend = np.diag(expected + 1 / variance) - (fair * resp.T) @ resp
+        missing = np.bincount(y, fair, k) - expected - bias / variance
         step = np.clip(np.linalg.solve(bend, missing), -1.0, 1.0)
         bias += step
         if np.abs(step).max() < 1e-6:
             break
-    return np.asarray(bias)
+    return np.asarray(bias + np.diag(np.linalg.inv(bend)) / 2)
 
 
 def softmax(a: Vector) -> Vector:

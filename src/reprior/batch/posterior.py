@@ -23,6 +23,11 @@ class Posterior:
     unsure: float
     swayed: Vector
 
+    def variance(self) -> Vector:
+        """Return the variance (K,) of each share, over all hypotheses."""
+        share = self.weights / self.weights.sum()
+        return np.asarray(share @ (self.variances + (self.means - share @ self.means) ** 2))
+
     def quantiles(self, level: float) -> tuple[Vector, Vector]:
         """Return lower and upper ends (K,), (K,) that leave out (1 − level)/2 on either side."""
         from scipy.special import betainc
