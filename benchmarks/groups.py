@@ -1,10 +1,11 @@
 """Groups that learn from each other, on real outputs: error, coverage and cost against going alone and being one.
 
-    python benchmarks/groups.py [--seeds 20] [--large | --ordinary]
+    python benchmarks/groups.py [--seeds 20] [--large | --ordinary | --selected]
 
 Four structures of 100 groups: around one common mix (far from it, or near), in four clusters, alike but for one, and
 alike. With --large the cost on simulated outputs instead: 100,000 x 100 rows x 10 classes, and 10,000 x 100 x 77. With
 --ordinary whether groups of ordinary classifiers are harmed: 40 groups, the kept half of the sets in `_ordinary.py`.
+With --selected how coverage depends on which shares are asked for, beside the exact posterior of known labels.
 """
 
 import argparse
@@ -23,7 +24,7 @@ import numpy as np
 
 import reprior as rp
 from reprior.batch.grouped import GroupedRows, Model
-from reprior.batch.groups import groups
+from reprior.batch.groups import ends, groups
 from reprior.batch.population import responsibilities
 
 N_GROUPS = 100
@@ -63,14 +64,21 @@ def divergence(true: np.ndarray, found: np.ndarray) -> float:
     return float((true * np.log(true / np.maximum(found, 1e-300))).sum(axis=1).mean())
 
 
-def cell(o: Outputs, pipe: rp.Pipeline, calibrated: np.ndarray, structure: str, n: int, seed: int) -> dict[str, float]:
+def drawn(
+    o: Outputs, calibrated: np.ndarray, structure: str, n: int, seed: int
+) -> tuple[np.ndarray, Model, np.ndarray, np.ndarray, np.ndarray]:
+    """Return true mixes (G, K), their population, and keys, classes and outputs of n rows of each group."""
     rng = np.random.default_rng([2026, seed])
     k = len(o.counts)
     true, population = mixes(structure, k, rng)
     members = [np.flatnonzero(o.pool_y == j) for j in range(k)]
     y = np.concatenate([rng.choice(k, size=n, p=mix) for mix in true])
     rows = calibrated[[rng.choice(members[j]) for j in y]]
-    keys = np.repeat(np.arange(N_GROUPS), n)
+    return true, population, np.repeat(np.arange(N_GROUPS), n), y, rows
+
+
+def cell(o: Outputs, pipe: rp.Pipeline, calibrated: np.ndarray, structure: str, n: int, seed: int) -> dict[str, float]:
+    true, population, keys, _, rows = drawn(o, calibrated, structure, n, seed)
     found = groups(pipe.source, keys, rows, **pipe.options)
     alone = np.stack([rp.ebls(pipe.source, rows[keys == g], **pipe.options).prior for g in range(N_GROUPS)])
     one = np.broadcast_to(rp.ebls(pipe.source, rows, **pipe.options).prior, true.shape)
@@ -122,6 +130,39 @@ def quality(seeds: int) -> None:
         "All with the options of the default pipeline.\n\n" + markdown(head, table)
     )
     store("groups", {"seeds": seeds, "cells": figures}, text)
+
+
+def selected(seeds: int) -> None:
+    """Store the coverage of all shares, of those that truly are above 1 %, and of those estimated above 1 %."""
+    figures, table = {}, []
+    for o in shipped():
+        pipe = rp.pipeline(o.heldout, o.heldout_y, counts=o.counts)
+        calibrated, k = np.asarray(pipe.calibrate(o.pool)), len(o.counts)
+        for structure, n in CELLS[:4]:
+            runs: dict[str, list[list[float]]] = {"shared": [], "exact": []}
+            for seed in range(seeds):
+                true, population, keys, y, rows = drawn(o, calibrated, structure, n, seed)
+                found = groups(pipe.source, keys, rows, **pipe.options)
+                counts = np.bincount(keys * k + y, minlength=N_GROUPS * k).reshape(N_GROUPS, k)
+                alpha = np.maximum(population.alpha[0], 1e-3) + counts
+                mean = alpha / alpha.sum(axis=1, keepdims=True)
+                variance = mean * (1 - mean) / (alpha.sum(axis=1, keepdims=True) + 1)
+                made = {"shared": (found.prior, found.interval()), "exact": (mean, ends(mean, variance, 0.95))}
+                for name, (prior, (lower, upper)) in made.items():
+                    covered = (lower <= true) & (true <= upper)
+                    runs[name].append([float(covered[of].mean()) for of in (true >= 0, true > 0.01, prior > 0.01)])
+                progress(seed + 1, seeds, f"{o.name}, {structure}, {n}")
+            mean_of = {name: np.mean(x, axis=0).tolist() for name, x in runs.items()}
+            figures[f"{o.name}, {structure}, {n} rows"] = mean_of
+            table.append([o.name, structure, str(n), *(f"{x:.1%}" for name in runs for x in mean_of[name])])
+    which = ("of all shares", "truly above 1 %", "estimated above 1 %")
+    head = ["outputs", "groups", "rows a group", *which, *(f"labels known: {x}" for x in which)]
+    text = (
+        f"# Coverage of 95 % intervals of groups, by which shares are asked for, {seeds} seeds\n\n“Labels known” is "
+        "the exact posterior: the class of every row and the population that groups were drawn from are known, and the "
+        "intervals are formed from it in the same way.\n\n" + markdown(head, table)
+    )
+    store("groups_selected", {"seeds": seeds, "cells": figures}, text)
 
 
 def losses(rows: np.ndarray, y: np.ndarray) -> float:
@@ -237,11 +278,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--ordinary", action="store_true")
+    parser.add_argument("--selected", action="store_true")
     options = parser.parse_args()
     if options.large:
         cost()
     elif options.ordinary:
         ordinary(options.seeds)
+    elif options.selected:
+        selected(options.seeds)
     else:
         quality(options.seeds)
 

@@ -306,6 +306,80 @@ def test_what_keys_have_in_common_does_not_depend_on_the_cut_into_blocks(options
     np.testing.assert_array_equal(whole.prior("new"), cut.prior("new"))
 
 
+def two_kinds(rng, n=12):
+    """Return two sharp mixes, and the keys and rows of so many keys around each, in any order."""
+    mixes = np.array([[0.6, 0.3, 0.04, 0.02, 0.02, 0.02], [0.02, 0.02, 0.02, 0.04, 0.3, 0.6]])
+    names = rng.permutation(np.repeat(np.arange(2 * n), 40))
+    rows = np.concatenate([outputs(rng, mixes[key % 2], 1) for key in names])
+    return mixes, names, rows
+
+
+def test_keys_of_two_kinds_give_new_ones_the_choice() -> None:
+    rng = np.random.default_rng(7)
+    mixes, keys, rows = two_kinds(rng)
+    table, apart = (rp.StreamTable("online-ebls", SOURCE, share=share) for share in (True, False))
+    for one in (table, apart):
+        one.learn(keys, rows)
+    for kind, mix in enumerate(mixes):
+        new = outputs(rng, mix, 10)
+        for one in (table, apart):
+            one.learn([f"new {kind}"] * 10, new)
+        shared, alone = (rp.metrics.kl(mix, one.prior(f"new {kind}")) for one in (table, apart))
+        assert shared < 0.6 * alone
+        assert shared < 0.45 * rp.metrics.kl(mix, table.common)
+
+
+def test_keys_that_scatter_are_told_from_keys_that_are_alike() -> None:
+    found = {}
+    for strength in (2.0, 60.0):
+        rng = np.random.default_rng(8)
+        table = rp.StreamTable("online-ebls", SOURCE)
+        keys = np.repeat(np.arange(30), 50)
+        table.learn(keys, np.concatenate([outputs(rng, rng.dirichlet(strength * SHIFTED), 50) for _ in range(30)]))
+        part = table.method.parts(table._fresh)
+        found[strength] = float(np.exp(part["weights"][:-1] @ np.log(part["precision"].mean(axis=1))))
+    assert found[2.0] < 6.0
+    assert found[60.0] > 20.0
+
+
+def test_keys_that_come_one_after_another_are_no_drift() -> None:
+    rng = np.random.default_rng(9)
+    mixes, keys, rows = two_kinds(rng, n=30)
+    orderly = np.argsort(keys % 2, kind="stable")  # all of one kind, then all of the other
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(keys[orderly], rows[orderly])
+    assert np.abs(table.common - mixes.mean(axis=0)).sum() < 0.3
+
+
+def test_more_keys_than_are_compared_still_do_not_depend_on_the_cut_into_blocks() -> None:
+    rng = np.random.default_rng(10)
+    keys = np.concatenate([rng.integers(0, 100, 6000), rng.integers(100, 300, 6000)])
+    rows = outputs(rng, SHIFTED, len(keys))
+    whole, cut = (rp.StreamTable("online-ebls", SOURCE) for _ in range(2))
+    whole.learn(keys, rows)
+    for at in range(0, len(rows), 777):
+        cut.learn(keys[at : at + 777], rows[at : at + 777])
+        cut = rp.StreamTable.from_bytes(cut.to_bytes())
+    assert cut.to_bytes() == whole.to_bytes()
+    assert len(whole._together.slots) == whole._together.KEYS
+    assert (whole._together.last > 6000).any()
+
+
+def test_a_key_that_leaves_is_compared_no_more() -> None:
+    rng = np.random.default_rng(11)
+    table = rp.StreamTable("online-ebls", SOURCE, max_streams=2, on_evict=lambda key, stream: None)
+    for i in range(40):
+        table.learn([i // 2] * 5, outputs(rng, SHIFTED, 5))
+    assert (table._together.slots >= 0).sum() == 2
+    np.testing.assert_allclose(table._together.sums[0].sum(axis=1), 10)
+    table.pop(19)
+    assert (table._together.slots >= 0).sum() == 1
+    again = rp.StreamTable.from_bytes(table.to_bytes())
+    for one in (table, again):
+        one.learn([18] * 20, outputs(np.random.default_rng(0), SHIFTED, 20))
+    assert again.to_bytes() == table.to_bytes()
+
+
 def test_one_key_with_nearly_all_rows_does_not_speak_for_all() -> None:
     rng = np.random.default_rng(3)
     few, rows = many_keys(rng, keys=20, rows=40)
@@ -351,9 +425,33 @@ def test_forged_common_numbers_are_refused() -> None:
     for name, value in (
         ("together", -good["together"]), ("together_start", good["together_start"] * 2), ("together_n", [1, 2]),
         ("together_n", [-1, 0]), ("together", good["together"][:-1]), ("together_start", None),
+        ("together_sums", -good["together_sums"]), ("together_sums", good["together_sums"][:, :-1]),
+        ("together_sums", good["together_sums"] * np.nan), ("together_sums", good["together_sums"] * 1e9),
+        ("together_sums", good["together_sums"] * 0), ("together_sums", good["together_sums"][::-1]),
+        ("together_keys", [0] * 12), ("together_keys", [99] * 12), ("together_keys", ["0"] * 12),
+        ("together_last", [-1] * 12), ("together_last", [10**9] * 12), ("together_last", [10**30] * 12),
     ):  # fmt: skip
         with pytest.raises(rp.InputError, match=r"StreamTable.from_bytes"):
             rp.StreamTable.from_bytes(encode("stream-table", {**good, name: value}))
+
+
+def test_bytes_from_before_keys_were_compared_go_on() -> None:
+    from reprior.state import decode, encode
+
+    rng = np.random.default_rng(12)
+    _, keys, rows = two_kinds(rng)
+    table = rp.StreamTable("online-ebls", SOURCE)
+    table.learn(keys, rows)
+    before = decode(table.to_bytes(), "stream-table", "test")
+    for name in ("together_sums", "together_keys", "together_last"):
+        del before[name]
+    again = rp.StreamTable.from_bytes(encode("stream-table", before))
+    np.testing.assert_array_equal(again.common, table.common)
+    np.testing.assert_array_equal(again.prior(3), table.prior(3))
+    again.learn(keys, rows)
+    assert len(again._together.slots) == 0
+    again.learn(keys + 100, rows)
+    assert len(again._together.slots) == 24
 
 
 def test_bytes_from_before_are_a_table_that_does_not_share() -> None:

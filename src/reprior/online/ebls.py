@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
@@ -12,7 +12,10 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.misfit import inflation, misled_of
+from reprior.online.kinds import find_kinds
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
+
+DOUBT = 2  # where `options` have by how much a row that is remembered lessens the next
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,7 @@ class OnlineEbls:
     RIVALRY: ClassVar[float] = 0.5  # in what they count between filters
     BLIND: ClassVar[float] = 30.0  # held-out rows a class that outputs are trusted like where there are none, and
     LEAST_BLIND: ClassVar[float] = 120.0  # in all at least
-    # of a key that starts from what others have in common; on streams of Banking77, seeds 0 and 1 of keyed_streams.py
-    ALIKE: ClassVar[tuple[float, ...]] = (0.3, 1.0, 3.0, 10.0, 30.0)  # strengths of its filters, in the order of theirs
+    # of a key that starts from what others have in common; on seeds 0 to 2 of keyed_streams.py, like those of kinds.py
     UNLIKE: ClassVar[float] = 0.01  # least weight of the source prior: a key may be where all others were once
 
     source: Source = field(repr=False)
@@ -167,21 +169,42 @@ class OnlineEbls:
         part["precision"][:] = k * self.bank[:, :1]
         return state
 
-    def start(self, together: Vector, trust: float) -> Vector:
-        """Return the state of a key that starts `trust` of the way from `init` to what others have in common, which is
-        what `together`, the state of a stream of all their rows, says."""
+    def start(self, together: Vector, trust: float, sums: Matrix) -> Vector:
+        """Return the state of a key that starts `trust` of the way from `init` to what others have in common.
+
+        That is the mix that `together`, the state of a stream of all their rows, says, and the kinds of keys that are
+        found by their `sums` (2, G, K). Filters of each strength start from another part of them.
+        """
         state, k = self.init(), len(self.source.prior)
-        part, weights = self.parts(state), self.parts(together)["weights"]
-        at_rest = np.array(self.bank[:, :1])
-        strengths = np.unique(at_rest)  # rising, as those of new keys are
-        alike = np.interp(at_rest, strengths, self.ALIKE[: len(strengths)])
-        part["mean"][:] += trust * (self.prior(together) - part["mean"])
-        part["precision"][:] = k * (at_rest + trust * (alike - at_rest))
-        still = part["weights"][-1]
-        source = still + trust * (np.clip(weights[-1], self.UNLIKE, still) - still)
-        part["weights"][:-1] *= (1.0 - source) / (1.0 - still)
-        part["weights"][-1] = source
+        part, others = self.parts(state), self.parts(together)
+        still = others["weights"][-1]
+        # keys that come one after another are no drift: what counts are filters that forget nothing
+        lasting = others["weights"][:-1] * ((self.bank[:, 1:3] == 0.0).all(axis=1))
+        common = still * self.kept + (1.0 - still) / lasting.sum() * lasting @ others["mean"]
+        strengths, of = np.unique(self.bank[:, 0], return_inverse=True)
+        mixes, alike, odds = find_kinds(sums, common, len(strengths) - 1).parts(common, len(strengths))
+        filters = part["weights"][:-1] / part["weights"][:-1].sum()
+        part["mean"][:] += trust * (mixes[of] - part["mean"])
+        part["precision"][:] += trust * (k * alike[of, None] - part["precision"])
+        filters += trust * (filters * (odds / np.bincount(of, filters))[of] - filters)
+        at_first = part["weights"][-1]
+        source = at_first + trust * (np.clip(still, self.UNLIKE, at_first) - at_first)
+        part["weights"][:] = np.append((1.0 - source) * filters, source)
         return state
+
+    def of_all(self) -> OnlineEbls:
+        """Return the method for rows of all keys: those of later ones count as much as those of the first."""
+        other = replace(self)
+        other.__dict__["options"] = self.options * (np.arange(len(self.options)) != DOUBT)
+        return other
+
+    def fade(self, together: Vector, most: float) -> None:
+        """Let filters remember no more than so many rows: those of keys long ago count less and less."""
+        if self.cautious:
+            part = self.parts(together)
+            over = np.maximum(part["held"] / most, 1.0)
+            part["held"] /= over
+            part["precision"] /= over[:, None]
 
     def learn(self, state: Vector, rows: Matrix) -> None:
         learned(loops.ebls(state, self.known, self.options, self.bank, None, np.ascontiguousarray(rows), 2))

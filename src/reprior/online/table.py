@@ -189,6 +189,8 @@ class StreamTable:
     def _remove(self, key: Hashable) -> None:
         slot, number = self._slots.pop(key), hash(key)
         self._free.append(slot)
+        if self._together is not None:
+            self._together.forget(slot)
         # whatever equals a small whole number, as 1.0 does, has it as its hash
         if 0 <= number < len(self._numbered) and self._numbered[number] == slot:
             self._numbered[number] = -1
@@ -295,7 +297,7 @@ class StreamTable:
                 first = before == 0.0
                 # where keys start may have moved on since the whole block found its slots
                 self._table[np.unique(own[first & new[at : at + step]])] = together.start
-                together.learn(part[together.counting(before, own)], step, len(np.unique(own[first])))
+                together.learn(part, own, before)
             if self._kernel is not refuse:
                 learned(self._kernel(own, part, 2))
             else:
@@ -355,8 +357,9 @@ class StreamTable:
                 if not isinstance(name, (str, int)):
                     fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name))
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
-            values = self._table[[self._slots[name] for name in order]]
-            common = {} if self._together is None else self._together.to_fields()
+            slots = [self._slots[name] for name in order]
+            values = self._table[slots]
+            common = {} if self._together is None else self._together.to_fields(slots)
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
         return encode("stream-table", {**about, **common, "values": values}, key)
 
@@ -372,11 +375,11 @@ class StreamTable:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
                     share="together" in about, **chosen(method))  # fmt: skip
-        if table._together is not None:
-            table._together.restore(about, caller)
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots] = values
+        if table._together is not None:
+            table._together.restore(about, caller, slots)
         return table
 
     def save(self, path: str | Path, key: Key = None) -> None:
