@@ -52,6 +52,7 @@ SOME = 32  # classes, from which a K×K matrix costs more than the rows
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
+PART = 1 << 15  # rows at a time
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
 
@@ -377,13 +378,16 @@ def bends(
     """Return what rows tell at each mode (C, K) of hypotheses `strength` (C, K); `chosen` rows count by `factors`.
     K×K matrices are made of `light` rows, if there are such."""
     light = rows if light is None else light
-    likelihood = rows @ modes.T
-    inverse = 1 / likelihood
-    counts = modes * (inverse.T @ rows)
-    value, expected = each * np.log(likelihood).sum(axis=0), each * counts
+    value, counts = np.zeros(len(modes)), np.zeros_like(modes)
+    for first in range(0, len(rows), PART):  # of all at once, what hypotheses say would be as large as the rows
+        part = rows[first : first + PART]
+        likelihood = part @ modes.T
+        value += each * np.log(likelihood).sum(axis=0)
+        counts += modes * ((1 / likelihood).T @ part)
+    expected = each * counts
     said = counts / len(rows) if len(rows) else modes.copy()
     size, spread = np.empty(len(modes)), np.empty_like(modes)
-    inverse, over = np.ascontiguousarray(inverse.T, light.dtype), np.empty_like(light)
+    over = np.empty_like(light)
     for c, (alpha, pi) in enumerate(zip(strength, modes, strict=True)):
         more = None
         if len(factors):
@@ -392,7 +396,7 @@ def bends(
             value[c] += factors @ np.log(other)
             expected[c] = np.maximum(expected[c] + factors @ more, -0.99 * alpha)  # before EM has come to rest
         scale = 1 / np.sqrt(alpha + expected[c])
-        np.multiply(light, inverse[c, :, None], out=over)
+        np.multiply(light, (1 / (rows @ pi)).astype(light.dtype)[:, None], out=over)
         extra = None if more is None else (more * scale, factors)
         size[c], spread[c] = curvature(over, pi * scale, alpha * scale**2 + 1e-12, each, extra)
     return Bends(value, said, expected, size, spread)

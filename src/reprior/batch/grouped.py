@@ -21,10 +21,12 @@ from reprior.rows.labelled import some_blocks
 
 S = TypeVar("S")
 Index = NDArray[np.int64]
+Codes = NDArray[np.integer[Any]]
+CODE = np.int32  # groups are far fewer than such numbers, and rows may be so many that eight bytes each are felt
 TOLERANCE = 1e-5  # L1 change of a group's prior in an iteration
 
 
-def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], Index]:
+def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], Codes]:
     """Return the groups' keys, sorted if they can be, and the number of each row's group (n,)."""
     remedy = "Drop those rows, or give them a key of their own"
     rule = "name a group for every row"
@@ -41,15 +43,17 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
             at, total = int(np.argmax(missing)), int(missing.sum())
             fail(caller, "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
         if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
-            near = column.astype(np.int64, copy=False) - low  # so close, they need no sorting
+            codes: Codes
+            near = np.empty(len(column), CODE)  # so close, they need no sorting
+            np.subtract(column, low, out=near, dtype=np.int64, casting="unsafe")
             there = np.bincount(near) > 0
-            codes = near if there.all() else (np.cumsum(there) - 1)[near]
+            codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
             return tuple((np.flatnonzero(there) + low).tolist()), codes
         found, codes = np.unique(column, return_inverse=True)
-        return tuple(found.tolist()), codes.astype(np.int64, copy=False)
+        return tuple(found.tolist()), codes.astype(CODE)
     values = list(keys)
     slots: dict[Hashable, int] = {}
-    codes = np.empty(len(values), np.int64)
+    codes = np.empty(len(values), CODE)
     bad: list[int] = []
     for i, key in enumerate(values):
         try:
@@ -68,7 +72,7 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
         ranked = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
     except TypeError:  # keys of several kinds have no order but that of the rows
         return tuple(names), codes
-    rank = np.empty(len(names), np.int64)
+    rank = np.empty(len(names), CODE)
     rank[ranked] = np.arange(len(names))
     return tuple(names[i] for i in ranked), rank[codes]
 
@@ -120,7 +124,7 @@ class State:
         k = belief.shape[-1]
         start = np.zeros((n_groups, width(k)))
         start[:, :k] = belief
-        prior, variance, counts = np.zeros((3, *start.shape))
+        prior, variance, counts = (np.zeros_like(start) for _ in range(3))
         return cls(start, prior, variance, counts, np.zeros((n_groups, len(model.strength))), np.zeros((n_groups, 3)))
 
     def arrays(self) -> tuple[Matrix, ...]:
@@ -157,7 +161,7 @@ class GroupedRows:
     """
 
     target: Blocks
-    codes: Index
+    codes: Codes
     sizes: Index
     inverse: Vector
     unsure: float
@@ -165,7 +169,7 @@ class GroupedRows:
     starts: Index | None = None
 
     @classmethod
-    def of(cls, target: Blocks, codes: Index, n_groups: int, source_prior: Vector, unsure: float) -> GroupedRows:
+    def of(cls, target: Blocks, codes: Codes, n_groups: int, source_prior: Vector, unsure: float) -> GroupedRows:
         sizes = np.bincount(codes, minlength=n_groups).astype(np.int64)
         inverse = inverse_of(source_prior)
         if not (isinstance(target, ArrayBlocks) and in_cache_order(target.array)):
@@ -207,8 +211,8 @@ class GroupedRows:
         """Return each group's sums (G, 2, width) of an E-step at `weights` (G, width), and its log-likelihood (G,)."""
         sums, logs = np.zeros((len(self.sizes), 2, weights.shape[1])), np.zeros(len(self.sizes))
 
-        def of_block(block: Matrix, codes: Index) -> int:
-            args = (self.inverse, codes, weights, sums, logs)
+        def of_block(block: Matrix, codes: Codes) -> int:
+            args = (self.inverse, codes.astype(np.int64), weights, sums, logs)
             if loops.group_counts(block, *args) == reference.REFUSED:
                 reference.group_counts(block, *args)
             return 0
@@ -232,7 +236,7 @@ class GroupedRows:
             return GroupedRows(self.target, self.codes, self.sizes[which], self.inverse, self.unsure, order, starts)
         kept: list[Matrix] = []
 
-        def keep(block: Matrix, codes: Index) -> int:
+        def keep(block: Matrix, codes: Codes) -> int:
             kept.append(np.array(block[new[codes] >= 0]))
             return 0
 
@@ -265,7 +269,7 @@ def inverse_of(source_prior: Vector) -> Vector:
     return out
 
 
-def map_keyed(target: Blocks, codes: Index, fn: Callable[[Matrix, Index], S]) -> S:
+def map_keyed(target: Blocks, codes: Codes, fn: Callable[[Matrix, Codes], S]) -> S:
     """Return the sum of `fn(block, its rows' groups)` over blocks that come in the order of the rows."""
     at = 0
 

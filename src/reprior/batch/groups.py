@@ -299,8 +299,11 @@ def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
     # intervals make no bet that nothing has shifted; a fit that begins with the bet would not lose it
     unbiased = replace(model, weights=unbet)
     other = rows.fit(unbiased, State.at(len(rows.sizes), middle, unbiased))
-    state = rows.fit(model, State.at(len(rows.sizes), other.belief[:, :k], model))
-    state.variance[:] = other.variance + (other.prior - state.prior) ** 2
+    belief, variance, apart = other.belief, other.variance, other.prior
+    del other  # of many groups the rest of it is felt
+    state = rows.fit(model, State.at(len(rows.sizes), belief[:, :k], model))
+    apart -= state.prior
+    np.add(variance, np.square(apart, out=apart), out=state.variance)
     return state
 
 

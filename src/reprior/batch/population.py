@@ -78,7 +78,9 @@ def share_fit(rows: Grouped, mix: Vector) -> tuple[State, Model, int]:
         if np.abs(moved - base).sum() < 0.01:
             break
         base, model, rounds = moved, learn(sample, moved), rounds + 1
-        state = rows.fit(model, State.at(n_groups, state.prior[:, :k], model))
+        start = State.at(n_groups, state.prior[:, :k], model)
+        del state  # of many groups two are felt
+        state = rows.fit(model, start)
     return state, model, rounds
 
 

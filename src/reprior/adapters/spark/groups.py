@@ -113,7 +113,8 @@ def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any
         fail(CALLER, "rows", "have each group in one file", "a group in two", remedy="Report this, please")
     buckets, at = [], 0
     for file, (keys, sizes) in zip(files, runs, strict=True):
-        buckets.append(Bucket(tuple(pieces[file]), codes[at : at + len(keys)], np.array(sizes, np.int64)))
+        own = codes[at : at + len(keys)].astype(np.int64)
+        buckets.append(Bucket(tuple(pieces[file]), own, np.array(sizes, np.int64)))
         at += len(keys)
     sizes = np.zeros(len(names), np.int64)
     for bucket in buckets:
