@@ -5,9 +5,9 @@
 "shift": how likely it is beforehand that nothing has shifted, and how many rows a held-out row stands for, on the half
 of the sets of `_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior
 grants a class that none resembles, on the same half, with a class made rare: few rows of it, and outputs as if training
-had had as few. "labels": how far outputs are held back beside labels, how many labels outweigh the belief that outputs
-favour no class, and how many may have any class, on the sources of labels.py with other draws; "strange" are labels of
-which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
+had had as few. "labels": how far outputs are held back beside labels, how much they may favour classes, and how many
+labels may be of any class, on the sources of labels.py with other draws; "strange" are labels of which one in twenty is
+drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ BELIEFS = (  # how likely no shift is, and rows that a held-out row stands for
 )  # fmt: skip
 AROUND_UNIFORM = ebls.UNIFORM / (1 - ebls.NO_SHIFT)  # of what is left for a shift
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
-BESIDE_LABELS = {"HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0), "BIASED": (2.0, 6.0, 20.0, 1e6), "STRANGE": (0.03, 0.3, 1.0)}
+BESIDE_LABELS = {
+    "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
+    "BIASED": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "STRANGE": (0.03, 0.3, 1.0),
+}
 FIRST, LABELS = 1000, (100, 300)  # trial of labels.py from which on none is stored; rows with a label
 Found = dict[str, dict[str, float]]
 
@@ -194,10 +198,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS))
     options = parser.parse_args()
-    found = {name: SECTIONS[name][0](options.draws) for name in options.only}
-    parts = [f"## {SECTIONS[name][1]}\n\n{table_of(figures)}" for name, figures in found.items()]
-    head = f"# Constants of the default, at other values\n\n{options.draws} draws of each classifier or source."
-    store("constants", {"draws": options.draws, **found}, "\n\n".join([head, *parts]))
+    for name in options.only:
+        make, about = SECTIONS[name]
+        found = make(options.draws)
+        text = f"# {about}\n\n{options.draws} draws of each classifier or source.\n\n{table_of(found)}"
+        store(f"constants_{name}", {"draws": options.draws, "values": found}, text)
 
 
 if __name__ == "__main__":
