@@ -137,10 +137,11 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
+    twice = [c for c in dict.fromkeys(found) if found.count(c) > 1]
     lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
     phrases = [say.format(listed(some, 5))
-               for say, some in (("without {}", lacks), ("with {} besides", more)) if some]  # fmt: skip
-    return f"{len(found)} classes, " + (" and ".join(phrases) or "one of them twice")
+               for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
+    return f"{len(found)} classes, " + " and ".join(phrases)
 
 
 def order_of(names: Sequence[Any], classes: Sequence[str], caller: str, name: str) -> list[int]:
@@ -199,7 +200,7 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
     """Return `x` as an (n, K) array of floats with n > 0 and the right K; values are not looked at yet."""
     array = as_array(x, caller, name)
     if array.ndim != 2:
-        remedy = "For one row pass `p[None, :]`" if array.ndim == 1 else ""
+        remedy = "For one row pass `p[None, :]`, of a Series `p.to_frame().T`" if array.ndim == 1 else ""
         fail(caller, name, "have shape (n, K)", f"shape {array.shape}", remedy=remedy)
     if array.shape[0] == 0:
         fail(caller, name, "have at least one row", f"shape {array.shape}", remedy="Skip empty batches")

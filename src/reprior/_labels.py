@@ -124,9 +124,12 @@ def check_some_labels(
         there = values[~unknown]
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
             there = np.array(there.tolist())
-        numbered = classes is None or not all(map(is_number, classes))  # a number is then the index of a column
-        stand_in: Any = classes[0] if classes is not None and there.dtype.kind in "UOST" else 0
-        filled = np.full(n, stand_in if numbered or classes is None else float(classes[0]), there.dtype)
+        stand_in: Any = 0  # a number is the index of a column, unless all classes are called by numbers
+        if classes is not None and there.dtype.kind in "UOST":
+            stand_in = classes[0]
+        elif classes is not None and all(map(is_number, classes)):
+            stand_in = float(classes[0])
+        filled = np.full(n, stand_in, there.dtype)
         filled[~unknown] = there  # in their places, so that a bad one is told by its own row
         out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes, first=first))
     return out
@@ -162,7 +165,8 @@ def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, 
         if is_number(str(label)):
             place.setdefault(float(label), i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
-    told = [label if label in place else f"{label:g}" if isinstance(label, float) else str(label)
+    # "2.0", which whole numbers beside a gap are written as, is the class 2
+    told = [label if label in place else float(label) if is_number(str(label)) else str(label)
             for label in kinds.tolist()]  # fmt: skip
     column = np.array([place.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]

@@ -71,7 +71,7 @@ def test_each_row_under_its_own_mix_is_corrected_as_under_one_mix():
             np.testing.assert_allclose(fixed[keys == key], rp.correct(target[keys == key], prior / counts), atol=1e-14)
 
 
-def test_top_k_rows_are_corrected_without_a_calibrator_and_refused_with_one(problem, shifted):
+def test_top_k_rows_are_corrected_with_a_calibrator_and_without(problem, shifted):
     counts = np.ones(problem.proba.shape[1])
     order = np.argsort(-problem.proba, axis=1)[:, :3]
     top = order, np.take_along_axis(problem.proba, order, axis=1)
@@ -79,8 +79,16 @@ def test_top_k_rows_are_corrected_without_a_calibrator_and_refused_with_one(prob
     dense = est.correct(next(iter(rp.TopKBlocks(*top, counts / counts.sum()))))
     np.testing.assert_allclose(est.correct(top)[: len(dense)], np.take_along_axis(dense, order[: len(dense)], axis=1))
     _, pipe, new = shifted
+    whole, k = pipe.estimate(new.proba), new.proba.shape[1]
+    for listed, error in ((k - 1, 1e-3), (max(5, k // 2), 0.1)):
+        top = new.proba.argsort(axis=1)[:, -listed:], np.sort(new.proba, axis=1)[:, -listed:]
+        est = pipe.estimate(top)
+        assert est.checks.label_shift_p > 0.01  # held-out rows are looked at as if they had been listed so too
+        there = np.take_along_axis(whole.correct(new.proba), top[0], axis=1)
+        assert np.abs(est.correct(top) - there).mean() < error
+    logits = rp.pipeline(np.log(pipe.source.heldout[0]), pipe.source.heldout[1], logits=True)
     with pytest.raises(rp.InputError, match="must list every class, because there is a calibrator; got top-k rows"):
-        pipe.estimate(new.proba).correct((new.proba.argsort(axis=1)[:, -5:], np.sort(new.proba, axis=1)[:, -5:]))
+        logits.estimate(np.log(new.proba), on_reject="ignore").correct(top)
 
 
 def test_an_estimate_that_was_there_already_has_no_time_of_its_own(problem):

@@ -90,7 +90,7 @@ def test_each_group_has_its_mix(ask, call, files, shops, name):
     assert any(line.startswith("The groups differ") for line in lines)
     at = next(i for i, line in enumerate(lines) if line.startswith("group "))
     assert [line.split()[:3] for line in lines[at + 1 : at + 3]] == [["north", "400", "ant"], ["south", "300", "dog"]]
-    assert lines[at + 3] == "… and 1 group with no more rows"
+    assert lines[at + 3] == "… and 1 group with no more rows than these"
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -112,6 +112,40 @@ def test_bad_labels_are_told(refused, files, target):
     assert "Do the labels belong to these rows?" in said
 
 
+def test_classes_called_by_numbers_go_through_every_step(ask, call, refused, tmp_path):
+    """From a list to fill in, which spreadsheets give back as 3.0, to streams: the label 3 is the class called 3."""
+    rng, names = np.random.default_rng(0), ["1", "2", "3", "4"]
+    rows = rng.dirichlet(np.full(4, 0.3), 600)
+    y = np.array([rng.choice(4, p=row) for row in rows])
+    frame = pd.DataFrame(rows, columns=names)
+    frame[:300].assign(label=y[:300] + 1).to_csv(tmp_path / "h.csv", index=False)
+    frame[300:].assign(id=range(300)).to_csv(tmp_path / "t.csv", index=False)
+    given = [tmp_path / "t.csv", "-s", tmp_path / "h.csv"]
+    listed = tmp_path / "list.csv"
+    assert ask("query", *given, "-n", 40, "-o", listed)["n_labels"] == 0
+    assert ask("estimate", *given, "--labels", listed)["warning"] == f"{listed} has no label yet."
+    filled = pd.read_csv(listed)
+    filled["label"] = y[300 + filled["id"]] + 1.0
+    filled.to_csv(listed, index=False)
+    assert ask("estimate", *given, "--labels", listed)["n_labels"] == 40
+    assert "got " + str(listed) + ", which has 40 labels" in refused("query", *given, "-n", 5, "-o", listed)
+    assert len(pd.read_csv(listed).dropna()) == 40
+    assert ask("query", *given, "-n", 5, "-o", listed, "--labels", listed)["n_labels"] == 40
+    assert "Name what holds the names of the rows with `--id`" in refused(
+        "query", *given, "-o", tmp_path / "a.csv", "--id", "no")
+    filled.to_parquet(tmp_path / "list.parquet")
+    assert "Save the list as CSV" in refused("estimate", *given, "--labels", tmp_path / "list.parquet")
+    frame[300:].assign(id=[0, *range(299)]).to_csv(tmp_path / "twice.csv", index=False)
+    said = refused("estimate", tmp_path / "twice.csv", *given[1:], "--labels", listed)
+    assert "got 'id', which has '0' twice" in said
+    lines = [{"id": i, **dict(zip(names, row, strict=True)), "label": 4} for i, row in enumerate(rows[300:].tolist())]
+    (tmp_path / "s.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    job = ["stream", tmp_path / "s.ndjson", "-s", tmp_path / "h.csv", "--label", "label", "--emit", "prior"]
+    code, out, _ = call(*job)
+    assert code == 0
+    assert json.loads(out.splitlines()[-1])["prior"]["4"] > 0.8
+
+
 def test_an_estimate_kept_as_json_corrects_as_the_labelled_rows_do(ask, files, target, tmp_path):
     folder, _ = target
     given = ["--source", files["heldout"], "--labels", "truth"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import make_problem
 from scipy.special import gammaln
 
 import reprior as rp
@@ -166,6 +167,7 @@ def test_certain_rows_that_contradict_each_other_are_counted(share: bool) -> Non
         np.array([3, 1, 3]),
         [("x", 1), ("x", 2), ("x", 1)],
         np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "datetime64[D]"),
+        np.array(["2026-01-02", "2026-01-01", "2026-01-02"], "datetime64[ns]"),
         np.array([2.5, -1.0, 2.5]),
         [1, "one", 1],
         [True, False, True],
@@ -175,11 +177,36 @@ def test_keys_may_be_anything_hashable(keys: Any) -> None:
     proba = np.array([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
     found = groups([1, 1], keys, proba)
     assert len(found) == len(found.keys) == 2
-    first = found[keys[0] if isinstance(keys, list) else keys[0].item()]
+    first = found[keys[0]]
     assert first.n == 2
     assert first.prior[0] > 0.5
     with pytest.raises(KeyError):
         found["nobody"]
+
+
+def test_times_of_pandas_are_found_again_and_keys_in_another_order_are_refused() -> None:
+    pd = pytest.importorskip("pandas")
+    rows = pd.DataFrame({"a": [0.9, 0.2, 0.7], "b": [0.1, 0.8, 0.3]})
+    days = pd.Series(pd.to_datetime(["2026-01-02", "2026-01-01", "2026-01-02"])).astype("datetime64[ns]")
+    found = groups({"a": 1, "b": 1}, days, rows)
+    assert found[pd.Timestamp("2026-01-02")].n == 2
+    assert found[np.datetime64("2026-01-01T00:00:00.000000000")].n == 1
+    table = rp.StreamTable("online-ebls", {"a": 1, "b": 1})
+    with pytest.raises(rp.InputError, match=r"`keys` must have its rows in the order.*`keys.loc\[proba.index\]`"):
+        groups({"a": 1, "b": 1}, days[::-1], rows)
+    with pytest.raises(rp.InputError, match="the same index in another order"):
+        table.learn(days.astype(str)[::-1], rows)
+    assert len(table) == 0
+
+
+def test_labels_that_contradict_the_outputs_of_groups_are_said() -> None:
+    problem = make_problem(n=1000, separation=4.0, seed=1, alpha=5.0)
+    pipe, keys = rp.pipeline(*problem.source.heldout), np.arange(1000) % 4
+    labels = np.where(np.arange(1000) % 10 == 0, problem.y, -1)
+    assert len(pipe.groups(keys, problem.proba, labels=labels)) == 4
+    wrong = np.where(labels < 0, -1, (labels + 1) % 5)
+    with pytest.warns(UserWarning, match="Do the labels belong to these rows"):
+        pipe.groups(keys, problem.proba, labels=wrong)
 
 
 @pytest.mark.parametrize(

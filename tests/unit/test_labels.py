@@ -113,6 +113,18 @@ def test_names_are_matched_and_the_unknown_may_be_empty(problem):
         pipe.estimate(frame, labels=text[::-1])
 
 
+@pytest.mark.parametrize("form", [str, float, lambda k: f"{k}.0", int])
+def test_classes_called_by_numbers_take_labels_of_any_form(problem, form):
+    pipe = rp.pipeline(*problem.source.heldout, classes=[str(k) for k in range(5)])
+    named = rp.pipeline(*problem.source.heldout, classes=list("abcde"))
+    labels = [form(k) if i % 7 == 0 else None for i, k in enumerate(problem.y)]
+    letters = ["abcde"[k] if i % 7 == 0 else None for i, k in enumerate(problem.y)]
+    found = pipe.estimate(problem.proba, labels=labels)
+    np.testing.assert_allclose(found.prior, named.estimate(problem.proba, labels=letters).prior, atol=1e-12)
+    with pytest.raises(rp.InputError, match=r"`labels` must hold names of classes; got 7.*, first at row 14"):
+        pipe.estimate(problem.proba, labels=[form(7) if i == 14 else v for i, v in enumerate(labels)])
+
+
 def test_a_class_may_be_called_minus_one():
     rows, y = [[0.9, 0.1]] * 30 + [[0.2, 0.8]] * 10, [-1] * 30 + [1] * 10
     pipe = rp.pipeline(counts={"-1": 20, "1": 20})
@@ -234,6 +246,49 @@ def test_labels_of_other_rows_are_noticed():
     few = np.isin(problem.y, common) & (np.arange(1000) % 10 > 0)
     found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.contradiction
     assert f"Rows labelled {common.min()} look like {common.max()}, and the other way round." in found
+
+
+def weak(seed):
+    """A classifier that is right in half of its rows, 200 held-out rows, and 600 rows whose mix has not changed."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(4, 800, p=[0.35, 0.3, 0.25, 0.1])
+    x = 1.2 * np.eye(4)[y] + rng.normal(size=(800, 4))
+    rows = np.exp(1.2 * x) * [0.35, 0.3, 0.25, 0.1]
+    rows /= rows.sum(axis=1, keepdims=True)
+    return rp.pipeline(rows[:200], y[:200]), rows[200:], y[200:]
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
+    """Corrected outputs agree with labels that are all the same: only the mean output still tells."""
+    for seed in range(4):
+        pipe, rows, y = weak(seed)
+        which, weights = np.random.default_rng(1).permutation(600)[:100], None
+        if chosen:
+            which, some_weights = rp.query(pipe.estimate(rows), n=100)
+            weights = np.ones(600)
+            weights[which] = some_weights
+        labels = np.full(600, -1)
+        labels[which] = y[which]
+        good = pipe.estimate(rows, labels=labels, label_weights=weights)
+        assert good.checks.contradiction == ""
+        assert good.checks.shift_p > 0.001
+        labels[which] = 0
+        bad = pipe.estimate(rows, labels=labels, label_weights=weights)
+        assert "it has gone " in bad.checks.contradiction
+        with pytest.raises(rp.InputError, match="Are the labels right"):
+            bad.correct(rows)
+
+
+def test_labels_tell_of_a_shift_that_the_outputs_hide():
+    pipe, rows, y = weak(0)
+    order = np.argsort(y == 3)[::-1]
+    rows, y = rows[order][:120], y[order][:120]  # half of them of the rarest class
+    assert rp.metrics.kl(np.bincount(y, minlength=4) / 120, pipe.source.prior) > 0.3
+    found = pipe.estimate(rows, labels=some(y, 60))
+    assert found.checks.shift_p < pipe.estimate(rows).checks.shift_p
+    assert found.checks.shift_p < 1e-6
+    assert "The class mix has shifted" in repr(found)
 
 
 def test_labels_that_were_not_drawn_by_chance_are_noticed():

@@ -145,6 +145,16 @@ def test_equal_keys_are_one_stream_whatever_their_type(same) -> None:
     assert table[2].to_bytes() == others[1]
 
 
+@pytest.mark.parametrize("gap", [None, np.nan, np.datetime64("NaT")])
+def test_a_row_without_a_key_is_refused_and_changes_nothing(gap) -> None:
+    table = rp.StreamTable("online-ebls", [1, 1, 1])
+    table.learn(["a"], ROWS[:1])
+    before = table.to_bytes()
+    with pytest.raises(rp.InputError, match=r"`keys` must name a stream for every row.*Drop those rows"):
+        table.learn(["a", gap], ROWS[:2])
+    assert table.to_bytes() == before
+
+
 def test_times_are_keys_like_any_other() -> None:
     table = rp.StreamTable("online-fmapls", [1, 1, 1])
     day = np.datetime64("2024-02-29")
@@ -163,7 +173,7 @@ def test_a_table_too_small_says_how_many_streams_are_asked_for() -> None:
         table.learn(["a", "c", "d"], ROWS[:3])
 
 
-@pytest.mark.parametrize("keys", [3, None, [["a"], ["b"]], np.array([[1], [2]]), np.array(3), [{}, {}]])
+@pytest.mark.parametrize("keys", [3, None, "ab", [["a"], ["b"]], np.array([[1], [2]]), np.array(3), [{}, {}]])
 def test_keys_that_are_none_are_refused(keys) -> None:
     table = rp.StreamTable("online-ebls", [1, 1, 1])
     for name in ("learn", "correct"):

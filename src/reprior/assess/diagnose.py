@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,17 +12,17 @@ from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
+from reprior.assess.labels import labels_p_value, objection
 from reprior.batch.ebls import ebls
-from reprior.rows.blocks import Blocks, given
-from reprior.rows.correction import STRETCHED, posteriors, reweight, stretch
-from reprior.rows.labelled import LabelledBlocks, taken_rows
+from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
+from reprior.rows.calibrated import CalibratedBlocks, Calibrator
+from reprior.rows.correction import STRETCHED, reweight, stretch
+from reprior.rows.labelled import LabelledBlocks
 from reprior.rows.passes import e_step, some_rows
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
-FEW_LABELS = 5  # below which chance may contradict anything
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
-LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
@@ -154,16 +154,29 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
     source, enough = estimate.source, ENOUGH_ROWS * max(1000, target.n_classes)
     sample = some_rows(target, estimate.n, enough).astype(np.float64)
-    p = None
+    listed, p = top_k_in(target), None
+    if listed is not None and source.heldout is not None and listed.values.shape[1] < target.n_classes:
+        source = replace(source, heldout=(as_given_out(source.heldout[0], listed, target), source.heldout[1]))
     if source.heldout is not None:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
-    said = contradiction(estimate) or hand_picked(estimate, sample)
+    said = objection(estimate, sample)
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)
-    return Checks(shift_p_value(target, sample, source), p, said, far, trained)
+    shift_p = shift_p_value(target, sample, source)
+    if estimate.n_labels:
+        shift_p = min(1.0, 2 * min(shift_p, labels_p_value(estimate)))  # of two looks, one may be low by chance
+    return Checks(shift_p, p, said, far, trained)
+
+
+def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
+    """Return held-out rows (n, K) as they would be had they been listed `like` the target's: whole rows differ."""
+    calibrate = target.calibrator if isinstance(target, CalibratedBlocks) else None
+    if not isinstance(calibrate, Calibrator):
+        return as_listed(rows, like.values.shape[1], like.prior)
+    return calibrate(as_listed(calibrate.undone(rows), like.values.shape[1], like.prior))
 
 
 def by_heart(source: Source, sample: Matrix, prior: Vector) -> bool:
@@ -173,61 +186,6 @@ def by_heart(source: Source, sample: Matrix, prior: Vector) -> bool:
     rows, y = source.heldout
     seen = reweight(sample, np.maximum(prior, 1e-9) / source.prior)
     return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
-
-
-def contradiction(estimate: PriorEstimate) -> str:
-    """Return a sentence if labels of target rows cannot be theirs, by what the outputs say of those rows; else ""."""
-    target = estimate.target
-    if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
-        return ""
-    there = np.flatnonzero(target.labels >= 0)
-    there = there[:: max(1, len(there) // (ENOUGH_ROWS * 1000))]
-    wanted, y = np.isin(np.arange(len(target.labels)), there), target.labels[there]
-    some = np.asarray(taken_rows(target.raw, wanted), np.float64)
-    rows = reweight(some, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
-    found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
-    noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
-    chance = float(np.bincount(y, minlength=rows.shape[1]) @ rows.mean(axis=0)) / len(y)  # of labels of other rows
-    if found.mean() < (squares.mean() + chance) / 2 and squares.sum() - found.sum() > 4 * noise:
-        given, expected = percent(float(found.mean())), percent(float(squares.mean()))
-        return (f"The labels contradict the outputs. Those give the class of the label {given} on average, "
-                f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
-    counts = np.bincount(y, minlength=rows.shape[1])
-    means = {int(j): rows[y == j].mean(axis=0) for j in np.flatnonzero(counts >= FEW_LABELS)}
-    called = estimate.source.called
-    for j, mean in means.items():
-        k = int(mean.argmax())
-        if k > j and k in means and mean[k] > 3 * mean[j] and means[k][j] > 3 * means[k][k]:
-            return (f"Rows labelled {called[j]} look like {called[k]}, and the other way round. Are these two names "
-                    "swapped?")  # fmt: skip
-    return ""
-
-
-def hand_picked(estimate: PriorEstimate, sample: Matrix) -> str:
-    """Return a sentence if labelled rows that are said to be drawn at random are unlike a `sample` (m, K) of all rows.
-
-    Draws from the sample tell how far the mean output of so many rows strays by chance; it must be much further.
-    """
-    target = estimate.target
-    if not isinstance(target, LabelledBlocks) or target.weights is not None or target.n_labels < FEW_LABELS:
-        return ""
-    there = np.flatnonzero(target.labels >= 0)
-    there = there[:: -(-len(there) // LOOKED_AT)]
-    rows = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there))
-    middle, rng = sample.mean(axis=0), np.random.default_rng(0)
-    scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)
-
-    def stray(some: Matrix) -> float:
-        return float((((some.mean(axis=0) - middle) * scale) ** 2).sum())
-
-    draws = np.array([stray(sample[rng.integers(len(sample), size=len(rows))]) for _ in range(DRAWS)])
-    if stray(rows) < max(draws.max(), draws.mean() + 6 * draws.std()):
-        return ""
-    some, every = (posteriors(x, estimate.weights).mean(axis=0) for x in (rows, sample))
-    k = int(np.argmax(np.abs(some - every)))
-    called = estimate.classes[k] if estimate.classes else f"class {k}"
-    return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "
-            f"{percent(every[k])} of all rows. Label rows that chance chose, or `query` with its weights.")  # fmt: skip
 
 
 def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:

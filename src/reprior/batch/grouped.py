@@ -26,6 +26,14 @@ CODE = np.int32  # groups are far fewer than such numbers, and rows may be so ma
 TOLERANCE = 1e-5  # L1 change of a group's prior in an iteration
 
 
+def plain(key: Any) -> Hashable:
+    """Return a NumPy scalar as Python's, which is what keys are kept as."""
+    if isinstance(key, np.datetime64) and np.datetime_data(key.dtype)[0] == "ns":  # whose item would be a number
+        whole = key.astype("M8[us]")
+        return whole.item() if whole == key else key
+    return key.item() if isinstance(key, np.generic) else key  # type: ignore[no-any-return]
+
+
 def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], Codes]:
     """Return the groups' keys, sorted if they can be, and the number of each row's group (n,)."""
     remedy = "Drop those rows, or give them a key of their own"
@@ -50,7 +58,8 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
             codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
             return tuple((np.flatnonzero(there) + low).tolist()), codes
         found, codes = np.unique(column, return_inverse=True)
-        return tuple(found.tolist()), codes.astype(CODE)
+        called = map(plain, found) if found.dtype.kind == "M" else found.tolist()
+        return tuple(called), codes.astype(CODE)
     values = list(keys)
     slots: dict[Hashable, int] = {}
     codes = np.empty(len(values), CODE)

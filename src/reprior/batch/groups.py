@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, missing, percent
+from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
 from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
-from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize
+from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize, plain
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
 from reprior.batch.registry import check_options
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
@@ -70,9 +71,11 @@ class Population:
         largest = np.argsort(-self.prior, kind="stable")[:5]
         mix = ", ".join(f"{names[j]} {percent(self.prior[j], 1)}" for j in largest)
         more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
-        said = [f"{self.n_groups:,} groups with {self.n:,} rows.", f"Common mix: {mix}{more}."]
+        said = [f"{count(self.n_groups, 'group')} with {count(self.n, 'row')}.", f"Common mix: {mix}{more}."]
         spread = float(np.sqrt(0.1 * 0.9 / (self.concentration + 1)))
-        if spread < 0.01:
+        if self.n_groups == 1:
+            return said
+        if spread < 0.015:
             said.append("The groups are alike: a class with 10 % of all rows has 9 to 11 % in most groups.")
         else:
             low, high = max(0.0, 0.1 - spread), 0.1 + spread
@@ -119,6 +122,7 @@ class Groups:
         return MappingProxyType({key: g for g, key in enumerate(self.keys)})
 
     def _at(self, key: Hashable) -> int:
+        key = plain(key)
         if key not in self._slot:
             raise missing("group", key, self.keys)
         return self._slot[key]
@@ -135,8 +139,8 @@ class Groups:
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self.keys)
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._slot
+    def __contains__(self, key: Hashable) -> bool:
+        return plain(key) in self._slot
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -152,6 +156,7 @@ class Groups:
             Outputs as the classifier gives them. The columns of a DataFrame are matched to the classes by name, and it
             comes back as one.
         """
+        same_rows(proba, keys, "Groups.correct", "keys")
         names, codes = factorize(keys, "Groups.correct")
         of = np.array([self._at(key) for key in names], np.intp)
         rows = by_name(proba, self.source.classes, "Groups.correct")
@@ -229,6 +234,7 @@ def groups(
     known, target = given(source, proba, "groups")
     check_flag(share, "groups", "share")
     k = len(known.prior)
+    same_rows(proba, keys, "groups", "keys")
     names, codes = factorize(keys)
     n = count_rows(target)
     if len(codes) != n:

@@ -208,6 +208,7 @@ def read_inputs(
     options: tuple[str, ...] = (), by: str | None = None, target_labels: str | None = None,
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
+    from reprior._labels import is_missing
     from reprior.io.files import Choice, open_table
     from reprior.io.labels import is_list
     from reprior.io.prepare import ordered, prepared
@@ -216,7 +217,7 @@ def read_inputs(
     names = read_names(classes, caller)
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
                            label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
-    pipe, values = with_method(fitted.pipeline, method, options), fitted.values
+    pipe, values, beware = with_method(fitted.pipeline, method, options), fitted.values, fitted.warning
     column = None if is_list(target_labels) else target_labels
     table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
                                       names=names, by=by or column))  # fmt: skip
@@ -232,7 +233,9 @@ def read_inputs(
     if target_labels:
         given = read_target_labels(target_labels, target, table, rows, pipe)
         table = replace(table, choice=replace(table.choice, by=by))  # the column of labels is none of groups
-    return Inputs(table, rows, pipe, matched, fitted.warning, keys, given)
+        if all(map(is_missing, given.labels)) and caller != "query":
+            beware = f"{beware} {target_labels} has no label yet.".strip()
+    return Inputs(table, rows, pipe, matched, beware, keys, given)
 
 
 def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:

@@ -243,12 +243,12 @@ class Job:
         """Correct each row with the prior in use, learn it, and write it; take in each label when it comes."""
         out: list[bytes] = []
         done = 0
-        seen = self.stream.calibrated(rows) if len(rows) else rows
+        seen, classes = self.stream.calibrated(rows) if len(rows) else rows, self.stream.source.classes
         for label in batch.labels:
             done = self.advance(batch, rows, seen, times, done, label.at, out)
             row = self.labels.find(label, rows)
             if row is not None:
-                self.stream.observe(row, label.y)
+                self.stream.observe(row, label.y if classes is None else classes[label.y])
         self.advance(batch, rows, seen, times, done, len(rows), out)
         self.write(b"".join(out))
         self.watch.tell(self.about)

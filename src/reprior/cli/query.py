@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,14 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     """
     from reprior._check import fail
     from reprior.assess.query import query
-    from reprior.io.labels import read_ids, write_list
+    from reprior.io.labels import filled_in, read_ids, write_list
     from reprior.state import whole_file
 
     keep_apart("query", output, files["target"], files["source"], files["counts"])
+    before = files["target_labels"]
+    if (count := filled_in(output)) and not (before and os.path.exists(before) and os.path.samefile(before, output)):
+        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has {count} labels",
+             remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip
     given = read_inputs("query", **files)
     before = None if given.given is None else given.given.listed
     if before is not None and name is not None and name != before.name:

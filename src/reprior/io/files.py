@@ -83,7 +83,8 @@ class Choice:
     with_labels: bool = False
     caller: str = "read"
     classes: tuple[str, ...] = ()
-    by: str | None = None  # what holds the group of each row
+    by: str | None = None  # what holds the group of each row, or what else `by_option` asks for
+    by_option: str = "--by"
     names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
 
     @property
@@ -308,13 +309,17 @@ def too_long(caller: str, name: str) -> None:
          remedy="Write one row on each line")  # fmt: skip
 
 
+SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
+
+
 def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
     labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
     how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
     some = wanted == choice.label and not choice.with_labels  # labels of some rows, which also come as a list
     if wanted == choice.by or some:
-        how = f"Name what holds the {'labels with `--labels`' if some else 'groups with `--by`'}"
+        held = "labels with `--labels`" if some else f"{SOUGHT[choice.by_option]} with `{choice.by_option}`"
+        how = f"Name what holds the {held}"
     order = sorted(there, key=lambda column: labels and there[column] in FLOATS)
     among = [column for column in order if there[column] not in FLOATS] if wanted in LABEL_NAMES else order
     how = perhaps(wanted, among) + how

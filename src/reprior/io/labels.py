@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -16,6 +18,7 @@ from reprior._labels import is_number
 from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
+WHOLE = re.compile(r"-?\d+(\.0*)?")  # of whole numbers beside a gap, as 2.0, too
 ROW = "row"  # what names rows where no column does
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
@@ -58,7 +61,7 @@ def opened_again(target: Path, choice: Choice, column: str, option: str) -> Tabl
     """Return the target, opened for one more column, which `option` names."""
     if str(target) == "-":
         fail(choice.caller, option, "name a column of a file, which can be read twice", "standard input")
-    return open_table(target, replace(choice, by=column))
+    return open_table(target, replace(choice, by=column, by_option=option))
 
 
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
@@ -66,12 +69,17 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     found = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
     if classes is None or not all(map(is_number, classes)):
         names = {*(classes or ())}
-        found = [int(v) if isinstance(v, str) and v not in names and v.lstrip("-").isdigit() else v for v in found]
+        found = [int(float(v)) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v for v in found]
     return np.fromiter(found, object, len(found))
 
 
-def read_ids(target: Path, choice: Choice, name: str | None) -> tuple[str, list[str] | None]:
-    """Return what names the rows and their names: a column of ids, else None, which stands for their numbers."""
+def read_ids(
+    target: Path, choice: Choice, name: str | None, given_by: str = "--id"
+) -> tuple[str, list[str] | None]:  # fmt: skip
+    """Return what names the rows and their names: a column of ids, else None, which stands for their numbers.
+
+    The column's name is given by an option or by a list.
+    """
     for column in ID_NAMES if name is None else (name,):
         try:
             table = opened_again(target, choice, column, "--id")
@@ -84,16 +92,22 @@ def read_ids(target: Path, choice: Choice, name: str | None) -> tuple[str, list[
         if unique:
             return column, ids
         if name is not None:
-            twice = next(x for x in ids if x == "" or ids.count(x) > 1)
-            fail(choice.caller, "--id", "name a column that tells all rows apart", f"{twice!r} twice, or none",
-                 remedy="Leave it out to go by the rows' numbers")  # fmt: skip
+            bad = next(x for x in ids if x == "" or ids.count(x) > 1)
+            fail(choice.caller, given_by, f"name rows by a column of {target} that tells all of them apart",
+                 f"{name!r}, which has {f'{bad!r} twice' if bad else 'nothing in one row'}",
+                 remedy="Leave it out to go by the rows' numbers" if given_by == "--id" else
+                 f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
     return ROW, None
 
 
 def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence[str] | None) -> Given:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     with readable(path, choice.caller):
-        text = Path(path).read_text(encoding="utf-8-sig")
+        data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        fail(choice.caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
     first = text.partition("\n")[0]
     between = max(",;\t", key=first.count)  # spreadsheets write what their country does
     reader = csv.DictReader(StringIO(text), delimiter=between)
@@ -110,7 +124,7 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
         if any(line.values()):  # spreadsheets leave lines of nothing but commas
             lines.append(line)
             numbers.append(reader.line_num)
-    ids = None if name == ROW else read_ids(target, choice, name)[1]
+    ids = None if name == ROW else read_ids(target, choice, name, path)[1]
     place = {x: i for i, x in enumerate(ids)} if ids is not None else {str(i): i for i in range(n)}
     for number, line in zip(numbers, lines, strict=True):
         if line[name] not in place:
@@ -146,6 +160,18 @@ def refuse_unknown(
         fail(caller, path, "have names of classes in the column 'label', or nothing", repr(values[bad[0]]),
              place=f"{name} {lines[bad[0]][name]!r}", count=len(bad),
              remedy=(meant and f"{meant}. ") + f"The classes are {listed(classes)}")  # fmt: skip
+
+
+def filled_in(path: Path) -> int:
+    """Return how many rows of a list have a label, 0 if the file is no such list."""
+    if not path.is_file():
+        return 0
+    with suppress(ValueError, csv.Error), path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count))
+        return sum(bool((line.get("label") or "").strip()) for line in reader)
+    return 0
 
 
 def write_list(

@@ -12,9 +12,10 @@ import numpy as np
 
 from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
+from reprior.batch.grouped import plain
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
-from reprior.online.table import StreamTable, plain
+from reprior.online.table import StreamTable
 from reprior.rows.blocks import by_name
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 

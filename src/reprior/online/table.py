@@ -14,8 +14,9 @@ import numpy as np
 from reprior._check import check_flag, check_int, check_level, fail, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
-from reprior._labels import check_label
+from reprior._labels import check_label, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
+from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, learned, refuse
 from reprior.online.stream import (
     Stream,
@@ -39,11 +40,6 @@ from reprior.state import Key, decode, encode, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
 Evict = Callable[[Hashable, Stream], object]
-
-
-def plain(key: Any) -> Hashable:
-    """Return a NumPy scalar as Python's, which is what keys are kept as."""
-    return key.item() if isinstance(key, np.generic) else key  # type: ignore[no-any-return]
 
 
 class Snapshot(Stream):
@@ -205,6 +201,8 @@ class StreamTable:
 
     def _find(self, keys: Any, caller: str) -> tuple[list[Hashable], Labels]:
         """Return the keys as a list (empty if they were numbers found at once), and their slots, -1 for new keys."""
+        if isinstance(keys, (str, bytes)):
+            fail(caller, "keys", "be a list or vector of hashable keys, one a row", repr(keys)[:60])
         numbers = isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1 and len(keys) > 0
         if numbers and keys.min() >= 0 and keys.max() < len(self._numbered):
             slots = self._numbered[keys]
@@ -242,6 +240,10 @@ class StreamTable:
         """Return the slots of keys as `_find` found them, with rows made for new ones."""
         if (slots < 0).any():
             new = dict.fromkeys(key for key, slot in zip(names, slots.tolist(), strict=True) if slot < 0)
+            for key in new:
+                if key is None or key != key:  # NaN is not itself
+                    fail(caller, "keys", "name a stream for every row", repr(key)[:60],
+                         remedy="Drop those rows, or give them a key of their own")  # fmt: skip
             self._make_room(len(new), slots[slots >= 0], caller)
             for key in new:
                 self._add(key)
@@ -254,7 +256,11 @@ class StreamTable:
         self._clock += len(slots)
 
     def learn(self, keys: Any, proba: Any) -> None:
-        """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order."""
+        """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order.
+
+        Keys (n,) may be anything hashable; a table can be saved if all are strings or whole numbers.
+        """
+        same_rows(proba, keys, "StreamTable.learn", "keys")
         with self._lock:
             self._learn(keys, proba, self.calibrator, "StreamTable.learn")
 
@@ -315,6 +321,7 @@ class StreamTable:
         They come in the type they had, a DataFrame as one with its own columns; of top-k rows come the listed values.
         """
         caller = "StreamTable.correct"
+        same_rows(proba, keys, caller, "keys")
         with self._lock:
             _, slots = self._find(keys, caller)
             blocks = checked(proba, self.source, caller, self.calibrator)
@@ -354,8 +361,9 @@ class StreamTable:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
         with self._lock:
             for name in self._slots:
-                if not isinstance(name, (str, int)):
-                    fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name))
+                if type(name) not in (str, int):
+                    fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name)[:60],
+                         remedy="Use `str(key)` as the key")  # fmt: skip
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
             values = self._table[slots]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, fail
+from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
 from reprior._types import Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
@@ -155,8 +155,14 @@ class Pipeline:
             Classes of some rows, and weights of those that `query` chose, as in `estimate`.
         """
         options = self.options if self.method == "ebls" else {}
+        same_rows(proba, keys, "groups", "keys")
+        same_rows(proba, labels, "groups", "labels")
         found = groups(self.source, keys, self.rows(proba, "groups"), share=share, labels=labels,
                        label_weights=label_weights, **options)  # fmt: skip
+        if labels is not None:
+            tested = self.estimate(proba, labels, label_weights=label_weights, on_reject="ignore").checks
+            if tested is not None and tested.contradiction:
+                warn(tested.contradiction)
         return replace(found, calibrator=self.calibrator)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:

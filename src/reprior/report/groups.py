@@ -27,7 +27,7 @@ def groups_text(
     rows, rest = groups_rows(found, level, top)
     lines = [*first, *(said or unseen(found.source)), *common, "", *aligned(rows)]
     if rest:
-        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows")
+        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows than these")
     late = int((~found.converged).sum())
     return ended(lines, status, found.note if level is not None else "",
                  f"{late:,} of the groups had not settled." if late else "")  # fmt: skip

@@ -203,6 +203,21 @@ class TopKBlocks:
         return add_up(map(fn, self))
 
 
+def top_k_in(target: Any) -> TopKBlocks | None:
+    """Return the top-k rows that a target was made from, if it was."""
+    while not isinstance(target, TopKBlocks):
+        if (target := getattr(target, "raw", None)) is None:
+            return None
+    return target
+
+
+def as_listed(rows: Matrix, k: int, prior: Vector) -> Matrix:
+    """Return rows (n, K) as they would be if only the `k` best classes of each were known."""
+    best = np.argpartition(-rows, k - 1, axis=1)[:, :k]
+    listed = TopKBlocks(best, np.take_along_axis(rows, best, axis=1), prior)
+    return np.concatenate([rows[:0], *listed])
+
+
 def unlisted(shares: Matrix, listed: Any) -> Vector:
     """Return what `shares`, (1, K) or (n, K), leave to the classes that rows do not list (n, k).
 

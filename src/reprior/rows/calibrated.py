@@ -62,6 +62,15 @@ class Calibrator:
             reference.calibrate(known, k, block, out, floor)
         return out
 
+    def undone(self, rows: Matrix) -> Matrix:
+        """Return probabilities (n, K) that it makes these of."""
+        logs = (np.log(np.maximum(rows, TINY)) - self.bias) / self.scale
+        for _ in range(20):  # what a softmax leaves open, by Newton's rule; with one scale the first step is exact
+            parts = np.exp(logs)
+            total = parts.sum(axis=1, keepdims=True)
+            logs -= np.log(total) * total / (parts @ (1 / self.scale))[:, None] / self.scale
+        return np.asarray(parts / total)
+
     def left_out(self, rows: Matrix, y: Labels) -> Matrix:
         """Return calibrated held-out outputs (n, K), each as biases fitted without its row would have put it.
 

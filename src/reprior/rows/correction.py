@@ -11,7 +11,16 @@ from reprior._check import check_prior, check_proba, fail, index_order, names_of
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, unlisted
+from reprior.rows.blocks import (
+    ArrayBlocks,
+    TopKBlocks,
+    by_name,
+    check_top_k,
+    is_top_k,
+    numbered,
+    top_k_in,
+    unlisted,
+)
 
 STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
@@ -104,12 +113,18 @@ def correct(proba: Any, weights: Any) -> Matrix:
 def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
     """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate.
 
-    Of top-k rows come the listed values.
+    Of top-k rows come the listed values. A calibrator sees what they leave where the estimate saw it.
     """
     refuse_rejected(estimate, anyway=anyway)
     if is_top_k(proba):
         if estimate.calibrator is not None:
-            refuse_listed("correct", "proba")
+            if estimate.calibrator.of_logits:
+                refuse_listed("correct", "proba")
+            like = top_k_in(estimate.target)
+            listed = check_top_k(*proba, "correct", estimate.source.prior if like is None else like.prior)
+            whole = [correct(estimate.calibrator(block), estimate.weights) for block in listed]
+            every = np.concatenate([np.empty((0, listed.n_classes)), *whole])
+            return np.take_along_axis(every, listed.indices.astype(np.intp), axis=1)
         listed = check_top_k(*proba, "correct", estimate.source.prior)
         counted = estimate.prior if estimate.bias is None else estimate.prior * estimate.bias
         return correct_listed(estimate.source, counted[None], listed)
