@@ -12,7 +12,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior.rows.blocks import ArrayBlocks
-from reprior.rows.passes import count_rows, information, some_of_any, some_rows
+from reprior.rows.passes import count_rows, information, some_and_counts, some_of_any, some_rows
 
 
 @dataclass
@@ -40,6 +40,10 @@ def test_samples_do_not_depend_on_blocks(size: int) -> None:
     rows, cut = problem.proba, Cut(problem.proba, size)
     np.testing.assert_array_equal(some_rows(cut, 400, 50), rows[::8])
     np.testing.assert_array_equal(some_rows(cut, 400, 4000), rows)
+    for target in (cut, ArrayBlocks(rows)):
+        some, counts = some_and_counts(target, 400, 50)
+        np.testing.assert_array_equal(some, rows[::8])
+        np.testing.assert_allclose(counts, rows.sum(axis=0))
     prior = np.full(5, 0.2)
     whole = information(ArrayBlocks(rows), prior, problem.source_prior, stride=9)
     np.testing.assert_allclose(information(cut, prior, problem.source_prior, stride=9), whole)

@@ -18,7 +18,7 @@ from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import STRETCHED, reweight, stretch
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import e_step, some_rows
+from reprior.rows.passes import some_and_counts
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
@@ -153,7 +153,8 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
 def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
     source, enough = estimate.source, ENOUGH_ROWS * max(1000, target.n_classes)
-    sample = some_rows(target, estimate.n, enough).astype(np.float64)
+    stored, counts = some_and_counts(target, estimate.n, enough)
+    sample = stored.astype(np.float64)
     listed, p = top_k_in(target), None
     if listed is not None and source.heldout is not None and listed.values.shape[1] < target.n_classes:
         source = replace(source, heldout=(as_given_out(source.heldout[0], listed, target), source.heldout[1]))
@@ -165,7 +166,7 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)
-    shift_p = shift_p_value(target, sample, source)
+    shift_p = shift_p_value(counts, sample, source)
     if estimate.n_labels:
         shift_p = min(1.0, 2 * min(shift_p, labels_p_value(estimate)))  # of two looks, one may be low by chance
     return Checks(shift_p, p, said, far, trained)
@@ -188,10 +189,11 @@ def by_heart(source: Source, sample: Matrix, prior: Vector) -> bool:
     return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
 
 
-def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
-    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated."""
-    n_classes = target.n_classes
-    whole = e_step(target, np.ones(n_classes))
+def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
+    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated.
+
+    `counts` (K,) are the sum of all rows, of which `sample` (m, K) are some.
+    """
     reference, n_reference = source.prior, np.inf
     if source.heldout is not None:
         weight = row_weights(source)
@@ -202,9 +204,10 @@ def shift_p_value(target: Blocks, sample: Matrix, source: Source) -> float:
     deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), 1e-30))
     centred /= deviation
     correlation = centred.T @ centred / len(centred)
-    error = deviation * np.sqrt(1 / whole.n + 1 / n_reference)
-    squares = float((((whole.counts / whole.n - reference) / error) ** 2).sum())
-    return scaled_chi_square_p(squares, mean=n_classes, variance=2 * float((correlation**2).sum()))
+    n = counts.sum()  # each row expects one
+    error = deviation * np.sqrt(1 / n + 1 / n_reference)
+    squares = float((((counts / n - reference) / error) ** 2).sum())
+    return scaled_chi_square_p(squares, mean=len(counts), variance=2 * float((correlation**2).sum()))
 
 
 def reweighted_worth(y: Labels, prior: Vector) -> float:

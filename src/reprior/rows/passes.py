@@ -63,6 +63,20 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     return np.concatenate(picked.rows)
 
 
+def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vector]:
+    """Return `some_rows`, and the class counts (K,) that all rows expect as they are, in one pass."""
+    ones = np.ones(target.n_classes)
+    if isinstance(target, ArrayBlocks):
+        return some_rows(target, n, at_most), e_step(target, ones).counts
+    stride = max(1, -(-int(n) // at_most))
+
+    def of_block(first: int, block: Matrix) -> Picked:
+        return Picked((np.array(every(stride, first, block)),), e_step(ArrayBlocks(block), ones).counts)
+
+    found = map_numbered(target, of_block)
+    return np.concatenate(found.rows), np.asarray(found.counts)
+
+
 def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
     """Return no more than `at_most` rows (m, K), spread evenly, and how many rows there are, in one pass."""
     n = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
@@ -105,12 +119,13 @@ class Thinned:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """Rows of several blocks, which add up to all of them."""
+    """Rows of several blocks, and their `counts` if there are any, which add up to all of them."""
 
     rows: tuple[Matrix, ...]
+    counts: Vector | float = 0.0
 
     def __add__(self, other: Picked) -> Picked:
-        return Picked(self.rows + other.rows)
+        return Picked(self.rows + other.rows, self.counts + other.counts)
 
 
 @dataclass(frozen=True, slots=True)
