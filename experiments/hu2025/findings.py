@@ -137,7 +137,7 @@ def schedule(what: str) -> str:
                 "paper": f"{printed:.1f}",
             }[what]
         )
-    return (" " if what in ("ratios", "epochs") else ", ").join(said)
+    return " ".join(said) if what in ("ratios", "epochs") else " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
 
 
 VAL_CELLS = {
