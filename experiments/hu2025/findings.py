@@ -137,7 +137,8 @@ def schedule(what: str) -> str:
                 "paper": f"{printed:.1f}",
             }[what]
         )
-    return " ".join(said) if what in ("ratios", "epochs") else " and ".join(filter(None, (", ".join(said[:-1]), said[-1])))
+    *most, last = said
+    return " ".join(said) if what in ("ratios", "epochs") or not most else f"{', '.join(most)} and {last}"
 
 
 VAL_CELLS = {
