@@ -1,13 +1,14 @@
 """What a few labels from the target are worth: random rows, rows chosen by `query`, and the accuracy to expect.
 
-    python benchmarks/labels.py [--trials 20] [--n 3000] [--minutes 60]
+    python benchmarks/labels.py [--trials 20] [--n 3000] [--minutes 60] [--more]
 
 Shipped outputs: four ResNet-32s trained on long-tailed CIFAR-100 and two heads trained on long-tailed Tiny-ImageNet
 (experiments/hu2025), two text classifiers. A trial is a target of N rows (in turn: shuffled tails 1:50 and 1:10,
 Dirichlet 1 and 3), of which m get their label. Held-out rows are drawn anew for each trial, since intervals promise
 something over held-out and target rows together. Constants of the model were chosen on draws with other seeds. Results
-are stored after each round of trials, the last of which begins before the minutes are over. The tables of
-docs/how-good.md are made from what is stored (`--trials 0`: only that).
+are stored after each round of trials, the last of which begins before the minutes are over; `--more` goes on after the
+stored ones, if no estimate has changed since. The tables of docs/how-good.md are made from what is stored
+(`--trials 0`: only that).
 """
 
 import argparse
@@ -169,11 +170,17 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--n", type=int, default=3000)
     parser.add_argument("--minutes", type=float, default=np.inf)
+    parser.add_argument("--more", action="store_true")
     options = parser.parse_args()
     began = time.monotonic()
     sets = [*networks(), *shipped()]
     results: dict[str, list[dict[str, dict[str, float]]]] = {o.name: [] for o in sets}
-    for trial in range(options.trials):
+    if options.more:
+        stored = json.loads((RESULTS / "labels.json").read_text(encoding="utf-8"))
+        if stored["n"] != options.n:
+            parser.error(f"the stored targets have {stored['n']} rows")
+        results = stored["results"]
+    for trial in range(min(map(len, results.values())), options.trials):
         if time.monotonic() - began > 60 * options.minutes:
             break
         for o in sets:
