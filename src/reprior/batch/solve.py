@@ -28,7 +28,7 @@ WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
 CLIMB = 26  # of its passes, more where a pass is cheaper than a Newton step in Python
 MANY = 100_000  # numbers read in that time
 HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
-DEAR, SHARE = 4, 64  # times as many of rows in blocks, if that is one in so many: rare classes are then better known
+DEAR, SHARE = 4, 64  # times as many of very many rows in blocks, one in so many: rare classes are then better known
 BEND = 0.75  # of a gradient, that a step may be taken to close
 GIVEN = 0.5  # rows, to every class, of a sample that tells where to begin
 FEW = 256  # classes, up to which a Hessian of all rows costs hardly more than to read them
@@ -80,11 +80,13 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     found: Point | None = None
     hessian: Matrix | None = None
     if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
-        most = HELD if isinstance(target, ArrayBlocks) else DEAR * HELD
-        rows, n = some_of_any(target, max(most // k, 4 * k))
-        sample, passes = ArrayBlocks(rows[:: max(1, len(rows) // max(HELD // k, 4 * k, n // SHARE))]), 1
-        if len(rows) == n:
-            return maximize(ArrayBlocks(rows), source_prior, tol=tol, max_pass=max_pass)[0], passes
+        most, many = max(HELD // k, 4 * k), getattr(target, "promised", None)
+        if many is not None:  # files that say so before they are read
+            most = max(most, min(many // SHARE, DEAR * HELD // k))
+        rows, n = some_of_any(target, most)
+        sample, passes = ArrayBlocks(rows), 1
+        if len(sample.array) == n:
+            return maximize(sample, source_prior, tol=tol, max_pass=max_pass)[0], passes
         if k <= MAX_HESSIAN:
             point, passes = from_sample(target, sample, source_prior, n, passes, tol=tol, max_pass=max_pass)
             return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)

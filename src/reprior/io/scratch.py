@@ -60,6 +60,11 @@ class FileBlocks:
     def n_classes(self) -> int:
         return self.table.n_classes
 
+    @property
+    def promised(self) -> int | None:
+        """How many rows the files say they have, if they do."""
+        return self.table.rows
+
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return self.map_numbered(lambda _, block: fn(block))
 
