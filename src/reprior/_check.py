@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
@@ -137,8 +138,9 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
-    twice = [c for c in dict.fromkeys(found) if found.count(c) > 1]
-    lacks, more = ([c for c in a if c not in {*b}] for a, b in ((wanted, found), (found, wanted)))
+    there, asked = Counter(found), {*wanted}
+    twice = [c for c, times in there.items() if times > 1]
+    lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
     phrases = [say.format(listed(some, 5))
                for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
     return f"{len(found)} classes, " + " and ".join(phrases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from reprior._check import (
     refuse_where,
 )
 from reprior._types import Labels, Matrix
+
+POINT = re.compile(r"(?<=\d)\.0*$")  # of whole numbers beside a gap, which are written as 2.0
 
 
 def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
@@ -165,8 +168,7 @@ def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, 
         if is_number(str(label)):
             place.setdefault(float(label), i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
-    # "2.0", which whole numbers beside a gap are written as, is the class 2
-    told = [label if label in place else float(label) if is_number(str(label)) else str(label)
+    told = [label if label in place else f"{label:g}" if isinstance(label, float) else POINT.sub("", str(label))
             for label in kinds.tolist()]  # fmt: skip
     column = np.array([place.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]

@@ -128,7 +128,7 @@ def test_classes_called_by_numbers_go_through_every_step(ask, call, refused, tmp
     filled["label"] = y[300 + filled["id"]] + 1.0
     filled.to_csv(listed, index=False)
     assert ask("estimate", *given, "--labels", listed)["n_labels"] == 40
-    assert "got " + str(listed) + ", which has 40 labels" in refused("query", *given, "-n", 5, "-o", listed)
+    assert "got " + str(listed) + ", which has labels (40)" in refused("query", *given, "-n", 5, "-o", listed)
     assert len(pd.read_csv(listed).dropna()) == 40
     assert ask("query", *given, "-n", 5, "-o", listed, "--labels", listed)["n_labels"] == 40
     assert "Name what holds the names of the rows with `--id`" in refused(

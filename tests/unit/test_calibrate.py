@@ -257,3 +257,11 @@ def test_held_out_rows_that_are_all_right_do_not_sharpen_without_end():
     proba[np.arange(40), y] += 0.6  # every row is right
     assert calibrate.fit(proba, y, kind="temperature").scale[0] > 10
     assert 1 < pipeline(proba, y).calibrator.scale[0] < 4
+
+
+def test_a_calibrator_can_be_undone():
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.ones(5), 50)
+    for scale in ([0.3, 2.0, 1.0, 0.5, 1.5], [0.7] * 5):
+        found = calibrate.Calibrator("vector", np.array(scale), rng.normal(size=5), 1e-12, 50, None)
+        np.testing.assert_allclose(found.undone(found(rows)), rows, atol=1e-9)

@@ -125,6 +125,14 @@ def test_classes_called_by_numbers_take_labels_of_any_form(problem, form):
         pipe.estimate(problem.proba, labels=[form(7) if i == 14 else v for i, v in enumerate(labels)])
 
 
+@pytest.mark.parametrize(("classes", "label"), [(["1", "007"], "7"), (["1", "10"], "1_0"), (["12", "3"], "12.5")])
+def test_numbers_that_name_no_class_are_refused(classes, label):
+    rows = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]] * 20)
+    pipe = rp.pipeline(rows, [classes[0], classes[1], classes[0]] * 20, classes=classes)
+    with pytest.raises(rp.InputError, match=f"hold names of classes; got {label}"):
+        pipe.estimate(rows, labels=[label] + [None] * 59)
+
+
 def test_a_class_may_be_called_minus_one():
     rows, y = [[0.9, 0.1]] * 30 + [[0.2, 0.8]] * 10, [-1] * 30 + [1] * 10
     pipe = rp.pipeline(counts={"-1": 20, "1": 20})
@@ -278,6 +286,29 @@ def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
         assert "it has gone " in bad.checks.contradiction
         with pytest.raises(rp.InputError, match="Are the labels right"):
             bad.correct(rows)
+
+
+def test_right_labels_beside_a_weak_classifier_and_few_held_out_rows_are_believed():
+    rng, k = np.random.default_rng(0), 10
+    for _ in range(30):
+        source, target = rng.dirichlet(np.full(k, 3.0)), rng.dirichlet(np.full(k, 0.3))
+        y = np.concatenate([rng.choice(k, 200, p=source), rng.choice(k, 1000, p=target)])
+        rows = np.exp(0.5 * (rng.normal(size=(1200, k)) + 0.5 * np.eye(k)[y])) * source
+        rows /= rows.sum(axis=1, keepdims=True)
+        found = rp.pipeline(rows[:200], y[:200]).estimate(rows[200:], labels=some(y[200:], 30))
+        assert found.checks.contradiction == ""
+
+
+@pytest.mark.parametrize("m", [1, 5, 25, 60])
+def test_a_label_that_nobody_expected_is_no_proof_of_a_shift(m):
+    rng, k, low = np.random.default_rng(0), 10, 0
+    for _ in range(30):
+        y = rng.choice(k, 800)
+        rows = np.exp(3 * (rng.normal(size=(800, k)) + 3 * np.eye(k)[y]))
+        rows /= rows.sum(axis=1, keepdims=True)
+        found = rp.pipeline(rows[:500], y[:500]).estimate(rows[500:], labels=some(y[500:], m))
+        low += found.checks.shift_p < 0.01
+    assert low <= 2
 
 
 def test_labels_tell_of_a_shift_that_the_outputs_hide():

@@ -161,6 +161,10 @@ def test_times_are_keys_like_any_other() -> None:
     table.learn([day, day], ROWS[:2])
     table.learn(np.array([day]), ROWS[:1])
     assert (len(table), table[day].n) == (1, 3)
+    days = np.array(["2020-01-01", "2020-01-02"], "datetime64[ns]")  # as pandas has them
+    table.learn(days, ROWS[:2])
+    table.learn(list(days), ROWS[:2])
+    assert (len(table), table[days[0]].n) == (3, 2)
 
 
 def test_a_table_too_small_says_how_many_streams_are_asked_for() -> None:

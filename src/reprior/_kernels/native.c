@@ -258,7 +258,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 lanes above = y * x + r, beside = r * (count - r), spread = above * (more - above) - beside;
                 spread = SELECT(spread > TINY, spread, SPLAT(TINY));
                 lanes whole = spread + beside * (more + 1.0);
-                /* one division serves both the mean, (sm + r)/(s + 1), and the precision that matches the variance */
+                /* the mean is (sm + r)/(s + 1), and the precision is the one that matches the variance */
                 x = above / more;
                 y = more * spread / whole;
                 y = SELECT(y < LEAST_PRECISION, SPLAT(LEAST_PRECISION), y);

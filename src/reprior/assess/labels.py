@@ -11,6 +11,7 @@ from reprior.rows.correction import posteriors, reweight
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 FEW_LABELS = 5  # below which chance may contradict anything
+ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
 
@@ -37,15 +38,15 @@ def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:
 def labels_p_value(estimate: PriorEstimate) -> float:
     """Return the p-value of "labels come as often as the outputs of their rows say", however those were chosen."""
     target, source = estimate.target, estimate.source
-    if not isinstance(target, LabelledBlocks) or source.heldout is None:
-        return 1.0
+    assert isinstance(target, LabelledBlocks)
+    assert source.heldout is not None
     rows, y = labelled_rows(target)
-    variance = np.maximum((rows * (1 - rows)).sum(axis=0), 1e-12)
     covariance = np.diag(rows.sum(axis=0)) - rows.T @ rows
-    squares = (np.bincount(y, minlength=rows.shape[1]) - rows.sum(axis=0)) ** 2 / variance
-    squares /= 1 + len(y) / len(source.heldout[1])  # outputs are calibrated by as many rows, no better
-    correlation = covariance / np.sqrt(np.outer(variance, variance))
-    return scaled_chi_square_p(float(squares.sum()), mean=len(squares), variance=2 * float((correlation**2).sum()))
+    covariance *= 1 + len(y) / len(source.heldout[1])  # outputs are calibrated by as many rows, no better
+    scale = 1 + np.diag(covariance)  # a class that was not to be expected at all is no proof by its one label
+    squares = float(((np.bincount(y, minlength=rows.shape[1]) - rows.sum(axis=0)) ** 2 / scale).sum())
+    covariance /= np.sqrt(np.outer(scale, scale))
+    return scaled_chi_square_p(squares, mean=float(np.trace(covariance)), variance=2 * float((covariance**2).sum()))
 
 
 def misplaced(rows: Matrix, y: Labels) -> str:
@@ -78,28 +79,46 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
     Held-out rows tell the mean output of each class. Along the way from the source's mean output to that of the
     estimated mix, the `sample` (m, K) must have come UNMOVED of it, or be within BEYOND standard errors of its end.
     """
-    source, prior = estimate.source, estimate.prior
-    if source.heldout is None:
+    if estimate.source.heldout is None:
         return ""
-    rows, y = source.heldout
-    k, counts = len(prior), np.bincount(y, minlength=len(prior))
-    means = np.eye(k)
-    for j in np.flatnonzero(counts):
-        means[j] = rows[y == j].mean(axis=0)
-    way = (prior - source.prior) @ means / (rows.var(axis=0) + 1e-6)
-    at, now = means @ way, sample @ way
-    errors = (rows @ way - at[y]) ** 2
-    # few rows of a class tell its variance badly: five of the mean one are put to them
-    variance = (np.bincount(y, errors, k) + 5 * errors.mean()) / (counts + 5)
-    end, start = float(prior @ at), float(source.prior @ at)
-    chosen = (prior @ at**2 - end**2) / estimate.n_labels
-    error = np.sqrt(now.var() / len(now) + prior**2 @ (variance / np.maximum(counts, 0.5)) + chosen)
-    gone = (float(now.mean()) - start) / (end - start) if end > start else 1.0
-    if gone >= UNMOVED or end - now.mean() <= BEYOND * error:
+    rows, y = estimate.source.heldout
+    order = np.argsort(y, kind="stable")
+    halves = (order[::2], order[1::2])  # of each class: one finds the way, the other says how far it is
+    told = [travelled(estimate, rows[a], y[a], rows[b], y[b], sample) for a, b in (halves, halves[::-1])]
+    gone, short = (sum(x) / 2 for x in zip(*told, strict=True))
+    if gone >= UNMOVED or short <= BEYOND:
         return ""
     return ("The labels contradict the outputs. If the class mix were what they say, the mean output of all rows would "
             f"have moved; it has gone {percent(max(gone, 0.0))} of that way. Are the labels right, and are rows of "
             "every class among them?")  # fmt: skip
+
+
+def travelled(
+    estimate: PriorEstimate, rows: Matrix, y: Labels, others: Matrix, other_y: Labels, sample: Matrix
+) -> tuple[float, float]:
+    """Return how much of the way that held-out rows (n, K) show the sample has come, by what the other held-out rows
+    say, and how many standard errors it is short of the end."""
+    source, prior = estimate.source.prior, estimate.prior
+    way = (prior - source) @ class_means(rows, y, len(prior)) / (rows.var(axis=0) + 1e-6)
+    now, seen, k = sample @ way, others @ way, len(prior)
+    counts = np.bincount(other_y, minlength=k)
+    at = class_means(seen[:, None], other_y, k)[:, 0]
+    errors = (seen - at[other_y]) ** 2
+    # few rows of a class tell its variance badly: five of the mean one are put to them
+    variance = (np.bincount(other_y, errors, k) + 5 * errors.mean()) / (counts + 5)
+    end, start = float(prior @ at), float(source @ at)
+    chosen = (prior @ at**2 - end**2) / estimate.n_labels
+    error = np.sqrt(now.var() / len(now) + prior**2 @ (variance / np.maximum(counts, 0.5)) + chosen + 1e-30)
+    gone = (float(now.mean()) - start) / (end - start) if end > start else 1.0
+    return gone, (end - float(now.mean())) / float(error)
+
+
+def class_means(rows: Matrix, y: Labels, n_classes: int) -> Matrix:
+    """Return the mean row of each class, and that of all rows for a class without one."""
+    means = np.tile(rows.mean(axis=0), (n_classes, 1))
+    for j in np.unique(y):
+        means[j] = rows[y == j].mean(axis=0)
+    return means
 
 
 def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:

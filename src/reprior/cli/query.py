@@ -39,7 +39,7 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     keep_apart("query", output, files["target"], files["source"], files["counts"])
     before = files["target_labels"]
     if (count := filled_in(output)) and not (before and os.path.exists(before) and os.path.samefile(before, output)):
-        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has {count} labels",
+        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
              remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip
     given = read_inputs("query", **files)
     before = None if given.given is None else given.given.listed

@@ -18,7 +18,7 @@ from reprior._labels import is_number
 from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
-WHOLE = re.compile(r"-?\d+(\.0*)?")  # of whole numbers beside a gap, as 2.0, too
+WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")  # of whole numbers beside a gap, as 2.0, too
 ROW = "row"  # what names rows where no column does
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
@@ -69,7 +69,8 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     found = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
     if classes is None or not all(map(is_number, classes)):
         names = {*(classes or ())}
-        found = [int(float(v)) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v for v in found]
+        found = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
+                 for v in found]  # fmt: skip
     return np.fromiter(found, object, len(found))
 
 

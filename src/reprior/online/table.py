@@ -14,7 +14,7 @@ import numpy as np
 from reprior._check import check_flag, check_int, check_level, fail, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
-from reprior._labels import check_label, same_rows
+from reprior._labels import check_label, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, learned, refuse
@@ -209,7 +209,8 @@ class StreamTable:
             if slots.min() >= 0:
                 return [], slots
         try:
-            names: list[Hashable] = keys.tolist() if isinstance(keys, np.ndarray) else list(keys)
+            plainly = isinstance(keys, np.ndarray) and keys.dtype.kind != "M"  # whose items may be numbers
+            names: list[Hashable] = keys.tolist() if plainly else list(keys)
             slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
             if (slots < 0).any():
                 names = list(map(plain, names))
@@ -241,7 +242,7 @@ class StreamTable:
         if (slots < 0).any():
             new = dict.fromkeys(key for key, slot in zip(names, slots.tolist(), strict=True) if slot < 0)
             for key in new:
-                if key is None or key != key:  # NaN is not itself
+                if is_missing(key):
                     fail(caller, "keys", "name a stream for every row", repr(key)[:60],
                          remedy="Drop those rows, or give them a key of their own")  # fmt: skip
             self._make_room(len(new), slots[slots >= 0], caller)

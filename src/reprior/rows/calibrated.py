@@ -64,12 +64,11 @@ class Calibrator:
 
     def undone(self, rows: Matrix) -> Matrix:
         """Return probabilities (n, K) that it makes these of."""
-        logs = (np.log(np.maximum(rows, TINY)) - self.bias) / self.scale
-        for _ in range(20):  # what a softmax leaves open, by Newton's rule; with one scale the first step is exact
-            parts = np.exp(logs)
-            total = parts.sum(axis=1, keepdims=True)
-            logs -= np.log(total) * total / (parts @ (1 / self.scale))[:, None] / self.scale
-        return np.asarray(parts / total)
+        logs, each = np.log(np.maximum(rows, TINY)) - self.bias, 1 / self.scale
+        logs -= (logs @ each / each.sum())[:, None]  # what a softmax leaves open: rows were centred, then scaled
+        logs *= each
+        softmax(logs)
+        return logs
 
     def left_out(self, rows: Matrix, y: Labels) -> Matrix:
         """Return calibrated held-out outputs (n, K), each as biases fitted without its row would have put it.

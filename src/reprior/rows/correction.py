@@ -122,17 +122,20 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                 refuse_listed("correct", "proba")
             like = top_k_in(estimate.target)
             listed = check_top_k(*proba, "correct", estimate.source.prior if like is None else like.prior)
-            whole = [correct(estimate.calibrator(block), estimate.weights) for block in listed]
-            every = np.concatenate([np.empty((0, listed.n_classes)), *whole])
-            return np.take_along_axis(every, listed.indices.astype(np.intp), axis=1)
+            fixed, first = np.empty(listed.values.shape), 0
+            for block in listed:
+                here = slice(first, first + len(block))
+                whole = correct(estimate.calibrator(block), estimate.weights)
+                fixed[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
+                first = here.stop
+            return fixed
         listed = check_top_k(*proba, "correct", estimate.source.prior)
         counted = estimate.prior if estimate.bias is None else estimate.prior * estimate.bias
         return correct_listed(estimate.source, counted[None], listed)
     rows = by_name(proba, estimate.classes, "correct")
     if estimate.calibrator is not None:
         rows = estimate.calibrator(rows, caller="correct")
-    fixed: Matrix = as_given(correct(rows, estimate.weights), proba, estimate.classes)
-    return fixed
+    return as_given(correct(rows, estimate.weights), proba, estimate.classes)  # type: ignore[no-any-return]
 
 
 def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:

@@ -71,7 +71,8 @@ def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vec
     stride = max(1, -(-int(n) // at_most))
 
     def of_block(first: int, block: Matrix) -> Picked:
-        return Picked((np.array(every(stride, first, block)),), e_step(ArrayBlocks(block), ones).counts)
+        counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(len(ones))
+        return Picked((np.array(every(stride, first, block)),), counts)
 
     found = map_numbered(target, of_block)
     return np.concatenate(found.rows), np.asarray(found.counts)
