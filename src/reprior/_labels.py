@@ -22,7 +22,7 @@ from reprior._check import (
 )
 from reprior._types import Labels, Matrix
 
-POINT = re.compile(r"(?<=\d)\.0*$")  # of whole numbers beside a gap, which are written as 2.0
+WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
 def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
@@ -168,8 +168,8 @@ def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, 
         if is_number(str(label)):
             place.setdefault(float(label), i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
-    told = [label if label in place else f"{label:g}" if isinstance(label, float) else POINT.sub("", str(label))
-            for label in kinds.tolist()]  # fmt: skip
+    told = [label if label in place else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
+            if WHOLE.fullmatch(str(label)) else str(label) for label in kinds.tolist()]  # fmt: skip
     column = np.array([place.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
     remedy = f"The classes are {listed(classes)}"

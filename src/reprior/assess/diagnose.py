@@ -12,7 +12,7 @@ from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
-from reprior.assess.labels import ENOUGH_LABELS, labels_p_value, objection
+from reprior.assess.labels import look_at_labels
 from reprior.batch.ebls import ebls
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
@@ -162,13 +162,13 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
         shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
         p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
-    said = objection(estimate, sample)
+    said, by_labels = look_at_labels(estimate, sample)
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)
     shift_p = shift_p_value(counts, sample, source)
-    if estimate.n_labels >= ENOUGH_LABELS and source.heldout is not None:
-        shift_p = min(1.0, 2 * min(shift_p, labels_p_value(estimate)))  # of two looks, one may be low by chance
+    if by_labels < 1:
+        shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
     return Checks(shift_p, p, said, far, trained)
 
 

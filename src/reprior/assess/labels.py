@@ -16,14 +16,24 @@ LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as l
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
 
 
-def objection(estimate: PriorEstimate, sample: Matrix) -> str:
-    """Return a sentence if labels do not fit the outputs, of which `sample` (m, K) is a part; else ""."""
-    target = estimate.target
+def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]:
+    """Return a sentence if labels do not fit the outputs, of which `sample` (m, K) is a part, else "", and the p-value
+    of "nothing has shifted" by the labels, 1 if they are too few."""
+    target, heldout = estimate.target, estimate.source.heldout
     if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
-        return ""
+        return "", 1.0
     rows, y = labelled_rows(target)
+    said = objection(estimate, rows, y, sample)
+    if heldout is None or target.n_labels < ENOUGH_LABELS:
+        return said, 1.0
+    return said, labels_p_value(rows, y, len(heldout[1]))
+
+
+def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
+    """Return a sentence if labels (n,) of rows (n, K) do not fit the outputs; else ""."""
     seen = reweight(rows, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
-    picked = "" if target.weights is not None else hand_picked(estimate, rows, sample)
+    chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
+    picked = "" if chosen else hand_picked(estimate, rows, sample)
     return misplaced(seen, y) or swapped(seen, y, estimate.source.called) or picked or unmoved(estimate, sample)
 
 
@@ -35,14 +45,10 @@ def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:
     return np.asarray(rows, np.float64), target.labels[there]
 
 
-def labels_p_value(estimate: PriorEstimate) -> float:
-    """Return the p-value of "labels come as often as the outputs of their rows say", however those were chosen."""
-    target, source = estimate.target, estimate.source
-    assert isinstance(target, LabelledBlocks)
-    assert source.heldout is not None
-    rows, y = labelled_rows(target)
+def labels_p_value(rows: Matrix, y: Labels, n_heldout: int) -> float:
+    """Return the p-value of "labels (n,) come as often as their rows (n, K) say", however those were chosen."""
     covariance = np.diag(rows.sum(axis=0)) - rows.T @ rows
-    covariance *= 1 + len(y) / len(source.heldout[1])  # outputs are calibrated by as many rows, no better
+    covariance *= 1 + len(y) / n_heldout  # outputs are calibrated by as many rows, no better
     scale = 1 + np.diag(covariance)  # a class that was not to be expected at all is no proof by its one label
     squares = float(((np.bincount(y, minlength=rows.shape[1]) - rows.sum(axis=0)) ** 2 / scale).sum())
     covariance /= np.sqrt(np.outer(scale, scale))

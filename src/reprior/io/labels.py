@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,11 +13,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, fail, listed, perhaps
-from reprior._labels import is_number
+from reprior._labels import WHOLE, is_number
 from reprior._types import Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
-WHOLE = re.compile(r"-?[0-9]{1,18}(\.0*)?")  # of whole numbers beside a gap, as 2.0, too
 ROW = "row"  # what names rows where no column does
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
@@ -101,6 +99,12 @@ def read_ids(
     return ROW, None
 
 
+def lines_in(text: str) -> csv.DictReader[str]:
+    """Return a reader of CSV, whatever stands between its fields: spreadsheets write what their country does."""
+    between = max(",;\t", key=text.partition("\n")[0].count)
+    return csv.DictReader(StringIO(text), delimiter=between)
+
+
 def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence[str] | None) -> Given:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     with readable(path, choice.caller):
@@ -109,9 +113,8 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         fail(choice.caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
-    first = text.partition("\n")[0]
-    between = max(",;\t", key=first.count)  # spreadsheets write what their country does
-    reader = csv.DictReader(StringIO(text), delimiter=between)
+    reader = lines_in(text)
+    between = reader.reader.dialect.delimiter
     head = [(name or "").strip() for name in reader.fieldnames or ()]
     reader.fieldnames = head
     named = [column for column in head if column and column not in FIELDS]
@@ -165,13 +168,9 @@ def refuse_unknown(
 
 def filled_in(path: Path) -> int:
     """Return how many rows of a list have a label, 0 if the file is no such list."""
-    if not path.is_file():
-        return 0
-    with suppress(ValueError, csv.Error), path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        reader = csv.DictReader(file, delimiter=max(",;\t", key=first.count))
-        return sum(bool((line.get("label") or "").strip()) for line in reader)
+    with suppress(OSError, ValueError, csv.Error):
+        lines = lines_in(path.read_text(encoding="utf-8-sig")) if path.is_file() else ()
+        return sum(bool((line.get("label") or "").strip()) for line in lines)
     return 0
 
 
