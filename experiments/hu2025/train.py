@@ -61,9 +61,10 @@ def log_proba(model: ResNet32, x: Tensor) -> np.ndarray:
 
 def train(
     data: cifar.Cifar, rows: np.ndarray, held: np.ndarray, *, ratio: float, epochs: int, seed: int, folder: Path,
-    n_classes: int = cifar.CLASSES,
+    n_classes: int = cifar.CLASSES, mixed: bool = False,
 ) -> ResNet32:
-    """Train one model on `rows`, resuming from its checkpoint; one JSON line per epoch goes to the log."""
+    """Train one model on `rows`, resuming from its checkpoint; one JSON line per epoch goes to the log. `mixed` ones
+    compute in bfloat16 and keep their weights in float32."""
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint, log = folder / "checkpoint.pt", folder / "log.jsonl"
     torch.manual_seed(seed)
@@ -87,13 +88,15 @@ def train(
         size = 24 if epoch < round(EARLY * epochs) else 32
         for i, batch in enumerate(torch.randperm(len(x), generator=rng).split(BATCH)):
             sgd.param_groups[0]["lr"] = MAX_LR * one_cycle((epoch + i / steps) / epochs)
-            loss = F.cross_entropy(model(augment(x[batch], rng, size=size)), y[batch])
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                logits = model(augment(x[batch], rng, size=size))
+            loss = F.cross_entropy(logits.float(), y[batch])
             sgd.zero_grad()
             loss.backward()
             sgd.step()
             total += loss.item() * len(batch)
         hits = log_proba(model, x_held).argmax(1) == y_held
-        line = {"ratio": ratio, "seed": seed, "epoch": epoch + 1, "of": epochs, "crop": size, "n_train": len(x),
+        line = {"ratio": ratio, "seed": seed, "epoch": epoch + 1, "of": epochs, "crop": size, "n_train": len(x), **({"mixed": True} if mixed else {}),
                 "loss": round(total / len(x), 4), "held_out_accuracy": round(float(hits.mean()), 4),
                 "seconds": round(time.time() - wall, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         part = checkpoint.with_suffix(".part")
@@ -113,6 +116,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, nargs="+", default=[40, 36, 32, 30], help="one number, or one per ratio")
     parser.add_argument("--seed", type=int, default=2025)
     parser.add_argument("--suffix", default="", help="ends the names of the outputs: -long, after other epochs")
+    parser.add_argument("--mixed", action="store_true", help="bfloat16 where it does: two thirds of the time")
     parser.add_argument("--export", type=Path, help="folder for the float16 outputs")
     args = parser.parse_args()
     torch.set_flush_denormal(True)
@@ -122,7 +126,8 @@ def main() -> None:
     for ratio, n_epochs in zip(args.ratios, epochs, strict=True):
         folder = args.runs / f"ratio-{ratio}"
         rows, held = cifar.split(data.y_train, ratio, np.random.default_rng(args.seed))
-        model = train(data, rows, held, ratio=ratio, epochs=n_epochs, seed=args.seed, folder=folder)
+        model = train(data, rows, held, ratio=ratio, epochs=n_epochs, seed=args.seed, folder=folder,
+                      mixed=args.mixed)
         if args.export:
             outputs.save(
                 args.export, f"cifar100-lt-{ratio}{args.suffix}",
