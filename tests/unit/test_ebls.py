@@ -86,12 +86,11 @@ def test_uneven_held_out_rows_of_an_even_source_are_no_shift():
 def test_a_class_without_held_out_rows_does_not_upset_the_measure_of_noise():
     source = known(300)
     rows, _ = outputs(EPS, 1000, carried=EPS)
-    likelihoods = rows / source.prior
-    full = unsure_of(likelihoods, 1000, EPS, source, unsure=10.0)
+    full, _ = unsure_of(rows, 1000, EPS, source, unsure=10.0)
     kept = source.heldout[1] != 3
     lacking = rp.summarize(source.heldout[0][kept], source.heldout[1][kept], prior=source.prior)
     assert 0 < full <= 10
-    assert np.isfinite(unsure_of(likelihoods, 1000, EPS, lacking, unsure=10.0))
+    assert np.isfinite(unsure_of(rows, 1000, EPS, lacking, unsure=10.0)).all()
 
 
 def test_a_proven_shift_is_followed():
@@ -112,13 +111,41 @@ def test_fewer_held_out_rows_are_trusted_less_and_give_wider_intervals():
 
 def test_a_classifier_that_is_seen_to_mislead_is_trusted_less():
     source = known(2000)
-    rows, _ = outputs(EPS[::-1], 2000, carried=EPS)
     heldout, y = source.heldout
     bent = heldout ** np.array([0.3, 1.0, 2.0, 1.0])
     bent /= bent.sum(axis=1, keepdims=True)
-    right, wrong = (unsure_of(rows / EPS, 2000, EPS[::-1], rp.summarize(p, y), unsure=1.0) for p in (heldout, bent))
-    assert right <= 1.0
-    assert wrong > 3 * right
+
+    def measured(mix: np.ndarray, proba: np.ndarray) -> float:
+        rows, _ = outputs(mix, 2000, carried=EPS)
+        return unsure_of(rows, 2000, mix, rp.summarize(proba, y), unsure=1.0)[0]
+
+    assert measured(EPS, heldout) <= 1.0
+    assert measured(EPS[::-1], bent) > 3 * measured(EPS[::-1], heldout)
+
+
+def test_few_held_out_rows_of_what_is_frequent_now_are_trusted_less():
+    """A hundred of 2,000 held-out rows stand for the class that half of the rows have."""
+    source, mix = known(2000), EPS[::-1]
+    near, far = (unsure_of(outputs(m, 2000, carried=EPS)[0], 2000, m, source, unsure=1.0)[0] for m in (EPS, mix))
+    assert far > 1.3 * near
+
+
+def test_whether_anything_has_shifted_is_asked_at_the_source_mix():
+    """A shift that is proven stays proven where its size is not well known."""
+    rows, _ = outputs(np.array([0.02, 0.08, 0.1, 0.8]), 1000, carried=EPS)
+    found = rp.ebls(known(100), rows)
+    assert found.prior[3] > 0.4
+    assert found.posterior.unsure > 1000 / 100  # more than theory says
+
+
+def test_a_class_of_few_held_out_rows_is_granted_little_by_the_uniform_prior():
+    told, base = np.array([0.0, 1.0, 4.0, 95.0]), np.array([0.005, 0.01, 0.035, 0.95])
+    loosest = suppose(base, 100.0, nothing(4), told).alpha[7] / 0.3  # AROUND_UNIFORM's first
+    assert (np.diff(loosest) > 0).all()
+    assert loosest[0] < 0.15
+    assert loosest[3] > 0.999
+    many = suppose(np.full(400, 1 / 400), 100.0, nothing(400), np.zeros(400))
+    assert many.alpha[7].min() > 0.9 * 0.3  # of many classes some have none by chance
 
 
 @pytest.mark.parametrize("target", [EPS, EPS[::-1], np.array([0.97, 0.01, 0.01, 0.01])])
@@ -213,7 +240,7 @@ def test_where_every_other_class_may_be_absent_all_rows_may_be_of_one() -> None:
 def test_rows_that_say_nothing_leave_all_hypotheses_as_likely_as_they_were():
     """Laplace's method alone takes 1/12 of a nat for each class and row that a loose hypothesis is worth."""
     k = 100
-    given = suppose(np.full(k, 1 / k), 30.0 * k, nothing(k), np.full(k, True))
+    given = suppose(np.full(k, 1 / k), 30.0 * k, nothing(k), np.full(k, np.inf))
     fit, _, _ = weigh(np.ones((500, k)), np.ones(k), given, 500, 1.0, tol=1e-8, n_iter=60)
     np.testing.assert_allclose(fit.log_odds - np.log(given.odds), 0, atol=0.2)
 
@@ -221,7 +248,7 @@ def test_rows_that_say_nothing_leave_all_hypotheses_as_likely_as_they_were():
 def test_evidence_is_the_integral_over_the_shares():
     carried = np.array([0.8, 0.2])
     rows, _ = outputs(np.array([0.5, 0.5]), 40, carried=carried, distance=1.0, seed=1)
-    ratio, given = rows / carried, suppose(carried, 60.0, nothing(2), np.full(2, True))
+    ratio, given = rows / carried, suppose(carried, 60.0, nothing(2), np.full(2, np.inf))
     fit, _, _ = weigh(rows, carried, given, 40, 0.7, tol=1e-10, n_iter=500)
     u = np.linspace(-200, 200, 100_001)  # logit of the first share, by which Dirichlet densities are smooth
     share = np.exp(-np.logaddexp(0, np.stack([-u, u])))

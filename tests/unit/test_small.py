@@ -78,7 +78,7 @@ def test_weighing_is_its_specification(k: int, n: int, n_iter: int, single: bool
     problem = make_problem(k=k, n=n)
     rows, known = problem.proba, np.zeros(width(k))
     known[:k] = 1 / problem.source_prior
-    alpha = ebls.suppose(problem.source_prior, 30.0 * k, ebls.nothing(k), np.ones(k, bool)).alpha
+    alpha = ebls.suppose(problem.source_prior, 30.0 * k, ebls.nothing(k), np.full(k, np.inf)).alpha
 
     def run(kernel: Any) -> list[np.ndarray]:
         modes, tail = alpha / alpha.sum(axis=1, keepdims=True), np.empty((len(alpha), 4))
@@ -106,13 +106,13 @@ def test_single_precision_is_not_seen_in_the_answer(even: bool, monkeypatch: pyt
 
 def test_hypotheses_that_are_alike_count_once() -> None:
     k = 6
-    given = ebls.suppose(np.full(k, 1 / k), 30.0 * k, ebls.nothing(k), np.ones(k, bool))
+    given = ebls.suppose(np.full(k, 1 / k), 30.0 * k, ebls.nothing(k), np.full(k, np.inf))
     once = given.once()
     assert len(once.alpha) == len(given.alpha) - 2
     for weights in ("odds", "open"):
         assert getattr(once, weights).sum() == pytest.approx(getattr(given, weights).sum())
         assert getattr(once, weights) @ once.alpha == pytest.approx(getattr(given, weights) @ given.alpha)
-    uneven = ebls.suppose(np.arange(1, k + 1) / 21, 30.0 * k, ebls.nothing(k), np.ones(k, bool))
+    uneven = ebls.suppose(np.arange(1, k + 1) / 21, 30.0 * k, ebls.nothing(k), np.full(k, np.inf))
     assert len(uneven.once().alpha) == len(uneven.alpha)
 
 

@@ -3,8 +3,9 @@
 Most targets have not shifted, and most classifiers say little. So "nothing has shifted" is one of the hypotheses, and
 shifts of many sizes, around the source prior and around the uniform one, are the others; each is a Dirichlet prior,
 weighed by its evidence. Two rules keep the data from saying more than they know. The source prior and the calibrator
-come from held-out rows, a sample too, so N target rows count as harmonically many as N and the held-out rows together;
-and where the classifier is seen to mislead on held-out rows put to the estimated mix, they count for less.
+come from held-out rows, a sample too, so N target rows count as harmonically many as N and the held-out rows together.
+That decides whether anything has shifted. How far, is asked at the mix that was found: where few held-out rows stand
+for what is frequent there, or the classifier is seen to mislead on them, rows count for less.
 
 Labels of target rows are evidence that no classifier's error lessens. A labelled row leaves the rows that outputs speak
 for, and its label counts in full. Where rows to label were chosen, its label says in full what it says beyond its
@@ -14,7 +15,7 @@ corrected outputs of their rows favour: that is taken out of the correction, not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -35,14 +36,17 @@ from reprior.rows.passes import count_rows, e_step, some_rows
 
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
-NO_SHIFT, UNIFORM = 0.8, 0.08  # how likely, before any row is seen: no shift; a shift around the uniform prior
+NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
+COUNTED = 0.8  # rows that a held-out row stands for if classes are few: the calibrator has been fitted to it
+TOLD = 2.0  # held-out rows of a class that half tell what it looks like
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
-REFUTED, WIDER = 3.0, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
-HELD_BACK = 1.5  # times as wide as held-out rows say that the outputs' error is taken to be beside labels
+REFUTED, WIDER = 2.5, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
+HELD_BACK, SOME_LABELS = 1.5, 20.0  # times as wide as held-out rows say that the outputs' error is taken to be beside
+# labels, of which so many bring half of that
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
@@ -96,24 +100,35 @@ def ebls(
     check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n, seen = gathered(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
-    told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
-    supposed = supposed_once(middle.tobytes(), float(worth), (told > 0).tobytes())
+    supposed = supposed_once(middle.tobytes(), float(worth), shown_by(known).tobytes())
     fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
-    misled, refuted, labelled_rows = unsure, 1.0, bool(seen.counts.any())
+    misled, vague, refuted, labelled_rows = unsure, 0.0, 1.0, bool(seen.counts.any())
     if known.heldout is not None and n:
-        # what held-out rows say of the classifier depends on the mix: ask them once, at the first answer
-        misled = unsure_of(rows, n, fit.weights @ fit.modes, known, unsure=unsure)
+        # what held-out rows say of the classifier depends on the mix: ask them once, at what it is if it has shifted
+        misled, vague = unsure_of(rows, n, fit.if_shifted(supposed.still), known, unsure=unsure)
     if labelled_rows and n:
         refuted = contradicted(fit, seen, (1 + misled) / (1 + unsure))
-        misled = refuted * (1 + HELD_BACK * misled) - 1
+        labels_seen = float(seen.drawn.sum())
+        misled = refuted * (1 + (1 + (HELD_BACK - 1) * labels_seen / (labels_seen + SOME_LABELS)) * misled) - 1
         seen = seen.believed(1 / refuted)
     if labelled_rows or abs(np.log1p(misled) - np.log1p(unsure)) > 0.05:
         kept = (fit.log_odds > fit.log_odds.max() - HOPELESS) | labelled_rows  # labels may revive any of them
-        unsure, supposed, start = misled, replace(supposed, seen=seen).those(kept), fit.modes[kept]
-        temper = 1 / (1 + unsure)
-        fit, more, reached = weigh(rows, known.prior, supposed, n, temper, tol=tol, n_iter=int(n_iter), start=start)
-        total += more
-    prior = answer(target, known, fit, supposed, rows, n, refuted)
+        before, supposed = fit.those(kept), supposed.those(kept)
+
+        def again(given: Hypotheses) -> tuple[Weighed, int, bool]:
+            temper = 1 / (1 + misled)
+            return weigh(rows, known.prior, given, n, temper, tol=tol, n_iter=int(n_iter), start=before.modes)
+
+        fit, more, reached = again(supposed)
+        weights, unsure, total = fit.believing(before, supposed.still), misled, total + more
+        if labelled_rows:
+            supposed, rows_alone = replace(supposed, seen=seen), fit
+            fit, more, reached = again(supposed)
+            by_labels = fit.log_odds - rows_alone.log_odds
+            weights = softmax(np.log(np.maximum(weights, 1e-300)) + by_labels) if refuted == 1 else fit.weights
+            total += more
+        fit = replace(fit, weights=weights)
+    prior = answer(target, known, fit, supposed, rows, n, vague, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
@@ -162,12 +177,24 @@ class Seen:
         return replace(self, counts=counts, more=outputs * self.more)
 
 
+def averaged(n_classes: int) -> float:
+    """Return how far errors of single classes average out over all of them: not at all if there are two."""
+    return (n_classes - 2) / (n_classes - 2 + FORESEEN)
+
+
 def stands_behind(known: Source, *, beside_base: bool) -> float:
     """Return how many held-out rows stand behind the outputs, unless the caller knows."""
     k = len(known.prior)
     if known.heldout is None:
         return BLIND * k
-    return max(float(len(known.heldout[1])), FEWEST * (k - FEW_CLASSES) if beside_base else 0.0)
+    counted = COUNTED + averaged(k) * (1 - COUNTED)
+    return max(counted * len(known.heldout[1]), FEWEST * (k - FEW_CLASSES) if beside_base else 0.0)
+
+
+def shown_by(known: Source) -> Vector:
+    """Return the held-out rows of each class (K,), without end where there are none at all to ask."""
+    k = len(known.prior)
+    return np.full(k, np.inf) if known.heldout is None else np.bincount(known.heldout[1], minlength=k).astype(float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +229,14 @@ class Hypotheses:
         return replace(self, odds=odds, open=flat).those(kept)
 
 
-def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> Hypotheses:
+def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none: then shares are as in
-    the source, of which no more is known than `worth` rows tell beside how even its classes may be. Where no held-out
-    row has `told` (K,) what a class looks like, the uniform prior grants it no more than `base` does."""
+    the source, of which no more is known than `worth` rows tell beside how even its classes may be. Of few classes one
+    that few held-out rows, `told` (K,), show, is granted little more by the uniform prior than by `base`."""
     k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
-    even = np.where(told, 1.0, np.minimum(1.0, k * base))
+    strange = (1 - averaged(k)) / (1 + (told / TOLD) ** 2)
+    even = 1 - strange * (1 - np.minimum(1.0, k * base))
     alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
     none = NO_SHIFT * evenness(rows)
@@ -222,7 +250,7 @@ def suppose(base: Vector, worth: float, seen: Seen, told: NDArray[np.bool_]) -> 
 def supposed_once(base: bytes, worth: float, told: bytes) -> Hypotheses:
     """Return `suppose`, each hypothesis once. A loop over many targets asks for those of one source again and again."""
     middle = np.frombuffer(base)
-    return suppose(middle, worth, nothing(len(middle)), np.frombuffer(told, bool)).once()
+    return suppose(middle, worth, nothing(len(middle)), np.frombuffer(told)).once()
 
 
 def evenness(rows: Vector) -> Vector:
@@ -248,6 +276,28 @@ class Weighed:
     variances: Matrix
     said: Matrix
     log_odds: Vector
+
+    def those(self, kept: NDArray[np.bool_]) -> Weighed:
+        """Return some of them, with weights as they are."""
+        return Weighed(*(getattr(self, f.name)[kept] for f in fields(self)))
+
+    def if_shifted(self, still: NDArray[np.bool_]) -> Vector:
+        """Return the shares (K,) that rows say, unless nothing has shifted as those that are `still` (C,) say."""
+        weights = np.where(still, 0.0, self.weights)
+        return np.asarray(weights @ self.said / max(float(weights.sum()), 1e-300))
+
+    def believing(self, before: Weighed, still: NDArray[np.bool_]) -> Vector:
+        """Return weights (C,) that leave it to `before` whether anything has shifted.
+
+        There rows were compared with held-out rows at the source's own mix. What is known less well at the mix that was
+        found, is how far they have moved. Which hypothesis of a shift says that best is asked of both: of many classes
+        each is misjudged in its own way, and how uneven shares are hardly depends on it.
+        """
+        many = averaged(self.modes.shape[1])
+        weights = self.weights ** (1 - many) * before.weights**many
+        for which in (still, ~still):
+            weights[which] *= before.weights[which].sum() / max(float(weights[which].sum()), 1e-300)
+        return np.asarray(weights / weights.sum())
 
 
 def gathered(target: Blocks, source_prior: Vector) -> tuple[Matrix, int, Seen]:
@@ -415,26 +465,28 @@ def rough(n: int, n_classes: int, each: float, tol: float) -> bool:
     return n_classes >= SOME and tol >= 1e-6 and each * n <= SINGLE * n_classes
 
 
-def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> float:
-    """Return by how much the held-out rows' noise and the classifier's error exceed the noise of `n` target rows.
+def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> tuple[float, float]:
+    """Return by how much the held-out rows' noise and the classifier's error exceed the noise of `n` target rows, and
+    how vague outputs are, from 0 to 1: the square of how much of the noise that theory expects is there.
 
     Held-out rows put to the mix `prior` (K,) should give it back; how far rows scatter within their classes says what
     noise to expect of that, and what they miss beyond it is the classifier's error. Both are measured in directions of
     u in which the target rows tell anything, each in units of what those tell. Few directions say little, so what
     theory expects, `unsure`, counts as FORESEEN more, unless that is more. How target rows scatter, the classifier says
-    itself, and where it errs it says too little: held-out rows of a class that scatter more say how much more.
+    itself, and where it errs it says too little: held-out rows of a class that scatter more say how much more. Theory
+    speaks of the source's own mix. A class of few held-out rows that is frequent now makes for more noise than that.
     """
     assert known.heldout is not None
     (heldout, y), k = known.heldout, len(prior)
     if k > MANY:  # no K×K matrix; theory alone
-        return unsure
+        return unsure, 0.0
     stride = max(1, len(y) // at_most(k))
     heldout, y = np.asarray(heldout[::stride], np.float64), y[::stride]
     resp = posteriors(heldout, prior / known.prior)
     counts = np.bincount(y, minlength=k).astype(np.float64)
     wanted = np.where(counts > 0, prior, 0.0)
     if wanted.sum() < 1e-6:
-        return unsure
+        return unsure, 0.0
     wanted = wanted / wanted.sum()
     error = np.where(counts > 0, (wanted / np.maximum(counts, 1))[y] @ resp - wanted, 0.0)
     error -= wanted * error.sum()
@@ -444,15 +496,20 @@ def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: flo
     told, directions = np.linalg.eigh(target.T @ target / len(rows) - np.outer(said, said))
     use = told > max(1e-4 * told[-1], 1e-12)
     if not use.any():  # one row, or all alike: nothing to measure an error by
-        return unsure
+        return unsure, 0.0
     whiten = directions[:, use] / np.sqrt(told[use])
     # how rows of a class scatter is asked of the many target rows: a class may have one held-out row, or none
     place, own = target @ whiten, target / (len(rows) * np.maximum(said, 1e-12))
-    within = np.maximum(own.T @ place**2 - (own.T @ place) ** 2, 0).sum(axis=1)
-    noise = n * float(said**2 / (counts * stride + 0.5) @ within) / use.sum()
+    scattered = np.maximum(own.T @ place**2 - (own.T @ place) ** 2, 0)
+    within, here = scattered.sum(axis=1), said**2 / (counts * stride + 0.5) @ scattered
+    at_source = known.prior**2 / (counts * stride + 0.5) @ scattered
+    noise = n * float(here.sum()) / use.sum()
     missed = n * float(((error @ whiten) ** 2).sum()) / use.sum()
     expected = min(unsure, (FORESEEN * unsure + use.sum() * noise) / (FORESEEN + use.sum()))
-    return float(expected + SEEN * max(0.0, missed - noise * scatter(resp @ whiten, y, within)))
+    noisier = float(np.log(np.maximum(here, 1e-300) / np.maximum(at_source, 1e-300)).mean())
+    expected *= np.exp((1 - averaged(k)) * max(0.0, noisier))
+    misled = expected + SEEN * max(0.0, missed - noise * scatter(resp @ whiten, y, within))
+    return float(misled), float(min(1.0, noise / unsure)) ** 2
 
 
 def scatter(place: Matrix, y: Labels, within: Vector) -> float:
@@ -491,11 +548,12 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
 
 
 def answer(
-    target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, refuted: float
+    target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, vague: float, refuted: float
 ) -> Vector:
     """Return the estimate: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
-    nothing open, beside which the rows' error is the larger. If nothing has shifted, nothing is changed but for labels.
-    Rows with a label are what it says, and the others say less the more labels have `refuted` them."""
+    nothing open, or the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If
+    nothing has shifted, nothing is changed but for labels. Rows with a label are what it says, and the others say less
+    the more labels have `refuted` them."""
     said, seen = fit.said, given.seen
     weights = np.where(given.still, 0.0, fit.weights)
     moved = float(weights.sum())
@@ -503,6 +561,7 @@ def answer(
         middle = weights @ fit.modes / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
+    said = said - vague * (1 - averaged(said.shape[1])) * (said - fit.modes)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()
@@ -510,8 +569,13 @@ def answer(
         strength = (given.rows + seen.counts)[None]
         kept = ascend(rows[:0], strength, 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][0]
     if isinstance(target, LabelledBlocks):
-        said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
-        kept = put_in(kept, target, known.prior)
+        mixed = put_in(kept, target, known.prior)
+        if len(seen.rows):  # rows left by those that were chosen are unlike all; outputs tell how, if they are believed
+            said = fit.modes + ((n * said + seen.counts) / (n + seen.counts.sum()) - fit.modes) / refuted
+            kept = kept + (mixed - kept) / refuted
+        else:
+            said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
+            kept = mixed
     shares = weights @ said + fit.weights[given.still].sum() * kept
     return np.asarray(shares / shares.sum())
 

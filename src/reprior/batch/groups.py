@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, missing, percent
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
-from reprior.batch.ebls import at_most, ebls, nothing, stands_behind, suppose
+from reprior.batch.ebls import at_most, ebls, nothing, shown_by, stands_behind, suppose
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize, plain
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
 from reprior.batch.registry import check_options
@@ -295,8 +295,7 @@ def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
     """Return the fit of groups that do not hear of each other, under the hypotheses of `ebls`."""
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
-    told = np.ones(k) if known.heldout is None else np.bincount(known.heldout[1], minlength=k)
-    given = suppose(middle, worth, nothing(k), told > 0)
+    given = suppose(middle, worth, nothing(k), shown_by(known))
     some = (np.arange(len(given.odds)) % 2 == 0) | given.still  # every other size of shift: they are close together
     given = given.those(some)
     strength = np.asarray(given.alpha.sum(axis=1), np.float64)
