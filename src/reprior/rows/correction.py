@@ -22,7 +22,7 @@ from reprior.rows.blocks import (
     unlisted,
 )
 
-STRETCHED = 2.0  # times as far as the mean output that shares have to move for a correction to warn
+STRETCHED = 1.85  # times as far as the mean output that shares have to move for a correction to warn
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 TRAINED = (
