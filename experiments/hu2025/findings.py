@@ -115,7 +115,7 @@ def longer() -> str:
     """Return what more epochs change: the networks themselves, and what methods make of their outputs."""
     tables = {name: table for by in schedules().values() for name, table in by.items()}
     rows = [[what, *row] for what, *row in zip(QUALITIES, *(how_good(outputs.load(n)) for n in tables), strict=True)]
-    for method in ("MLLS", "MAPLS", "printed", "FMAPLS", DEFAULT, "true prior"):
+    for method in ("MLLS", "MAPLS", "printed", "FMAPLS", "online-FMAPLS", DEFAULT, "true prior"):
         row = []
         for table in tables.values():
             name = named(table, method)
@@ -274,9 +274,11 @@ def main_methods(table: Cells) -> list[str]:
     return [m for m in names if m not in CEILINGS] + [m for m in CEILINGS if m in names]
 
 
-def comparisons(table: Cells) -> str:
-    """Return who is below whom in KL, in how many cells and by how much."""
+def comparisons(table: Cells, longer: Cells | None = None) -> str:
+    """Return who is below whom in KL, in how many cells and by how much; the same after longer training if given."""
     found = claims.comparisons(table)["comparisons"]
+    beside = [compare(longer, str(c["ours"]), str(c["theirs"])) for c in found] if longer else []
+    after = [[f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %"] for c in beside]
     rows = [
         [
             c["ours"],
@@ -284,11 +286,13 @@ def comparisons(table: Cells) -> str:
             f"{c['lower_in']} of {c['cells']}",
             f"{c['change_percent']:+.0f} %",
             *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values())),
+            *more,
         ]
-        for c in found
+        for c, more in zip(found, after or [[]] * len(found), strict=True)
     ]
     models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["change_percent_by_model"])]
-    return markdown(["KL of", "against", "lower in", "mean", *models], rows)
+    heads = ["twice the epochs: lower in", "mean"] if longer else []
+    return markdown(["KL of", "against", "lower in", "mean", *models, *heads], rows)
 
 
 def accuracy(table: Cells) -> str:
@@ -518,7 +522,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "longer": longer,
     "cifar": lambda: means(cells("cifar")),
-    "cifar-comparisons": lambda: comparisons(cells("cifar")),
+    "cifar-comparisons": lambda: comparisons(cells("cifar"), cells("long")),
     "cifar-accuracy": lambda: accuracy(cells("cifar")),
     "claims": lambda: claims.table(claims.verdicts()).rstrip("\n"),
     "text": lambda: means(cells("text")),
