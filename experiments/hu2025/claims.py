@@ -2,7 +2,8 @@
 
     python claims.py        # prints the table of the paper's claims, writes results/claims.json
 
-The same check runs on the paper's own tables and on ours, so a claim that its own table contradicts shows as such.
+The same check runs on the paper's own tables, on ours, and on those of the networks trained for longer, as many as
+results/long.json has; so a claim that its own table contradicts shows as such, and one that a better network bears out.
 """
 
 from __future__ import annotations
