@@ -112,7 +112,7 @@ def rate_and_precision(quick, folder):
 
 
 def fixed_points(quick, folder):
-    """Where the recursions rest: batch, whatever c, at the maximum under Dirichlet(0); online nowhere stable."""
+    """Where the recursions rest: batch, whatever c, at the same stationary point; online nowhere stable."""
     target = simulate.dirichlet(K, 1.0, rng=1)
     n = 2000
     rows = draw(target, n, 9)

@@ -13,7 +13,7 @@ import reprior as rp
 from reprior import Source, calibrate
 from reprior.pipelines.pipeline import Pipeline
 
-PRINTED_C = (0.5, 1.0, 2.0, 4.0, 8.0)  # of N
+PRINTED_C = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # of N; each experiment runs those around its best
 GRADIENT = ((0.01, 10), (100.0, 10), (100.0, 100), (300.0, 100))  # μ, T_grad: a usual small step, the best of sweeps
 PRINTED_ONLINE_C = (300.0, 1000.0, 3000.0, 10000.0, 30000.0)
 
@@ -90,16 +90,19 @@ def truth(use: str = "raw") -> Contender:
     return lambda known, target: Guess(target.prior, target.prior / known.sources[use].prior, use)
 
 
-def rlls_undivided(*, soft: bool) -> Contender:
+def rlls_undivided(*, soft: bool, soft_target: bool | None = None) -> Contender:
     """RLLS with a confusion matrix that was never divided by the number of held-out rows.
 
-    The public code of the MAPLS authors computes it so, with soft outputs. Here it explains the paper's RLLS column.
+    Public code of the MAPLS authors (github.com/ChangkunYe/MAPLS) computes it so. Its "soft" mode has soft outputs on
+    both sides; its "hard" mode has a hard confusion matrix and the soft mean output of the target (`soft_target`).
     """
+    soft_target = soft if soft_target is None else soft_target
+
     def run(known: Known, target: Target) -> Guess:
         source, raw = known.sources["raw"], target.rows["raw"]
         n, k = float(source.counts.sum()), len(source.prior)
         joint = source.confusion if soft else source.hard_confusion
-        mean = raw.mean(0) if soft else np.bincount(raw.argmax(1), minlength=k) / len(raw)
+        mean = raw.mean(0) if soft_target else np.bincount(raw.argmax(1), minlength=k) / len(raw)
         change, big = mean - joint.sum(1), joint * n
         log_term = np.log(2 * k / 0.05)
         strength = 0.01 * 3 * (2 * log_term / (3 * n) + np.sqrt(2 * log_term / n))

@@ -61,12 +61,14 @@ def online_curves(cells: list[Cell], *, trials: int, n_dirichlet: int, lines: Se
         outputs = load(model)
         source = raw_source(outputs)
         for cell in (c for c in cells if c.model == model):
-            samples = [draw(cell, outputs, t, n_dirichlet=n_dirichlet) for t in range(trials)]
-            at = grid(len(samples[0].y))
-            out[cell.name] = {"samples": at}
-            for name in lines:
-                kl = [follow(STREAMS[name](source), s.proba, s.prior, at) for s in samples]
-                out[cell.name][name] = np.round(np.mean(kl, 0), 5).tolist()
+            found: dict[str, list[list[float]]] = {name: [] for name in lines}
+            for t in range(trials):  # one target at a time: a hundred of K = 1000 would take 10 GB
+                s = draw(cell, outputs, t, n_dirichlet=n_dirichlet)
+                at = grid(len(s.y))
+                for name in lines:
+                    found[name].append(follow(STREAMS[name](source), s.proba, s.prior, at))
+            means = {name: np.round(np.mean(kl, 0), 5).tolist() for name, kl in found.items()}
+            out[cell.name] = {"samples": at, **means}
     return {"cells": out}
 
 
@@ -103,6 +105,61 @@ def why(trials: int, model: str = "cifar100-lt-0.1") -> dict:
             "FMAPLS stable": mean_kl(lambda p: rp.fmapls(source, p).prior),
             "MAPLS": mean_kl(lambda p: rp.mapls(source, p).prior),
             "MLLS": mean_kl(lambda p: rp.mlls(source, p, n_iter=100).prior)}
+
+
+def stopping(trials: int, n_iter: int = 500) -> dict:
+    """Plain EM from the uniform prior, which knows no α, beside printed FMAPLS: how low KL comes on the way, and when.
+
+    Each cell has the lowest mean KL of the path and its step, and in each trial after how many steps KL is lowest and
+    the log-likelihood falls for the first time (0: never within `n_iter` steps).
+    """
+    out: dict[str, dict] = {}
+    for ratio in CIFAR_RATIOS:
+        model = f"cifar100-lt-{ratio}"
+        outputs = load(model)
+        prior = outputs.counts / outputs.counts.sum()
+        for cell in (Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)):
+            paths: dict[str, list[np.ndarray]] = {}
+            firsts: dict[str, list[list[int]]] = {}
+            for t in range(trials):
+                s = draw(cell, outputs, t)
+                for name, c in {"EM": None, **{f"c={c:g}N": c * len(s.y) for c in STOPPED_C}}.items():
+                    kl, likelihood = path_of(prior, s.proba, s.prior, c, n_iter)
+                    falls = np.flatnonzero(np.diff(likelihood) < -1e-7)
+                    paths.setdefault(name, []).append(kl)
+                    firsts.setdefault(name, []).append([int(kl.argmin()) + 1, int(falls[0]) + 2 if len(falls) else 0])
+            cell_out = {}
+            for name, kls in paths.items():
+                mean = np.mean(kls, 0)
+                cell_out[name] = {"kl": round(float(mean.min()), 5), "step": int(mean.argmin()) + 1,
+                                  "by_trial": firsts[name]}
+            mapls = [rp.metrics.kl(s.prior, rp.mapls(prior, s.proba).prior, floor=FLOOR)
+                     for s in (draw(cell, outputs, t) for t in range(trials))]
+            out[cell.name] = {**cell_out, "MAPLS": {"kl": round(float(np.mean(mapls)), 5)}}
+    return {"steps": n_iter, "c_of_n": STOPPED_C, "by_trial": ["step of the lowest KL", "step of the first fall"],
+            "cells": out}
+
+
+STOPPED_C = (0.5, 1.0, 2.0, 4.0)
+
+
+def path_of(
+    prior: np.ndarray, rows: np.ndarray, true: np.ndarray, c: float | None, n_iter: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return KL and log-likelihood after each step of Algorithm 1 with the surrogate's c, or of plain EM without c."""
+    n, k = rows.shape
+    pi, less = np.full(k, 1 / k), np.zeros(k)  # α − 1: zero at the start, as printed, and throughout without a c
+    kl, likelihood = np.empty(n_iter), np.empty(n_iter)
+    sums = rows @ (pi / prior)
+    for t in range(n_iter):
+        w = pi / prior
+        pi = np.maximum(less + w * (rows.T @ (1 / sums)), FLOOR * n)  # eq. 8, 9
+        pi /= pi.sum()
+        if c is not None:
+            less = c * pi / pi.max() - 1  # eq. 15
+        sums = rows @ (pi / prior)
+        kl[t], likelihood[t] = rp.metrics.kl(true, pi, floor=FLOOR), np.log(sums).sum()
+    return kl, likelihood
 
 
 def printed_with_mended_start(
@@ -184,7 +241,7 @@ def by_bound(estimate: rp.PriorEstimate, proba: np.ndarray, alpha: np.ndarray) -
 ONLINE = {"online-cifar": cifar_online, "online-imagenet": imagenet_online}
 CURVES: dict[str, tuple[Callable[[int], dict], int]] = {
     "online-cifar": (cifar_online, 100), "online-imagenet": (imagenet_online, 5), "why": (why, 10),
-    "collapse": (collapse, 10), "intervals": (intervals, 10),
+    "stopping": (stopping, 10), "collapse": (collapse, 10), "intervals": (intervals, 10),
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from cells import CIFAR_RATIOS
-from record import read
+from record import line_made, read
 from tables import PRINTED, PRINTED_GA, best_single
 
 HERE = Path(__file__).parent
@@ -25,18 +25,28 @@ from style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, plt  # noqa: E402
 KL = "KL(true ‖ estimate)"
 SHOWN = {"shuffled": (0.02, 0.05, 0.1), "dirichlet": (1.0, 2.0, 3.0)}  # of the five strengths: the ends and the middle
 COLOURS = (BLACK, BLUE, RED)
+LARGE = {"imagenet-lt": "ImageNet-LT", "imagenet-lt-simulated": "simulated, K = 1000 (not ImageNet)"}
+
+
+def large(table: dict) -> str:
+    """Return whose cells stand for ImageNet: its own where its outputs have been made, else the simulation's."""
+    return next((m for m in LARGE if any(c.startswith(f"{m}/") for c in table)), "imagenet-lt-simulated")
 
 
 def online_panel(ax: Axes, curves: dict, batch: dict, model: str, shift: str, values: tuple[float, ...]) -> None:
-    """KL along the stream, and at the right end the batch estimate from the same rows."""
+    """KL along the stream; batch estimates as lines over its last part, and as marks at the right end."""
+    family = f"{model}/" if model in LARGE else "cifar100-lt-"  # the best c is one for all its cells
+    printed = best_single({c: v for c, v in batch.items() if c.startswith(family)}, PRINTED)
     for value, colour in zip(values, COLOURS, strict=True):
         name = f"{model}/{shift}-{value:g}"
         cell = curves[name]
         end = cell["samples"][-1]
         ax.plot(cell["samples"], cell["online-FMAPLS"], color=colour)
         ax.plot(cell["samples"], cell["online-EBLS"], color=colour, ls=(0, (4, 2)), lw=1.1)
+        for method, dash in (("MAPLS", ":"), (printed, "-.")):
+            ax.hlines(batch[name][method][0], 0.3 * end, 1.6 * end, color=colour, ls=dash, lw=1.1)
         for method, marker in (("FMAPLS", "<"), ("EBLS", "x")):
-            ax.plot([1.25 * end], [batch[name][method][0]], marker, color=colour, ms=5, mew=1.3, clip_on=False)
+            ax.plot([1.9 * end], [batch[name][method][0]], marker, color=colour, ms=5, mew=1.3, clip_on=False)
     ax.set(xscale="log", yscale="log", xlabel="samples seen")
     ax.yaxis.set_major_locator(plt.FixedLocator([0.03, 0.05, 0.1, 0.2, 0.4, 0.8]))
     ax.yaxis.set_major_formatter(plt.FormatStrFormatter("%g"))
@@ -46,16 +56,17 @@ def online_panel(ax: Axes, curves: dict, batch: dict, model: str, shift: str, va
 def online_legend(fig: Figure, data: dict, shift: str, values: tuple[float, ...]) -> None:
     symbol = "ρ_test" if shift == "shuffled" else "α_test"
     handles = [Line2D([], [], color=c, label=f"{symbol} = {v:g}") for v, c in zip(values, COLOURS, strict=True)]
-    fig.legend(handles=handles + method_handles(data), loc="outside lower center", ncol=7)
+    fig.legend(handles=handles + method_handles(data), loc="outside lower center", ncol=5)
 
 
 def method_handles(data: dict) -> list[Line2D]:
-    trials = data.get("lines", {}).get("online-EBLS", {}).get("trials")
-    fewer = f", {trials} trials" if trials else ""
+    trials = {line: line_made(data, line)["trials"] for line in ("online-FMAPLS", "online-EBLS")}
     return [
-        Line2D([], [], color=GREY, label="online-FMAPLS, stable"),
-        Line2D([], [], color=GREY, ls=(0, (4, 2)), lw=1.1, label=f"online-EBLS{fewer}"),
-        Line2D([], [], color=GREY, ls="", marker="<", label="FMAPLS, batch"),
+        Line2D([], [], color=GREY, label=f"online-FMAPLS, stable, {trials['online-FMAPLS']} trials"),
+        Line2D([], [], color=GREY, ls=(0, (4, 2)), lw=1.1, label=f"online-EBLS, {trials['online-EBLS']} trials"),
+        Line2D([], [], color=GREY, ls=":", lw=1.1, label="MAPLS, batch"),
+        Line2D([], [], color=GREY, ls="-.", lw=1.1, label="FMAPLS as printed, best c, batch"),
+        Line2D([], [], color=GREY, ls="", marker="<", label="FMAPLS, stable, batch"),
         Line2D([], [], color=GREY, ls="", marker="x", label="EBLS, batch"),
     ]
 
@@ -66,22 +77,23 @@ def cifar_online(shift: str) -> Figure:
     for ax, ratio in zip(axes, CIFAR_RATIOS, strict=True):
         online_panel(ax, data["cells"], batch, f"cifar100-lt-{ratio}", shift, SHOWN[shift])
         ax.set_title(f"CIFAR-100-LT, ρ_train = {ratio}")
-    axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
+    axes[0].set_ylabel(KL)
     online_legend(fig, data, shift, SHOWN[shift])
     return fig
 
 
 def imagenet_online() -> Figure:
     data, batch = read("online-imagenet"), read("imagenet")["cells"]
+    model = large({c: v for c, v in data["cells"].items() if c in batch})
     fig, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True)
     for ax, shift, values in zip(axes, ("shuffled", "dirichlet"), ((0.02, 0.04, 0.05), (1.0, 2.0, 2.5)), strict=True):
-        online_panel(ax, data["cells"], batch, "imagenet-lt-simulated", shift, values)
+        online_panel(ax, data["cells"], batch, model, shift, values)
         symbol = "ρ_test" if shift == "shuffled" else "α_test"
         lines = [Line2D([], [], color=c, label=f"{symbol} = {v:g}") for v, c in zip(values, COLOURS, strict=True)]
         ax.legend(handles=lines, loc="lower left")
-        ax.set_title(f"simulated, K = 1000, {shift} targets (not ImageNet)")
-    axes[0].set_ylabel(f"{KL}, mean of {data['trials']} trials")
-    fig.legend(handles=method_handles(data), loc="outside lower center", ncol=4)
+        ax.set_title(f"{LARGE[model]}, {shift} targets")
+    axes[0].set_ylabel(KL)
+    fig.legend(handles=method_handles(data), loc="outside lower center", ncol=3)
     return fig
 
 
@@ -122,10 +134,11 @@ def ablation(experiment: str, models: str, title_start: str) -> Figure:
 
 def ablation_imagenet() -> Figure:
     table = read("imagenet")["cells"]
+    model = large(table)
+    table = {c: v for c, v in table.items() if c.startswith(f"{model}/")}
     fig, ax = plt.subplots(figsize=(7, 3.7))
-    groups = [f"imagenet-lt-simulated/{s}" for s in ("shuffled-0.02", "dirichlet-1")]
-    bars(ax, groups, ["ρ_test = 0.02", "α_test = 1"], table)
-    ax.set(title="simulated, K = 1000 (not ImageNet)")
+    bars(ax, [f"{model}/{s}" for s in ("shuffled-0.02", "dirichlet-1")], ["ρ_test = 0.02", "α_test = 1"], table)
+    ax.set(title=LARGE[model])
     fig.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncol=3)
     return fig
 

@@ -8,17 +8,22 @@ itself is never edited by hand; a test fills the template again and compares.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import cifar
 import claims
 import models
 import numpy as np
 import outputs
+import pretrained
 import record
-from cells import CIFAR_RATIOS
+import run
+import simulated
+from cells import CIFAR, CIFAR_RATIOS
 from claims import DEFAULT, compare
 from tables import CEILINGS, PRINTED, PRINTED_GA, PRINTED_ONLINE, SWEPT, best_single
 
@@ -110,7 +115,7 @@ def longer() -> str:
     """Return what more epochs change: the networks themselves, and what methods make of their outputs."""
     tables = {name: table for by in schedules().values() for name, table in by.items()}
     rows = [[what, *row] for what, *row in zip(QUALITIES, *(how_good(outputs.load(n)) for n in tables), strict=True)]
-    for method in ("MLLS", "MAPLS", "printed", "FMAPLS", DEFAULT, "true prior"):
+    for method in ("MLLS", "MAPLS", "printed", "FMAPLS", "online-FMAPLS", DEFAULT, "true prior"):
         row = []
         for table in tables.values():
             name = named(table, method)
@@ -122,6 +127,40 @@ def longer() -> str:
     return markdown(["mean KL, accuracy in %", *heads], rows)
 
 
+def listed(words: list[str]) -> str:
+    """Return words as a list in a sentence: "a, b and c"."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def mixed(name: str) -> bool:
+    """Return whether a network was trained in mixed precision, by its log."""
+    return json.loads((outputs.FOLDER / f"{name}.jsonl").read_text().splitlines()[-1]).get("mixed", False)
+
+
+def commands(_: str) -> str:
+    """Return the commands that trained the networks with more epochs: one for each precision."""
+    out = []
+    for precision, option in ((False, ""), (True, " --mixed")):
+        some = {r: [*by][1] for r, by in schedules().items() if mixed([*by][1]) == precision}
+        if some:
+            ratios, epochs = " ".join(map(str, some)), " ".join(map(last_epoch, some.values()))
+            out.append(
+                f"`train.py DATA RUNS --ratios {ratios} --epochs {epochs} --suffix=-long{option} --export outputs`"
+            )
+    return listed(out)
+
+
+def precision(_: str) -> str:
+    """Return in which precision the networks with more epochs were trained, as a sentence."""
+    low, full = ([str(r) for r, by in schedules().items() if mixed([*by][1]) == p] for p in (True, False))
+    if not low:
+        return f"All of them (ratios {listed(full)}) computed in float32."
+    others = ", the others in float32" if full else ""
+    kind = f"mixed precision (bfloat16 activations, float32 weights){others}"
+    return f"Those at ratios {listed(low)} were trained in {kind}."
+
+
 def schedule(what: str) -> str:
     """Return what more epochs bring to FMAPLS as printed, at its best c for either network, and what the paper has."""
     theirs, said = claims.paper(), []
@@ -131,14 +170,28 @@ def schedule(what: str) -> str:
         said.append(
             {
                 "ratios": f"{ratio}",
-                "epochs": last_epoch([*by][1]),
                 "gain": f"{after - before:+.1f}",
                 "behind": f"{printed - after:.1f}",
                 "paper": f"{printed:.1f}",
             }[what]
         )
-    *most, last = said
-    return " ".join(said) if what in ("ratios", "epochs") or not most else f"{', '.join(most)} and {last}"
+    return listed(said)
+
+
+def levels(_: str) -> str:
+    """Return in how many cells our KL is above the one that the paper prints, by method."""
+    theirs, mine = claims.paper(), claims.ours(stable=False)
+    some = claims.CIFAR_40
+    above = {m: sum(mine.kl(c, m) > theirs.kl(c, m) for c in some) for m in claims.METHODS}
+    names = {"FMAPLS": "FMAPLS as printed", "online-FMAPLS": "online-FMAPLS (the stable form)"}
+    return listed([f"{n} for {names.get(m, m)}" for m, n in above.items()])
+
+
+def printed_gain(_: str) -> str:
+    """Return by how many per cent the paper's mean KL of FMAPLS is below that of MAPLS, over the 40 cells."""
+    theirs = claims.paper()
+    ours, other = (np.mean([theirs.kl(c, m) for c in claims.CIFAR_40]) for m in ("FMAPLS", "MAPLS"))
+    return f"{100 * (1 - ours / other):.0f}"
 
 
 VAL_CELLS = {
@@ -221,9 +274,11 @@ def main_methods(table: Cells) -> list[str]:
     return [m for m in names if m not in CEILINGS] + [m for m in CEILINGS if m in names]
 
 
-def comparisons(table: Cells) -> str:
-    """Return who is below whom in KL, in how many cells and by how much."""
+def comparisons(table: Cells, longer: Cells | None = None) -> str:
+    """Return who is below whom in KL, in how many cells and by how much; the same after longer training if given."""
     found = claims.comparisons(table)["comparisons"]
+    beside = [compare(longer, str(c["ours"]), str(c["theirs"])) for c in found] if longer else []
+    after = [[f"{c['lower_in']} of {c['cells']}", f"{c['change_percent']:+.0f} %"] for c in beside]
     rows = [
         [
             c["ours"],
@@ -231,11 +286,13 @@ def comparisons(table: Cells) -> str:
             f"{c['lower_in']} of {c['cells']}",
             f"{c['change_percent']:+.0f} %",
             *(f"{v:+.0f} %" for v in reversed(c["change_percent_by_model"].values())),
+            *more,
         ]
-        for c in found
+        for c, more in zip(found, after or [[]] * len(found), strict=True)
     ]
     models = [m.rsplit("-", 1)[-1] for m in reversed(found[0]["change_percent_by_model"])]
-    return markdown(["KL of", "against", "lower in", "mean", *models], rows)
+    heads = ["twice the epochs: lower in", "mean"] if longer else []
+    return markdown(["KL of", "against", "lower in", "mean", *models, *heads], rows)
 
 
 def accuracy(table: Cells) -> str:
@@ -416,17 +473,56 @@ def both_protocols(name: str) -> str:
     by = record.read(name)["classifiers"]
     kinds = [(name, kind) for name, v in by.items() for kind in v]
     rows = [["rows, accuracy on them", *(f"{by[n][k]['rows']:,}, {by[n][k]['accuracy']:.1f}" for n, k in kinds)]]
-    for m in by[kinds[0][0]][kinds[0][1]]["methods"]:
+    for m in by[kinds[0][0]][kinds[0][1]]["methods"]:  # a row that an older run lacks is left out
         rows.append([m, *(kl_accuracy(by[n][k]["methods"][m]) for n, k in kinds)])
-    titles = [(n.replace("tiny-imagenet-lt-", "ρ_train "), k) for n, k in kinds]
+    short = re.compile("(tiny-imagenet|cifar100)-lt-")
+    titles = [(short.sub("ρ_train ", n).replace("-long", ", twice the epochs"), k) for n, k in kinds]
     return markdown(["mean KL, accuracy in %", *(f"{n}, {k} outputs" for n, k in titles)], rows)
+
+
+def imagenet_real() -> str:
+    """Return the means on ImageNet-LT itself, where its outputs have been made; else nothing."""
+    table, kind = claims.imagenet_cells()
+    return means(table) if kind == "real" else ""
+
+
+def imagenet_here(where: str) -> str:
+    """Return whether the outputs on ImageNet-LT are here, in words for one of two places."""
+    real = claims.imagenet_cells()[1] == "real"
+    return {
+        ("claims", False): "ImageNet's images are not here, and a simulation cannot confirm or refute what was "
+        "measured on them: its numbers are given for what they are worth.",
+        ("claims", True): "Claims on ImageNet are put to outputs on its images.",
+        ("page", False): "The paper's ImageNet-LT is not here. Those who have the images run `imagenet.py` and then "
+        "`run.py imagenet`; its cells then stand here, in the claims and beside the paper's figures of Tables 4 and 5. "
+        "Three studies stand in for it.",
+        ("page", True): "The outputs on ImageNet-LT were made by `imagenet.py`. Three studies stand beside it.",
+    }[where, real]
+
+
+def protocol_training() -> str:
+    """Return BBSE and RLLS on the networks whose confusion on the training set is stored; else nothing."""
+    return both_protocols("protocol-training") if stored("protocol-training") else ""
+
+
+def stored(name: str) -> bool:
+    return (record.RESULTS / f"{name}.json").exists()
+
+
+def training(_: str) -> str:
+    """Return of which networks the confusion on the training set is stored, as a sentence."""
+    if not stored("protocol-training"):
+        return "Our networks' training outputs were not kept."
+    names = [n.removeprefix("cifar100-lt-") for n in record.read("protocol-training")["classifiers"]]
+    ratios = listed([n.replace("-long", " (twice the epochs)") for n in names])
+    return f"Of our networks the confusion on the training set is stored at ratios {ratios}:"
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "networks": networks,
     "longer": longer,
     "cifar": lambda: means(cells("cifar")),
-    "cifar-comparisons": lambda: comparisons(cells("cifar")),
+    "cifar-comparisons": lambda: comparisons(cells("cifar"), cells("long")),
     "cifar-accuracy": lambda: accuracy(cells("cifar")),
     "claims": lambda: claims.table(claims.verdicts()).rstrip("\n"),
     "text": lambda: means(cells("text")),
@@ -441,7 +537,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "protocol-text": lambda: both_protocols("protocol-text"),
     "protocol-tiny": lambda: both_protocols("protocol-tiny"),
     "protocol-draws": protocol_draws,
-    "imagenet": lambda: means({c: v for c, v in cells("imagenet").items() if "simulated" in c}),
+    "imagenet": lambda: means({c: v for c, v in cells("imagenet").items() if c.startswith(claims.SIMULATED)}),
+    "imagenet-real": imagenet_real,
+    "protocol-training": protocol_training,
     "heads": heads,
     "tiny": lambda: means(cells("tiny")),
     "tiny-comparisons": lambda: comparisons(cells("tiny")),
@@ -455,7 +553,10 @@ TABLES: dict[str, Callable[[], str]] = {
 def of_experiment(argument: str) -> tuple[Cells, str]:
     """Return the cells of the experiment that an argument names before a slash, and the rest; without one, CIFAR."""
     name, slash, rest = argument.partition("/")
-    return (cells(name), rest) if slash else (cells("cifar"), argument)
+    table = cells(name if slash else "cifar")
+    if name == "imagenet":  # in the prose always the simulation
+        table = {c: v for c, v in table.items() if c.startswith(claims.SIMULATED)}
+    return table, rest if slash else argument
 
 
 def over(argument: str, column: int) -> float:
@@ -503,7 +604,56 @@ def rlls(what: str) -> str:
 def gap(what: str) -> str:
     """Return the default pipeline's distance to the best accuracy at a training ratio: the largest."""
     a = claims.accuracy_gaps(cells("cifar"), DEFAULT)
-    return {"largest": f"{max(gap for _, gap in a['gap_to_best_by_model'].values()):.2f}"}[what]
+    largest = max(gap for _, gap in a["gap_to_best_by_model"].values())
+    return {"largest": "" if largest < 0.005 else f", or at most {largest:.2f} points below it"}[what]
+
+
+def stopping(what: str) -> str:
+    """Return where plain EM and printed FMAPLS are best on their way, and when the likelihood falls."""
+    data = record.read("stopping")
+    low = {c: min(x["kl"] for m, x in v.items() if m.startswith("c=")) for c, v in data["cells"].items()}
+    apart = [100 * (v["EM"]["kl"] / low[c] - 1) for c, v in data["cells"].items()]
+    em = [v["EM"]["step"] for v in data["cells"].values()]
+    pairs = [pair for v in data["cells"].values() for pair in v["c=2N"]["by_trial"]]
+    fell = [(best, fall) for best, fall in pairs if fall]
+    return {
+        "apart": f"{min(apart):+.1f} to {max(apart):+.1f}",
+        "steps": f"{min(em)} to {max(em)}",
+        "best": f"{min(b for b, _ in pairs)} to {max(b for b, _ in pairs)}",
+        "late": f"{min(f / b for b, f in fell):.1f} to {max(f / b for b, f in fell):.1f}",
+        "never": f"{len(pairs) - len(fell)} of {len(pairs)}",
+        "limit": str(data["steps"]),
+    }[what]
+
+
+@functools.cache
+def sizes() -> dict[str, str]:
+    """Return the sizes that the experiment was set up with."""
+    epochs = [int(last_epoch(f"cifar100-lt-{r}")) for r in CIFAR_RATIOS]
+    labels = [len(models.load(f"{pretrained.TINY}-{r}").y_held_out) / pretrained.K for r in CIFAR_RATIOS]
+    simulated_sizes = simulated.imagenet_counts()
+    return {
+        "held-out": str(cifar.HELD_OUT_MAX),
+        "class": str(cifar.PER_CLASS),
+        "epochs": f"{min(epochs)} to {max(epochs)}",
+        "cells": str(len(CIFAR)),
+        "timing": str(record.read("timing")["fixed"]["N"]),
+        "text": str(run.EXPERIMENTS["text"].n_dirichlet),
+        "tiny": str(run.EXPERIMENTS["tiny"].n_dirichlet),
+        "tiny-test": str(pretrained.TEST),
+        "tiny-labels": f"{min(labels):.0f} to {max(labels):.0f}",
+        "simulated": f"{simulated_sizes.max()} to {simulated_sizes.min()}",
+    }
+
+
+def rule(what: str) -> str:
+    """Return a threshold of the checks."""
+    return {
+        "comparable": f"{claims.COMPARABLE:g}",
+        "steady": f"{claims.STEADY:g}",
+        "near": f"{claims.NEAR:g}",
+        "settled": f"{100 * claims.SETTLED:.0f}",
+    }[what]
 
 
 def newton(what: str) -> str:
@@ -538,6 +688,8 @@ def ascended(what: str) -> str:
 
 def streamed(what: str) -> str:
     table = cells("ascent-online")
+    if what == "sum":
+        return f"{next(iter(table.values()))['posterior mean, μ=0.01, T_grad=1'][2]:.0f}"
     values = {
         form: [min(x[0] for m, x in v.items() if m.startswith(form)) for v in table.values()]
         for form in ("printed", "posterior mean", "online-FMAPLS", "uniform")
@@ -546,14 +698,16 @@ def streamed(what: str) -> str:
 
 
 def in_plane(what: str) -> str:
-    """Return what the sweep of the online recursion says, of the readings that need no label."""
-    cell = next(iter(cells("plane").values()))
+    """Return what the sweep of the online recursion says, of the readings that need no label; `WHAT@2` of cell 2."""
+    what, _, number = what.partition("@")
+    name, cell = list(cells("plane").items())[int(number or 1) - 1]
     end = {k: v[-1] for k, v in cell["kl"].items() if "observed" not in k}
     printed, mended = ([v for k, v in end.items() if k.startswith(s)] for s in ("printed", "mended"))
     labelled = [v[-1] for k, v in cell["kl"].items() if "observed" in k]
     best = min(end, key=end.__getitem__)
     path = cell["kl"]["printed, running, γ=0.01, c=3000"]
     return {
+        "cell": claims.spot(name.removeprefix("cifar100-lt-")),
         "settings": str(len(end)),
         "printed": str(len(printed)),
         "gone": str(sum(v > 2 for v in printed)),
@@ -595,15 +749,33 @@ def trials(name: str) -> str:
 def fewer(experiment: str) -> str:
     """Return which rows have another number of trials than the rest, and how many."""
     result = record.read(experiment)
-    if "experiment" not in result:  # curves
-        return "; ".join(f"{line}: {made['trials']}" for line, made in result.get("lines", {}).items()) or "all lines"
-    shown = main_methods(result["cells"])
+    shown = main_methods(of_experiment(f"{experiment}/")[0])
     other = {
         m: made["trials"]
         for m, made in result["made_with"].items()
         if made["trials"] != result["trials"] and m in shown
     }
-    return "; ".join(f"{m}: {n}" for m, n in other.items()) or "none"
+    by = {n: [m for m in other if other[m] == n] for n in sorted(set(other.values()), reverse=True)}
+    return "; ".join(f"{n} for {listed([f'`{m}`' for m in names])}" for n, names in by.items()) or "none"
+
+
+def lines(experiment: str) -> str:
+    """Return how many trials each line of online curves has; one that is older than its method now is says so."""
+    result = record.read(experiment)
+    names = [name for name in next(iter(result["cells"].values())) if name != "samples"]
+    made = {name: record.line_made(result, name) for name in names}
+    return "; ".join(
+        f"{name}: {m['trials']} trials" + ("" if "made" in m else ", run before that method was made anew")
+        for name, m in made.items()
+    )
+
+
+def stale(experiment: str) -> str:
+    """Return which rows are older than the estimator now is, as a sentence; nothing if none is."""
+    made = record.read(experiment)["made_with"]
+    old = [m for m, how in made.items() if ("EBLS" in m or DEFAULT in m) and "made" not in how]
+    names = listed([f"`{m}`" for m in old]) if old else ""
+    return f" From before the estimator was made anew are {len(old)} rows: {names}." if old else ""
 
 
 def lower_of(argument: str) -> str:
@@ -621,6 +793,12 @@ def worth(_: str) -> str:
     few, many = min(ascent, key=int), max(ascent, key=int)
     step = (ascent[many] - ascent[few]) / (int(many) - int(few))
     return f"{seconds['FMAPLS+LSF']['T_grad'][many] / step:.0f}"
+
+
+def fixed(_: str) -> str:
+    """Return the µs of a sample of online-FMAPLS that do not depend on K: a straight line through the four points."""
+    points = record.read("timing")["seconds"]["online-FMAPLS+LSF"]["K"]
+    return f"{1e6 * np.polyfit([int(k) for k in points], list(points.values()), 1)[1]:.2f}"
 
 
 def cost(argument: str) -> str:
@@ -654,8 +832,20 @@ FACTS: dict[str, Callable[[str], str]] = {
     "plane": in_plane,
     "hours": hours,
     "schedule": schedule,
+    "commands": commands,
+    "precision": precision,
+    "levels": levels,
+    "printed-gain": printed_gain,
+    "imagenet": imagenet_here,
+    "training": training,
+    "stopping": stopping,
+    "rule": rule,
+    "size": lambda a: sizes()[a],
+    "fixed": fixed,
     "trials": trials,
     "fewer": fewer,
+    "lines": lines,
+    "stale": stale,
     "weaker": weaker,
     "ceiling": true_prior,
     "slope": lambda a: f"{record.read('timing')['slopes_of_last_three_points'][a.split('|')[0]][a.split('|')[1]]:.2f}",

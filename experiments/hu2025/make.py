@@ -38,11 +38,19 @@ def main() -> None:
         # whole names: "EBLS" is one itself and would stand for no other
         wanted = tuple(m for m in run.CONTENDERS if any(text in m for text in args.rerun))
         for name in args.of:
-            full = run.EXPERIMENTS[name].trials if name in run.EXPERIMENTS else record.read(name)["trials"]
-            trials = min(full, args.trials or full)
             if name in run.EXPERIMENTS:
-                run.run(name, trials=trials, wanted=wanted, jobs=args.jobs, store=True)
+                full = run.EXPERIMENTS[name].trials
+                run.run(name, trials=min(full, args.trials or full), wanted=wanted, jobs=args.jobs, store=True)
+            elif name in curves.ONLINE:
+                for line in (s for s in curves.STREAMS if any(text in s for text in args.rerun)):  # the others stay
+                    stored = record.read(name)
+                    full = record.line_made(stored, line)["trials"]
+                    trials = min(full, args.trials or full)
+                    fresh = curves.ONLINE[name](trials, [line])
+                    record.write(record.RESULTS / f"{name}.json", curves.some_lines(stored, [line], trials, fresh))
             else:
+                full = record.read(name)["trials"]
+                trials = min(full, args.trials or full)
                 measure, _ = curves.CURVES[name]
                 record.store(record.RESULTS / f"{name}.json", {"trials": trials, **measure(trials)})
         expected.main(wanted)

@@ -47,5 +47,10 @@ def write(path: Path, result: dict[str, object]) -> None:
     print(path.relative_to(HERE) if path.is_relative_to(HERE) else path)
 
 
+def line_made(curves: dict, line: str) -> dict:
+    """Return how a line of online curves was made, and with how many trials: a line may have been run by itself."""
+    return curves.get("lines", {}).get(line) or {**curves.get("made_with", {}), "trials": curves["trials"]}
+
+
 def read(name: str) -> dict:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))

@@ -1,6 +1,7 @@
 """Every knob of the printed algorithms swept: μ and T_grad, γ and its reading, c and the start; monotonicity by c/N.
 
     python sweeps.py [NAME ...] [--trials N]        # all of them without names; each writes results/NAME.json
+    python sweeps.py protocol-training              # networks whose confusion on the training set train.py has stored
     python sweeps.py protocol-text --data DATA      # needs the texts of experiments/text_intents and scikit-learn
     python sweeps.py protocol-tiny --data WORK      # needs the outputs on training rows that `pretrained.py tiny` left
 
@@ -25,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 import record
-from cells import CIFAR_RATIOS, Cell, draw
+from cells import CIFAR, CIFAR_RATIOS, LONG, Cell, draw
 from contenders import Contender, Known, Target, batch, rlls_undivided
-from models import load
+from models import available, load
 from outputs import Outputs
 from scipy.special import digamma
 
@@ -294,6 +295,7 @@ MOMENTS = {
     "RLLS, soft": batch("rlls"),
     "RLLS, hard": batch("rlls", hard=True),
     "RLLS, C undivided, hard": rlls_undivided(soft=False),
+    "RLLS, C undivided, hard, target soft": rlls_undivided(soft=False, soft_target=True),
     "RLLS, C undivided, soft": rlls_undivided(soft=True),
 }
 DRAWN = {
@@ -395,25 +397,56 @@ def protocol_tiny(trials: int, data: Path | None) -> dict:
     return {"columns": ["kl", "accuracy"], "classifiers": out}
 
 
+def protocol_training(trials: int) -> dict:
+    """The same on the networks whose confusion on the training set is stored: those that train.py exported again."""
+    out = {}
+    for model in dict.fromkeys(c.model for c in (*CIFAR, *LONG) if available(c.model)):
+        outputs = load(model)
+        if outputs.trained is None:
+            continue
+        held = rp.summarize(outputs.held_out, outputs.y_held_out, prior=outputs.counts)
+        n = outputs.trained.hard.sum()
+        training = rp.Source(
+            outputs.counts / outputs.counts.sum(),
+            confusion=outputs.trained.soft / n,
+            hard_confusion=outputs.trained.hard / n,
+            counts=outputs.counts.astype(float),
+        )
+        cells = [Cell(model, "shuffled", 0.02), Cell(model, "dirichlet", 1.0)]
+        out[model] = {
+            kind: {
+                "rows": round(float(source.counts.sum())),
+                "accuracy": round(100 * float(np.trace(source.hard_confusion)), 1),
+                "methods": on_cells(source, MOMENTS, cells, outputs, trials),
+            }
+            for kind, source in (("held-out", held), ("training", training))
+        }
+    if not out:
+        raise SystemExit("sweeps.py: no network has its confusion on the training set in outputs/; see train.py")
+    return {"columns": ["kl", "accuracy"], "classifiers": out}
+
+
 SWEEPS: dict[str, tuple[Callable[[int], dict], int]] = {
     "ascent": (ascent, 10),
-    "ascent-online": (ascent_online, 2),
+    "ascent-online": (ascent_online, 10),
     "plane": (plane, 10),
     "monotone": (monotone, 3),
     "protocol": (protocol, 20),
 }
+WITH_TRAINING = {"protocol-training": (protocol_training, 20)}  # asked for by name: not every outputs file has it
 WITH_DATA = {"protocol-text": (protocol_text, 20), "protocol-tiny": (protocol_tiny, 10)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", choices=[[], *SWEEPS, *WITH_DATA], default=[])
+    parser.add_argument("names", nargs="*", choices=[[], *SWEEPS, *WITH_TRAINING, *WITH_DATA], default=[])
     parser.add_argument("--trials", type=int)
     parser.add_argument("--data", type=Path, help="folder that protocol-text or protocol-tiny needs")
     parser.add_argument("--store", action="store_true", help="store the result of a run with fewer trials too")
     args = parser.parse_args()
     for name in args.names or SWEEPS:
-        sweep, full = SWEEPS.get(name) or (partial(WITH_DATA[name][0], data=args.data), WITH_DATA[name][1])
+        sweep, full = {**SWEEPS, **WITH_TRAINING, **WITH_DATA}[name]
+        sweep = partial(sweep, data=args.data) if name in WITH_DATA else sweep
         trials = args.trials or full
         path = record.destination(name, full=trials >= full, force=args.store)
         record.store(path, {"trials": trials, **sweep(trials)})

@@ -3,7 +3,8 @@
     python train.py DATA RUNS --export outputs
 
 DATA is the .npz file or the folder of the original pickled files; RUNS keeps one checkpoint per model, written
-after every epoch. Started again, the script goes on where it stopped, with the same random numbers.
+after every epoch. Started again, the script goes on where it stopped, with the same random numbers; where nothing is
+left to train it exports only. With the outputs goes the confusion on the training images themselves, not augmented.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def train(
             sgd.step()
             total += loss.item() * len(batch)
         hits = log_proba(model, x_held).argmax(1) == y_held
-        line = {"ratio": ratio, "seed": seed, "epoch": epoch + 1, "of": epochs, "crop": size, "n_train": len(x), **({"mixed": True} if mixed else {}),
+        line = {"ratio": ratio, "seed": seed, "epoch": epoch + 1, "of": epochs, "crop": size, "n_train": len(x),
+                **({"mixed": True} if mixed else {}),
                 "loss": round(total / len(x), 4), "held_out_accuracy": round(float(hits.mean()), 4),
                 "seconds": round(time.time() - wall, 1), "cpu_seconds": round(time.process_time() - cpu, 1)}
         part = checkpoint.with_suffix(".part")
@@ -134,6 +136,7 @@ def main() -> None:
                 counts=np.bincount(data.y_train[rows], minlength=cifar.CLASSES),
                 test=log_proba(model, normalise(data.x_test)), y_test=data.y_test,
                 held_out=log_proba(model, normalise(data.x_train[held])), y_held_out=data.y_train[held],
+                trained=outputs.confusion(log_proba(model, normalise(data.x_train[rows])), data.y_train[rows]),
                 log=(folder / "log.jsonl").read_text())
 
 

@@ -173,3 +173,32 @@ def test_training_resumes_exactly(experiment: Path, tmp_path: Path, monkeypatch:
     again = run("twice")
     for a, b in zip(once.state_dict().values(), again.state_dict().values(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_finished_checkpoint_is_exported_again_with_the_confusion_on_its_training_set(
+    experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    import cifar
+    import outputs
+    import train
+
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(100), 5)
+    x = rng.integers(0, 256, (500, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[::5], y_test=y[::5])
+    monkeypatch.setattr(cifar, "PER_CLASS", 5)
+    monkeypatch.setattr(cifar, "HELD_OUT_MAX", 1)
+    out = tmp_path / "outputs"
+    argv = ["train.py", tmp_path / "data.npz", tmp_path / "runs", "--ratios", 0.5, "--epochs", 1, "--suffix=-long"]
+    monkeypatch.setattr(sys, "argv", [str(a) for a in [*argv, "--mixed", "--export", out]])
+    train.main()
+    first, log = outputs.load("cifar100-lt-0.5-long", out), (out / "cifar100-lt-0.5-long.jsonl").read_text()
+    assert first.trained.hard.sum() == first.counts.sum()
+    np.testing.assert_allclose(first.trained.soft.sum(0), first.counts, rtol=1e-5)  # column y: the rows of class y
+    (out / "cifar100-lt-0.5-long.npz").unlink()
+    train.main()  # nothing is left to train
+    again = outputs.load("cifar100-lt-0.5-long", out)
+    assert (out / "cifar100-lt-0.5-long.jsonl").read_text() == log
+    np.testing.assert_array_equal(first.trained.hard, again.trained.hard)
+    np.testing.assert_array_equal(first.test, again.test)
