@@ -2,13 +2,13 @@
 
     python benchmarks/constants.py [--draws 4] [--only shift rare labels]
 
-"shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform prior, how many rows a
-held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of `_ordinary.py`
-that the default was designed on. "rare": how much of a held-out row the source prior
-grants a class that none resembles, on the same half, with a class made rare: few rows of it, and outputs as if training
-had had as few. "labels": how far outputs are held back beside labels, how much they may favour classes, and how many
-labels may be of any class, on the sources of labels.py with other draws; "strange" are labels of which one in twenty is
-drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
+"shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform one, how many rows
+a held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of
+`_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior grants a class that
+none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as few.
+"labels": how far outputs are held back beside labels, how much they may favour classes, and how many labels may be of
+any class, on the sources of labels.py with other draws; "strange" are labels of which one in twenty is drawn at random.
+The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Log-loss, accuracy and KL after correction against the same calibrated outputs left alone, without training counts, with
 them, and from counts alone; coverage of 95 % intervals; what calibration alone changes. `--make` first trains the
-classifiers (see `_ordinary.py`). The default was designed on one part of the sets; the stored results are of the others.
+classifiers (see `_ordinary.py`). The default was designed on one part of the sets; what is stored is of the others.
 Those kept aside have been looked at many times since, so nine more, "fresh", were measured once the design was fixed.
 `--by-set` makes a table of each set from what is stored. Makes a table of docs/which-method.md.
 """
