@@ -231,10 +231,9 @@ class OnlineEbls:
         """Let a label say what classes must count in the correction for outputs to expect it: one step of the logistic
         regression that `favoured` is in batch, with the diagonal of its curvature alone.
 
-        `labels` are that curvature, its product with the logarithms of what classes must count, and the bias. A row
-        whose label its output all but rules out is no sign of a bias.
+        A row whose label its output all but rules out is no sign of a bias.
         """
-        curvature, product, bias = self.parts(state)["labels"]
+        curvature, product, bias = self.labels(state)
         if self.drift:
             curvature *= 1.0 - 1.0 / self.LABELS
             product *= 1.0 - 1.0 / self.LABELS
@@ -253,7 +252,7 @@ class OnlineEbls:
         The shares have moved by the same labels, as far as their own variance let them. If w is that variance, b that
         of the bias and c the curvature, the part of what is left that belongs to the bias is bc/(1 + (b + w)c).
         """
-        curvature, product, bias = self.parts(state)["labels"]
+        curvature, product, bias = self.labels(state)
         prior = np.maximum(self.prior(state), LEAST_SHARE)
         of_share = np.minimum(self.variance(state)[0] / prior**2, 1.0)
         left = product - curvature * np.log(prior / self.source.prior)
@@ -295,18 +294,22 @@ class OnlineEbls:
 
         The less likely it is that anything has shifted, the nearer to one. Times the shares it is a class mix again.
         """
-        first, bias = self.labels_at
-        if state[first] == 0.0:  # a curvature, of which each label adds to all
+        if state[self.labels_at] == 0.0:  # a curvature, of which each label adds to all
             return None
         shifted = 1.0 - state[len(self.bank) + 1]
-        factors = np.exp(shifted * state[bias : bias + len(self.source.prior)])
+        factors = np.exp(shifted * self.labels(state)[2])
         return np.asarray(factors / (self.prior(state) @ factors))
 
+    def labels(self, state: Vector) -> Matrix:
+        """Return of what labels have told (3, K): the curvature, its product with the logarithms of what classes must
+        count, and the logarithms of the bias. Writing to it changes the state."""
+        k = len(self.source.prior)
+        return state[self.labels_at : self.labels_at + 3 * reference.width(k)].reshape(3, -1)[:, :k]
+
     @cached_property
-    def labels_at(self) -> tuple[int, int]:
-        """Where in a state the labels' part begins, and where the bias."""
-        end, width = state_size(self.layout), reference.width(len(self.source.prior))
-        return end - 3 * width, end - width
+    def labels_at(self) -> int:
+        """Where in a state the part of the labels begins."""
+        return state_size(self.layout) - 3 * reference.width(len(self.source.prior))
 
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
