@@ -96,6 +96,16 @@ def test_every_correction_knows_the_bias(problem) -> None:
     np.testing.assert_allclose(table.correct(["new"], rows[:1]), fresh.correct_many(rows[:1]))  # no other key's
 
 
+def test_listed_values_are_those_of_whole_rows_also_where_a_batch_has_a_bias(problem) -> None:
+    labels = np.where(np.arange(len(problem.y)) < 100, problem.y, -1)
+    est = rp.ebls(problem.source, problem.proba, labels=labels)
+    assert abs(est.prior @ est.bias - 1) > 1e-4
+    rows = problem.proba[:20]
+    every = np.broadcast_to(np.arange(5), rows.shape)
+    whole = rp.correct(rows, est.weights)
+    np.testing.assert_allclose(est.correct((every[:, :4], rows[:, :4])), whole[:, :4], rtol=1e-9)
+
+
 def test_labels_raise_the_accuracy_of_later_rows(banking) -> None:
     d, pipe = banking
     right, loss = np.zeros(2), np.zeros(2)  # of shares alone, and with the bias
