@@ -47,10 +47,10 @@ class OnlineEbls:
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
     NO_SHIFT: ClassVar[float] = 0.9
-    # the rest on draw 99 of stream_batch.py and seeds 10 and 11 of drift.py
+    # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
-    STIFF: ClassVar[float] = 0.003  # of a strong filter's weight at first, what it gets of it beside the others
+    STIFF: ClassVar[float] = 0.0001  # of a strong filter's weight at first, what it gets of it beside the others
     CAUTION: ClassVar[float] = 3.0  # rows that one row counts for against the held-out rows, where a shift is at issue
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
     # of the classifier's own error, a class's share being known to 1/misfit counts at best; on banking77, clinc150 and
@@ -61,7 +61,7 @@ class OnlineEbls:
     LEAST_BLIND: ClassVar[float] = 120.0  # in all at least
     # of a key that starts from what others have in common; on seeds 0 to 2 of keyed_streams.py, like those of kinds.py
     UNLIKE: ClassVar[float] = 0.01  # least weight of the source prior: a key may be where all others were once
-    # of labels; on draw 5 of late_labels.py, drifts of two texts' and networks' outputs, and ordinary classifiers
+    # of labels; on draw 5 of late_labels.py, drifts of a text's and two networks' outputs, and ordinary classifiers
     LABELS: ClassVar[float] = 1000.0  # that are remembered of how outputs favour classes, if the prior may drift
     MOST_BIAS: ClassVar[float] = 2.0 * BIASED**0.5  # what says more, as labels of one class alone do, is no bias
 
