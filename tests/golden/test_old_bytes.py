@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import reprior as rp
+from reprior.service.live import define, restored
+from reprior.service.store import Kept
 
 HERE = Path(__file__).parent
 ROWS = np.random.default_rng(0).dirichlet([1, 2, 3], 50)
@@ -76,3 +78,19 @@ def test_a_table_of_0_1() -> None:
     table = rp.StreamTable.from_bytes((HERE / "table-0.1.bin").read_bytes())
     assert sorted(map(str, table)) == ["7", "b"]
     assert table[7].n == 25
+
+
+def test_a_served_stream_that_knew_no_bias_goes_on() -> None:
+    stream = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2])))
+    stream.learn_many(ROWS)
+    definition, _ = define(stream, stream.source, classes=None, alarm=None)
+    numbers = stream.state.values
+    before = numbers[: stream.method.labels_at]  # where the labels' part is now, states once ended
+    live = restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before.tobytes(), None))
+    assert live.stream == stream
+    live.observe(ROWS[:1], [2])
+    assert live.stream.bias[2] > 1
+    with pytest.raises(rp.InputError, match="damaged"):
+        restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before[:-1].tobytes(), None))
+    with pytest.raises(rp.InputError, match="damaged"):
+        restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before.tobytes()[:-1], None))

@@ -98,9 +98,15 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
     return parts
 
 
-def grown(method: StreamMethod, layout: Layout, states: Vector) -> Vector:
-    """Return states (..., size) that have this layout as states of the method, whose later parts they may lack."""
-    parts = unpack(layout, states)
+def earlier(method: StreamMethod) -> Layout:
+    """Return the layout that a method's states had before its later parts."""
+    later = getattr(method, "later", ())
+    return {name: shape for name, shape in method.layout.items() if name not in later}
+
+
+def grown(method: StreamMethod, states: Vector) -> Vector:
+    """Return states (..., size) of the earlier layout with the later parts, which are zeros."""
+    parts = unpack(earlier(method), states)
     out = np.zeros((*states.shape[:-1], state_size(method.layout)), states.dtype)
     for name, part in unpack(method.layout, out).items():
         part[...] = parts.get(name, 0.0)

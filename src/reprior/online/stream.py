@@ -27,7 +27,17 @@ from reprior._labels import check_label
 from reprior._types import Interval, Labels, Matrix, Source, Vector, door
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import Layout, StreamMethod, StreamState, counted, grown, learned, refuse, state_size
+from reprior.online.method import (
+    Layout,
+    StreamMethod,
+    StreamState,
+    counted,
+    earlier,
+    grown,
+    learned,
+    refuse,
+    state_size,
+)
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
@@ -134,13 +144,12 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     source, calibrator = from_fields(about, caller)
     options = getattr(made, "before", {}) | take(about, "options", dict, caller)
     method = online_method(made.name, source, options, caller)
-    written, later = take(about, "layout", list, caller), getattr(method, "later", ())
-    before = {name: shape for name, shape in method.layout.items() if name not in later}
+    written, before = take(about, "layout", list, caller), earlier(method)
     if written == listed(before) != listed(method.layout):
         for name in ("values", "together", "together_start"):
             if isinstance(about.get(name), np.ndarray):
                 shape = (None, state_size(before))[-about[name].ndim :]
-                about[name] = grown(method, before, take(about, name, np.ndarray, caller, shape))
+                about[name] = grown(method, take(about, name, np.ndarray, caller, shape))
     elif written != listed(method.layout):
         fail(caller, "data", f"have the parts {method.layout}", str(written)[:200],
              remedy="Another release of reprior wrote it")  # fmt: skip
