@@ -22,7 +22,7 @@ from reprior.online.alarm import Alarm
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.published import PEERS
-from reprior.pipelines.calibrate import temperature
+from reprior.pipelines.calibrate import fit
 
 FLOORS = (1e-4, 1e-3, 1e-2, 0.05, 0.2)
 OURS = ("online-ebls", "online-fmapls")
@@ -50,7 +50,7 @@ def problem(name):
     else:
         d = datasets.load(name)
         heldout, heldout_y, pool, pool_y = d.heldout_proba, d.heldout_y, d.pool_proba, d.pool_y
-    calibrate = temperature(heldout, heldout_y)
+    calibrate = fit(heldout, heldout_y, kind="temperature")
     return rp.summarize(calibrate(heldout), heldout_y), calibrate(pool), pool_y
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import reprior as rp
+from reprior.service.live import define, restored
+from reprior.service.store import Kept
 
 HERE = Path(__file__).parent
 ROWS = np.random.default_rng(0).dirichlet([1, 2, 3], 50)
@@ -39,7 +41,56 @@ def test_streams_of_0_1(name: str) -> None:
     np.testing.assert_allclose(stream.prior, now.prior, rtol=1e-9)
 
 
+LATER = {"online-ebls-cautious": {}, "online-ebls-robust": {"robust": 0.05}}
+
+
+@pytest.mark.parametrize("name", sorted(LATER))
+def test_streams_that_knew_no_bias_go_on(name: str) -> None:
+    stream = rp.load(HERE / f"{name}-0.1.bin")
+    now = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")), **LATER[name])
+    now.learn_many(ROWS)
+    now.observe(ROWS[3], "b")
+    np.testing.assert_allclose(stream.prior, now.prior, rtol=2e-3)  # constants have changed a little since
+    np.testing.assert_array_equal(stream.bias, 1)
+    np.testing.assert_array_equal(stream.weights, stream.prior / stream.source.prior)
+    for other in (stream, now):
+        other.learn_many(ROWS)
+        other.observe(ROWS[4], "c")
+    np.testing.assert_allclose(stream.prior, now.prior, rtol=2e-3)
+    assert rp.Stream.from_bytes(stream.to_bytes()) == stream
+
+
+def test_a_shared_table_that_knew_no_bias_goes_on() -> None:
+    table = rp.load(HERE / "table-shared-0.1.bin")
+    now = rp.StreamTable("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")))
+    keys = [f"key-{i % 5}" for i in range(50)]
+    now.learn(keys, ROWS)
+    now.observe("key-2", ROWS[2], "c")
+    np.testing.assert_allclose(table.common, now.common, rtol=2e-3)
+    for other in (table, now):
+        other.learn(["new", *keys[1:]], ROWS)
+    for key in now:
+        np.testing.assert_allclose(table.prior(key), now.prior(key), rtol=2e-3)
+    np.testing.assert_array_equal(table["key-2"].bias, 1)
+
+
 def test_a_table_of_0_1() -> None:
     table = rp.StreamTable.from_bytes((HERE / "table-0.1.bin").read_bytes())
     assert sorted(map(str, table)) == ["7", "b"]
     assert table[7].n == 25
+
+
+def test_a_served_stream_that_knew_no_bias_goes_on() -> None:
+    stream = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2])))
+    stream.learn_many(ROWS)
+    definition, _ = define(stream, stream.source, classes=None, alarm=None)
+    numbers = stream.state.values
+    before = numbers[: stream.method.labels_at]  # where the labels' part is now, states once ended
+    live = restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before.tobytes(), None))
+    assert live.stream == stream
+    live.observe(ROWS[:1], [2])
+    assert live.stream.bias[2] > 1
+    with pytest.raises(rp.InputError, match="damaged"):
+        restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before[:-1].tobytes(), None))
+    with pytest.raises(rp.InputError, match="damaged"):
+        restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before.tobytes()[:-1], None))

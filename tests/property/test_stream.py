@@ -48,6 +48,32 @@ def test_the_estimate_stays_a_prior(name: str, problem, repeats: int, y: int) ->
 
 
 @given(problem=problems(), data=st.data())
+@pytest.mark.parametrize("name", ["ebls", "ebls, stationary"])
+def test_labels_come_between_any_blocks_and_survive_bytes(name: str, problem, data) -> None:
+    source, rows = problem
+    method, options = STREAMS[name]
+    one, other = (rp.Stream(method, source, **options) for _ in range(2))
+    table = rp.StreamTable(method, source, share=False, **options)
+    label = st.tuples(st.integers(0, len(rows)), st.integers(0, len(rows) - 1), st.integers(0, len(source) - 1))
+    at = 0
+    for stop, row, y in sorted(data.draw(st.lists(label, min_size=1, max_size=8))):
+        for p in rows[at:stop]:
+            one.learn_one(p)
+        if stop > at:
+            other.learn_many(rows[at:stop])
+            table.learn(["key"] * (stop - at), rows[at:stop])
+        other = rp.Stream.from_bytes(other.to_bytes())
+        one.observe(rows[row], y)
+        other.observe(rows[row], y)
+        table.observe("key", rows[row], y)
+        at = stop
+    assert one.to_bytes() == other.to_bytes() == table["key"].to_bytes()
+    assert rp.StreamTable.from_bytes(table.to_bytes())["key"] == one
+    assert np.isfinite(one.bias).all()
+    assert one.prior @ one.bias == pytest.approx(1)
+
+
+@given(problem=problems(), data=st.data())
 @pytest.mark.parametrize("name", sorted(STREAMS))
 def test_classes_have_no_order(name: str, problem, data) -> None:
     source, rows = problem

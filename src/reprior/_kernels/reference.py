@@ -165,7 +165,7 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
         state[0] += 1.0
         weights, behind = state[1 : filters + 2], state[filters + 2 : 2 * filters + 2]
         held = state[2 * filters + 2 : 3 * filters + 2] if cautious else np.zeros(filters)
-        m, s = state[head:].reshape(2, filters, w)[:, :, :k]
+        m, s = state[head : head + 2 * filters * w].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m
         z, still = r.sum(axis=1), (p * inverse * kept).sum()
         r /= z[:, None]

@@ -31,6 +31,10 @@ class StreamMethod(Protocol):
     whole `n` whether they are S states of this method, so that bytes can be refused. `bind` gives the native kernel as
     a function of (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or
     `refuse`.
+
+    A method may have `bias`: by how much more classes count in a correction than their shares say (K,), as labels have
+    told, None before the first one. It may have `later`: parts of the state that bytes from before lack, and that are
+    zeros there.
     """
 
     name: ClassVar[str]
@@ -92,6 +96,28 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
         parts[name] = state[..., at : at + size].reshape((*state.shape[:-1], *shape))
         at += size
     return parts
+
+
+def earlier(method: StreamMethod) -> Layout:
+    """Return the layout that a method's states had before its later parts."""
+    later = getattr(method, "later", ())
+    return {name: shape for name, shape in method.layout.items() if name not in later}
+
+
+def grown(method: StreamMethod, states: Vector) -> Vector:
+    """Return states (..., size) of the earlier layout with the later parts, which are zeros."""
+    parts = unpack(earlier(method), states)
+    out = np.zeros((*states.shape[:-1], state_size(method.layout)), states.dtype)
+    for name, part in unpack(method.layout, out).items():
+        part[...] = parts.get(name, 0.0)
+    return out
+
+
+def counted(method: StreamMethod, state: Vector) -> Vector:
+    """Return what each class counts in a correction (K,): its share, times its bias where labels have told one."""
+    prior = method.prior(state)
+    bias = method.bias(state) if hasattr(method, "bias") else None
+    return prior if bias is None else prior * bias
 
 
 def simplex(shares: Vector) -> bool:

@@ -77,6 +77,9 @@ class Robust:
     def prior(self, state: Vector) -> Vector:
         return state[self.size :].copy()
 
+    def bias(self, state: Vector) -> None:
+        """Labels move nothing but the shown prior: what else they say has no bound a label."""
+
     def variance(self, state: Vector) -> tuple[Vector, str]:
         inner = state[: self.size]
         found, note = self.method.variance(inner)

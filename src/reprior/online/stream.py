@@ -27,7 +27,17 @@ from reprior._labels import check_label
 from reprior._types import Interval, Labels, Matrix, Source, Vector, door
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import StreamMethod, StreamState, learned, refuse, state_size
+from reprior.online.method import (
+    Layout,
+    StreamMethod,
+    StreamState,
+    counted,
+    earlier,
+    grown,
+    learned,
+    refuse,
+    state_size,
+)
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
@@ -116,11 +126,15 @@ def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
     return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
 
 
+def listed(layout: Layout) -> list[Any]:
+    """Return a layout as bytes say it."""
+    return [[name, list(shape)] for name, shape in layout.items()]
+
+
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
     told = replace(method.source, misled=method.misled) if "misled" in method.needs else method.source  # type: ignore[attr-defined]
-    layout = [[name, list(shape)] for name, shape in method.layout.items()]
-    return {"method": method.name, "options": chosen(method), "layout": layout,
+    return {"method": method.name, "options": chosen(method), "layout": listed(method.layout),
             **to_fields(told, calibrator, method.needs)}  # fmt: skip
 
 
@@ -130,8 +144,14 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     source, calibrator = from_fields(about, caller)
     options = getattr(made, "before", {}) | take(about, "options", dict, caller)
     method = online_method(made.name, source, options, caller)
-    if [[name, list(shape)] for name, shape in method.layout.items()] != take(about, "layout", list, caller):
-        fail(caller, "data", f"have the parts {method.layout}", str(about["layout"])[:200],
+    written, before = take(about, "layout", list, caller), earlier(method)
+    if written == listed(before) != listed(method.layout):
+        for name in ("values", "together", "together_start"):
+            if isinstance(about.get(name), np.ndarray):
+                shape = (None, state_size(before))[-about[name].ndim :]
+                about[name] = grown(method, take(about, name, np.ndarray, caller, shape))
+    elif written != listed(method.layout):
+        fail(caller, "data", f"have the parts {method.layout}", str(written)[:200],
              remedy="Another release of reprior wrote it")  # fmt: skip
     size = state_size(method.layout)
     states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)
@@ -232,8 +252,16 @@ class Stream:
 
     @property
     def weights(self) -> Vector:
-        """Estimated prior over source prior (K,)."""
-        return np.asarray(self.prior / self.source.prior)
+        """Estimated prior over source prior (K,), times `bias`."""
+        with self._lock:
+            return np.asarray(counted(self.method, self._values) / self.source.prior)
+
+    @property
+    def bias(self) -> Vector:
+        """By how much more each class counts (K,) than its share says, as labels have told; ones without labels."""
+        with self._lock:
+            found = self.method.bias(self._values) if hasattr(self.method, "bias") else None
+        return np.ones_like(self.source.prior) if found is None else found
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
@@ -284,7 +312,7 @@ class Stream:
         with self._lock:
             if is_top_k(p) and self.calibrator is None:
                 row = one_top_k(p, self.source, "Stream.correct_one")
-                return np.asarray(correct_listed(self.source, self.prior[None], row)[0])
+                return np.asarray(correct_listed(self.source, counted(self.method, self._values)[None], row)[0])
             k = len(self.source.prior)
             out, known = np.empty(k), self._padded_weights()
             if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
@@ -293,7 +321,7 @@ class Stream:
 
     def _padded_weights(self) -> Vector:
         source = self.source.prior
-        np.divide(self.prior, source, out=self._weights[0, : len(source)])
+        np.divide(counted(self.method, self._values), source, out=self._weights[0, : len(source)])
         return self._weights
 
     def correct_many(self, proba: Any) -> Matrix:
@@ -309,13 +337,17 @@ class Stream:
                     return out
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
-            return correct_listed(self.source, self.prior[None], blocks)
+            return correct_listed(self.source, counted(self.method, self._values)[None], blocks)
         rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
         fixed = correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
         return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def observe(self, p: Any, y: Any) -> None:
-        """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes."""
+        """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes.
+
+        It takes the place of what the sample had said of the shares. With `online-ebls` labels also tell which classes
+        the corrected outputs favour: that is taken out of the correction (`bias`).
+        """
         row, label = (
             self._row(p, "Stream.observe"),
             check_label(y, "Stream.observe", len(self.source.prior), self.source.classes),

@@ -17,7 +17,7 @@ from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
-from reprior.online.method import StreamState, learned, refuse
+from reprior.online.method import StreamState, counted, learned, refuse
 from reprior.online.stream import (
     Stream,
     aligned,
@@ -330,7 +330,7 @@ class StreamTable:
             if len(slots) != len(rows):
                 fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(slots))
             used, which = np.unique(slots, return_inverse=True)
-            priors = [self.method.prior(self._fresh if slot < 0 else self._table[slot]) for slot in used]
+            priors = [counted(self.method, self._fresh if slot < 0 else self._table[slot]) for slot in used]
         prior = np.stack(priors)[which]
         if isinstance(blocks, TopKBlocks):
             return correct_listed(self.source, prior, blocks)

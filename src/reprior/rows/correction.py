@@ -130,7 +130,9 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                 first = here.stop
             return fixed
         listed = check_top_k(*proba, "correct", estimate.source.prior)
-        counted = estimate.prior if estimate.bias is None else estimate.prior * estimate.bias
+        counted = estimate.prior
+        if estimate.bias is not None:
+            counted = estimate.prior * estimate.bias / (estimate.prior @ estimate.bias)  # a mix, which leaves a rest
         return correct_listed(estimate.source, counted[None], listed)
     rows = by_name(proba, estimate.classes, "correct")
     if estimate.calibrator is not None:

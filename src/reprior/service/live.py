@@ -13,6 +13,7 @@ from reprior._check import check_choice, check_int, check_matrix, fail
 from reprior._labels import check_labels, named
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.online.alarm import Alarm
+from reprior.online.method import earlier, grown, state_size
 from reprior.online.stream import Stream
 from reprior.service.settings import Limits
 from reprior.service.store import Change, Kept, Offset, Point, floats
@@ -261,10 +262,12 @@ def restored(kept: Kept, known: dict[bytes, Defined] | None = None) -> Live:
         known[kept.definition] = defined(kept.definition)
     made = known[kept.definition]
     state = made.first.state
-    if len(kept.state) != 8 * len(state.values):
+    values = np.frombuffer(kept.state, "<f8").astype(np.float64) if len(kept.state) % 8 == 0 else np.empty(0)
+    if len(values) == state_size(earlier(state.method)):
+        values = grown(state.method, values)
+    if len(values) != len(state.values):
         fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(kept.state)} bytes",
              remedy=f"The stream {kept.name!r} is damaged; `reprior serve --check` looks for more")  # fmt: skip
-    values = np.frombuffer(kept.state, "<f8").astype(np.float64)
     alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
     live = Live(kept.id, kept.name, kept.created, kept.definition, made.about, made.source,
                 Stream.of(replace(state, values=values)), alarm, labels=kept.labels)  # fmt: skip

@@ -1,0 +1,173 @@
+"""Late labels tell a stream which classes its corrected outputs favour, and that is taken out of the correction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import reprior as rp
+from reprior import datasets, simulate
+from reprior.batch.ebls import BIASED, STRANGE
+from reprior.online.ebls import SOME, OnlineEbls
+from reprior.rows.correction import reweight
+
+
+@pytest.fixture(scope="module")
+def banking():
+    d = datasets.load("banking77")
+    return d, rp.pipeline(d.heldout_proba, d.heldout_y, counts=d.counts)
+
+
+def observed(stream: rp.Stream, rows, y) -> rp.Stream:
+    for row, label in zip(rows, y, strict=True):
+        stream.observe(row, int(label))
+    return stream
+
+
+def shares_alone(stream: rp.Stream, rows) -> np.ndarray:
+    return reweight(stream.calibrated(rows), stream.prior / stream.source.prior)
+
+
+def test_a_label_moves_the_bias_as_the_formula_says(problem) -> None:
+    method = OnlineEbls(problem.source, drift=False)
+    state = method.init()
+    method.learn(state, problem.proba)
+    source, row, y = problem.source.prior, problem.proba[7], 3
+    weights = method.prior(state) / source
+    r = row * weights / (row * weights).sum()
+    fair = r[y] / (r[y] + STRANGE / 5)
+    assert method.bias(state) is None
+    method.observe(state, row, y)
+    bend, product, bias = method.parts(state)["labels"]
+    np.testing.assert_allclose(bend, fair * r * (1 - r) + SOME, rtol=1e-9)
+    np.testing.assert_allclose(product, bend * np.log(weights) + fair * (np.eye(5)[y] - r), rtol=1e-9)
+    prior, variance = method.prior(state), method.variance(state)[0]
+    gain = BIASED / (1 + (BIASED + np.minimum(variance / prior**2, 1)) * bend)
+    np.testing.assert_allclose(bias, gain * (product - bend * np.log(prior / source)), rtol=1e-9)
+    shifted = 1 - method.parts(state)["weights"][-1]
+    factors = np.exp(shifted * bias)
+    np.testing.assert_allclose(method.bias(state), factors / (prior @ factors), rtol=1e-12)
+
+
+def test_labels_fade_if_the_prior_may_drift(problem) -> None:
+    told = {}
+    for drift in (True, False):
+        method = OnlineEbls(problem.source, drift=drift)
+        state = method.init()
+        for _ in range(3000):
+            method.judge(state, problem.proba[0], 1)
+        told[drift] = method.parts(state)["labels"][0].max()
+    assert told[True] == pytest.approx(told[False] / 3, rel=0.1)
+
+
+def test_without_labels_there_is_no_bias_and_nothing_changes(problem) -> None:
+    stream = rp.Stream("online-ebls", problem.source)
+    stream.learn_many(problem.proba)
+    np.testing.assert_array_equal(stream.bias, 1)
+    np.testing.assert_array_equal(stream.weights, stream.prior / stream.source.prior)
+    for other in (rp.Stream("online-fmapls", problem.source), rp.Stream("fth", problem.source)):
+        other.observe(problem.proba[0], 1)
+        np.testing.assert_array_equal(other.bias, 1)
+
+
+def test_every_correction_knows_the_bias(problem) -> None:
+    stream, table = rp.Stream("online-ebls", problem.source), rp.StreamTable("online-ebls", problem.source, share=False)
+    stream.learn_many(problem.proba)
+    table.learn(["a"] * len(problem.proba), problem.proba)
+    for row, y in zip(problem.proba[:40], problem.y[:40], strict=True):
+        stream.observe(row, int(y))
+        table.observe("a", row, int(y))
+    assert np.ptp(stream.bias) > 0.05
+    assert stream.prior @ stream.bias == pytest.approx(1)
+    np.testing.assert_allclose(stream.weights, stream.prior / stream.source.prior * stream.bias)
+    rows = problem.proba[:20]
+    expected = rows * stream.weights / (rows * stream.weights).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(stream.correct_many(rows), expected)
+    np.testing.assert_allclose(stream.correct_many(rows.tolist()), expected)
+    np.testing.assert_allclose(stream.correct_one(rows[3]), expected[3])
+    np.testing.assert_allclose(table.correct(["a"] * 20, rows), expected)
+    np.testing.assert_allclose(table["a"].bias, stream.bias)
+    every = np.broadcast_to(np.arange(5), rows.shape)
+    np.testing.assert_allclose(stream.correct_many((every[:, :4], rows[:, :4])), expected[:, :4])
+    np.testing.assert_allclose(stream.correct_one((every[0, :4], rows[0, :4])), expected[0, :4])
+    np.testing.assert_allclose(table.correct(["a"] * 20, (every[:, :4], rows[:, :4])), expected[:, :4])
+    fresh = rp.Stream("online-ebls", problem.source)
+    np.testing.assert_allclose(table.correct(["new"], rows[:1]), fresh.correct_many(rows[:1]))  # no other key's
+
+
+def test_listed_values_are_those_of_whole_rows_also_where_a_batch_has_a_bias(problem) -> None:
+    labels = np.where(np.arange(len(problem.y)) < 100, problem.y, -1)
+    est = rp.ebls(problem.source, problem.proba, labels=labels)
+    assert abs(est.prior @ est.bias - 1) > 1e-4
+    rows = problem.proba[:20]
+    every = np.broadcast_to(np.arange(5), rows.shape)
+    whole = rp.correct(rows, est.weights)
+    np.testing.assert_allclose(est.correct((every[:, :4], rows[:, :4])), whole[:, :4], rtol=1e-9)
+
+
+def test_labels_raise_the_accuracy_of_later_rows(banking) -> None:
+    d, pipe = banking
+    right, loss = np.zeros(2), np.zeros(2)  # of shares alone, and with the bias
+    for seed in range(12):
+        rng = np.random.default_rng([8, seed])
+        t = simulate.resample(d.pool_proba, d.pool_y, simulate.dirichlet(77, 1.0, rng=rng), n=2000, rng=rng)
+        stream = pipe.stream()
+        stream.learn_many(t.proba)
+        observed(stream, t.proba[:400], t.y[:400])
+        rest, y = t.proba[400:], t.y[400:]
+        for i, fixed in enumerate((shares_alone(stream, rest), stream.correct_many(rest))):
+            right[i] += 100 * np.mean(fixed.argmax(axis=1) == y) / 12
+            loss[i] -= np.mean(np.log(fixed[np.arange(len(y)), y])) / 12
+    assert right[1] > right[0] + 0.1
+    assert loss[1] < loss[0] - 0.003
+
+
+def test_a_classifier_that_favours_classes_is_put_right() -> None:
+    """Outputs of the target take classes 0 and 1 for three times as likely as they are; held-out rows do not."""
+    problem = make_problem(n=3000, seed=3)
+    favoured = problem.proba * np.array([3.0, 3.0, 1.0, 1.0, 1.0])
+    favoured /= favoured.sum(axis=1, keepdims=True)
+    stream = rp.Stream("online-ebls", problem.source)
+    stream.learn_many(favoured)
+    observed(stream, favoured[:500], problem.y[:500])
+    assert stream.bias[:2].max() < 0.9 < 1.1 < stream.bias[2:].max()
+    rest, y = favoured[500:], problem.y[500:]
+    losses = [
+        -np.mean(np.log(x[np.arange(len(y)), y])) for x in (stream.correct_many(rest), shares_alone(stream, rest))
+    ]
+    assert losses[0] < losses[1] - 0.005
+
+
+@pytest.mark.parametrize("kind", ["one class", "shuffled", "any class"])
+def test_nonsense_labels_do_bounded_harm(kind: str, banking) -> None:
+    d, pipe = banking
+    rng = np.random.default_rng(5)
+    t = simulate.resample(d.pool_proba, d.pool_y, simulate.dirichlet(77, 1.0, rng=rng), n=2000, rng=rng)
+    y = {"one class": np.full(300, 3), "shuffled": rng.permutation(t.y[:300]), "any class": rng.integers(77, size=300)}
+    stream = pipe.stream()
+    stream.learn_many(t.proba)
+    observed(stream, t.proba[:300], y[kind])
+    most = OnlineEbls.MOST_BIAS
+    assert np.ptp(np.log(stream.bias)) <= 2 * most + 1e-9
+    plain, fixed = (
+        np.mean(x.argmax(axis=1) == t.y) for x in (shares_alone(stream, t.proba), stream.correct_many(t.proba))
+    )
+    assert fixed > plain - (0.03 if kind == "one class" else 0.005)
+
+
+def test_where_nothing_has_shifted_labels_change_next_to_nothing(banking) -> None:
+    d, pipe = banking
+    rng = np.random.default_rng(6)
+    t = simulate.resample(d.pool_proba, d.pool_y, d.counts / d.counts.sum(), n=2000, rng=rng)
+    stream = pipe.stream()
+    stream.learn_many(t.proba)
+    observed(stream, t.proba[:500], t.y[:500])
+    np.testing.assert_allclose(stream.bias, 1, atol=1e-3)
+
+
+def test_a_bound_on_what_a_label_moves_leaves_no_bias(problem) -> None:
+    stream = rp.Stream("online-ebls", problem.source, robust=0.01)
+    stream.learn_many(problem.proba)
+    observed(stream, problem.proba[:40], problem.y[:40])
+    np.testing.assert_array_equal(stream.bias, 1)
