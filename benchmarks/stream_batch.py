@@ -3,8 +3,8 @@
     python benchmarks/stream_batch.py [--seeds 5] [--n 3000] [--quiet 200]
 
 Mean KL over five shifts on both texts and the four CIFAR networks. Constants were chosen on other draws (seeds 0 to 2
-of draw 5) of all but the network trained 1:5, and on draws 99 and 199 of quiet streams. A quiet stream has one class mix,
-shifted or not, for 10,000 rows; it jumps where a share leaves its own 99 % interval of `STEP` rows before.
+of draw 5) of all but the network trained 1:5, and on draws 99 and 199 of quiet streams. A quiet stream has one class
+mix, shifted or not, for 10,000 rows; it jumps where a share leaves its own 99 % interval of `STEP` rows before.
 """
 
 import argparse

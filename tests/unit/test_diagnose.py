@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
@@ -104,6 +105,18 @@ def test_labels_of_target_rows_correct_the_accuracy_to_expect(source):
     assert off[2] < 0.01
     alone = diagnose(UNIFORM, proba, estimate=rp.ebls(UNIFORM, proba, labels=labels))
     assert alone.accuracy[0] == pytest.approx(right, abs=0.01)  # labels do without held-out rows
+
+
+def test_a_class_without_heldout_rows_is_expected_to_be_as_right_as_it_promises():
+    """It is nearly half of the target. The other classes' held-out rows do not tell how often it is right."""
+    for seed in (0, 2):
+        problem = make_problem(n=2000, separation=1.0, seed=seed)
+        rows, y = problem.source.heldout
+        there = y != problem.target_prior.argmax()
+        est = rp.ebls(rp.summarize(rows[there], y[there], prior=problem.source_prior), problem.proba)
+        found = diagnose(est.source, problem.proba, estimate=est)
+        right = np.mean(est.correct(problem.proba, anyway=True).argmax(axis=1) == problem.y)
+        assert abs(found.accuracy[1] - right) < 0.06
 
 
 def test_without_heldout_rows_it_says_what_it_cannot_tell():

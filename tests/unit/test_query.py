@@ -8,7 +8,8 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets
-from reprior.assess.query import inclusion, systematic
+from reprior.assess import query as module
+from reprior.assess.query import inclusion, systematic, worth
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,21 @@ def test_chosen_rows_tell_more_than_random_ones(data):
             new = pipe.estimate(target.proba, labels=labels, label_weights=label_weights, check=False)
             found.append(rp.metrics.kl(target.prior, new.prior))
     assert np.mean(chosen) < 0.85 * np.mean(random)
+
+
+def test_a_row_between_classes_that_err_against_each_other_tells_most(monkeypatch):
+    """Classes 0 and 1 are confused in most rows, so that one has what the other lacks; 0 and 2 hardly ever are."""
+    pair, apart = [0.48, 0.48, 0.02, 0.02], [0.48, 0.02, 0.48, 0.02]
+    rows = np.array([pair] * 400 + [[0.01, 0.01, 0.97, 0.01]] * 200 + [[0.01, 0.01, 0.01, 0.97]] * 200 + [apart] * 4)
+    est = rp.ebls(np.ones(4), rows)
+    gain, likely, sure = worth(est.target, est)
+    assert gain[0] > 1.5 * gain[-1] > 0
+    assert (gain >= 0).all()
+    np.testing.assert_array_equal(likely[400:600], 2)
+    assert sure[400] > sure[0]
+    monkeypatch.setattr(module, "MANY", 3)  # without K×K matrices each class stands for itself
+    alone, _, _ = worth(est.target, est)
+    assert alone[0] / alone[-1] < gain[0] / gain[-1]
 
 
 def test_rounds_ask_for_new_rows_until_none_is_left():

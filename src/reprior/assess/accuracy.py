@@ -49,34 +49,36 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         return None
     weights, n = estimate.weights, float(estimate.n)
     others = might_be(estimate) / known.prior
+    counts = np.zeros(len(weights)) if known.heldout is None else np.bincount(known.heldout[1], minlength=len(weights))
+    untold = counts == 0
 
     def of_block(block: Matrix) -> Matrix:
         wide, promise = np.asarray(block, np.float64), promised(block, weights)
-        total = wide @ others.T
+        total, made = wide @ others.T, (wide.argmax(axis=1), (wide * weights).argmax(axis=1))
         shares = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
-                  for y in (wide.argmax(axis=1), (wide * weights).argmax(axis=1))]  # fmt: skip
-        sums = [promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1)]
+                  for y in made]  # fmt: skip
+        alone = [(p * untold[y]).sum() for p, y in zip(promise, made, strict=True)]
+        sums = [promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1), np.array(alone)]
         return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
 
     sums = np.asarray(target.map_sum(of_block) / n, np.float64)
-    mean, spread, redrawn = sums[:, 0], sums[:, 1], sums[:, 2:]  # one that promises p is right with variance p(1 − p)
+    mean, spread, alone, redrawn = *sums[:, :3].T, sums[:, 3:]  # one that promises p is right with variance p(1 − p)
     whole = promise = mean
     variance = np.full(2, np.inf)
     if known.heldout is not None:
         rows, y = known.heldout
-        counts = np.bincount(y, minlength=len(weights))
         each = (estimate.prior / np.maximum(counts, 1))[y]
-        each = each / max(float(each.sum()), 1e-300)
         fitted = estimate.calibrator
         apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
         if redrawn.size:
             promise = np.minimum(promise, redrawn.mean(axis=1))
-        found, noise = apart.right @ each, (each**2) @ (apart.promised * (1 - apart.promised)).T
+        # no held-out row tells of some classes, which are mostly rare and rarely right: they are as they promise
+        found, noise = apart.right @ each + alone, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
         believed = np.maximum(0.0, 1 - 4 * noise / np.maximum(differ**2, 1e-12))  # beyond two standard errors
         mean = promise + believed * differ
         # what held-out rows leave open of the calibrator: between their number and what they are worth in this mix
-        worth = np.sqrt(len(y) / float(each @ each))
+        worth = np.sqrt(len(y) / max(float(each @ each), 1e-300)) * max(float(each.sum()), 1e-150)
         variance = np.maximum(mean * (1 - mean), 1e-6) / worth + spread / n + believed * noise
         variance += redrawn.var(axis=1) if redrawn.size else 0.0
     if labelled is not None:

@@ -1,9 +1,11 @@
 """Which target rows to label next: those whose labels tell most about the class mix, drawn with known chances.
 
-A label tells what the output leaves open. For a share that is uncertain by the factor s it is worth r(1 − r)·s⁴π, by
-the row's own corrected output r, in expected KL; so rows are drawn in proportion to that. A part is drawn evenly, so
-that every row has its chance and no weight is large. Rows are gone through by likely class at equal steps: a sample
-then holds each kind of row as often as it should, give or take one.
+A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. If V is
+the covariance of log π, that lowers the expected KL, ½ Σ π_j V_jj, in proportion to tr[(diag(r) − rrᵀ) VΠV]. Shares of
+classes that the rows confuse err against each other, so a row between two such classes tells most. Rows are drawn the
+more often the more they tell. A part is drawn evenly, so that every row has its chance and no weight is large. Rows are
+gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind of row as often
+as it should, give or take one.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ import numpy as np
 
 from reprior._check import as_rng, check_estimate, check_int, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
+from reprior.assess.intervals import ENOUGH_ROWS, MANY, inverse
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks
+from reprior.rows.passes import information
 
 EVEN = 0.1  # of the rows to label, how many are drawn without regard to what their labels may tell
+KEEN = 1.5  # chances go by this power of what labels tell; by trials 1000 to 1017 of labels.py, as APART
+APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone
 ONE_SIGMA = 0.6826894921
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
@@ -63,33 +69,56 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
     if target is None:
         fail("query", "estimate", "carry its target rows", "none", remedy="Ask before `detach`")
-    gain, likely = worth(target.raw if isinstance(target, LabelledBlocks) else target, estimate)
+    gain, likely, sure = worth(target.raw if isinstance(target, LabelledBlocks) else target, estimate)
     free = target.labels < 0 if isinstance(target, LabelledBlocks) else np.ones(len(gain), bool)
     rows = np.flatnonzero(free)
     if not len(rows):
         fail("query", "estimate", "have rows without a label", f"labels for all {len(gain)} rows")
     size = min(size, len(rows))
     even = np.full(len(rows), size / len(rows))
-    chance = (1 - EVEN) * inclusion(gain[rows], size) + EVEN * even
-    order = np.lexsort((generator.random(len(rows)), likely[rows]))
+    chance = (1 - EVEN) * inclusion(gain[rows] ** KEEN, size) + EVEN * even
+    order = np.lexsort((sure[rows], likely[rows]))
     picked = order[systematic(chance[order], size, generator)]
     picked.sort()
     return Query(rows[picked], even[picked] / chance[picked])
 
 
-def worth(target: Blocks, estimate: PriorEstimate) -> tuple[Vector, Labels]:
-    """Return what a label of each row may tell (n,), up to a factor, and each row's likeliest class (n,)."""
+def worth(target: Blocks, estimate: PriorEstimate) -> tuple[Vector, Labels, Vector]:
+    """Return what a label of each row may tell (n,), up to a factor, each row's likeliest class (n,) and how likely it
+    is (n,)."""
     prior = np.maximum(estimate.prior, 0.1 / estimate.n)
     lower, upper = estimate.interval(ONE_SIGMA)
     unsure = np.minimum(((upper - lower) / (2 * prior)) ** 2, SURE)  # s², of the logarithm of a share
-    value, weights = prior * unsure**2, prior / estimate.source.prior
+    weights, value = prior / estimate.source.prior, covered(target, estimate, prior, unsure)
 
-    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels], ...]:
+    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels, Vector], ...]:
         resp = reweight(np.asarray(block, np.float64), weights)
-        return ((first, (resp * (1 - resp)) @ value, resp.argmax(axis=1)),)
+        if value.ndim == 1:
+            told = (resp * (1 - resp)) @ value
+        else:
+            told = resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp)
+        return ((first, np.maximum(told, 0.0), resp.argmax(axis=1), resp.max(axis=1)),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
-    return np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])
+    gain, likely, sure = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
+    return gain, likely, sure
+
+
+def covered(target: Blocks, estimate: PriorEstimate, prior: Vector, unsure: Vector) -> Matrix:
+    """Return VΠV (K, K), where V has the variances `unsure` (K,) and the correlations that the rows give; of very many
+    classes its diagonal (K,) without correlations."""
+    k = len(prior)
+    if k > MANY:
+        return prior * unsure**2
+    stride = max(1, int(estimate.n) // (ENOUGH_ROWS * max(1000, k)))
+    about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
+    # what outputs tell is held back by the classifier's error, as far as the method knows of it
+    about /= 1 + getattr(estimate.posterior, "unsure", 0.0)
+    about.flat[:: k + 1] += APART
+    v = inverse(about)
+    scale = np.sqrt(unsure / np.maximum(np.diag(v), 1e-300))
+    v *= scale * scale[:, None]
+    return np.asarray((v * prior) @ v)
 
 
 def inclusion(size: Vector, n: int) -> Vector:

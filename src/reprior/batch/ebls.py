@@ -10,7 +10,7 @@ for what is frequent there, or the classifier is seen to mislead on them, rows c
 Labels of target rows are evidence that no classifier's error lessens. A labelled row leaves the rows that outputs speak
 for, and its label counts in full. Where rows to label were chosen, its label says in full what it says beyond its
 output, and the output counts as often as it would have in a sample drawn at random. Labels also tell which classes the
-corrected outputs of their rows favour: that is taken out of the correction, not of the shares.
+corrected outputs of their rows favour: that is taken out of the correction, and half of it out of the shares.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sampl
 REFUTED, WIDER = 2.5, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 HELD_BACK, SOME_LABELS = 1.5, 20.0  # times as wide as held-out rows say that the outputs' error is taken to be beside
 # labels, of which so many bring half of that
+UNTOLD = 2.5  # times that counts what a class's held-out rows leave open; by trials 1000 to 1009 of labels.py
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares
+SOON = 10  # labels from which on the bias that they show has more than half of its say in the shares
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
 FEW = 1 << 14  # numbers in rows, of which double precision costs nothing to speak of
@@ -102,12 +104,13 @@ def ebls(
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     supposed = supposed_once(middle.tobytes(), float(worth), shown_by(known).tobytes())
     fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
-    misled, vague, refuted, labelled_rows = unsure, 0.0, 1.0, bool(seen.counts.any())
+    misled, vague, refuted, beyond, labelled_rows = unsure, 0.0, 1.0, 0.0, bool(seen.counts.any())
     if known.heldout is not None and n:
         # what held-out rows say of the classifier depends on the mix: ask them once, at what it is if it has shifted
         misled, vague = unsure_of(rows, n, fit.if_shifted(supposed.still), known, unsure=unsure)
     if labelled_rows and n:
         refuted = contradicted(fit, seen, (1 + misled) / (1 + unsure))
+        beyond = refuted * (1 + max(misled - unsure, 0.0)) - 1  # what is seen of the outputs' error, and not foreseen
         labels_seen = float(seen.drawn.sum())
         misled = refuted * (1 + (1 + (HELD_BACK - 1) * labels_seen / (labels_seen + SOME_LABELS)) * misled) - 1
         seen = seen.believed(1 / refuted)
@@ -138,14 +141,20 @@ def ebls(
         middle, left = both @ means, n / len(target.labels)
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
         variances = left * variances
+        if n and known.heldout is not None:
+            variances = left**2 * np.tile(of_these_rows(fit, supposed, n, shown_by(known), unsure, beyond), (2, 1))
     still = supposed.still
     swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
     swayed = swayed + fit.weights[still].sum() / (supposed.rows + seen.counts)
     posterior = Posterior(both, means, variances, unsure, swayed)
     if isinstance(target, LabelledBlocks) and k <= MANY:
         trust = fit.weights[~still].sum() / refuted  # what labels refute is more than a bias
-        bias = np.exp(trust * favoured(target, estimate.weights, doubt(posterior, prior)))
-        estimate = replace(estimate, weights=estimate.weights * bias, bias=bias)
+        weights = estimate.weights * np.exp(trust * favoured(target, estimate.weights, doubt(posterior, prior)))
+        # corrected outputs add up to shares too, which labels have mended in another way: half of each errs less
+        some = len(target.labels) - n
+        half = trust / (2 * refuted) * some / (some + SOON)
+        shares = prior + half * (e_step(target, weights).counts / len(target.labels) - prior)
+        estimate = replace(estimate, prior=shares, weights=weights, bias=weights * known.prior / shares)
     return replace(estimate, posterior=posterior)
 
 
@@ -578,6 +587,24 @@ def answer(
             kept = mixed
     shares = weights @ said + fit.weights[given.still].sum() * kept
     return np.asarray(shares / shares.sum())
+
+
+def of_these_rows(fit: Weighed, given: Hypotheses, n: int, heldout: Vector, unsure: float, misled: float) -> Matrix:
+    """Return the variances (C, K) of the shares among `n` rows without a label, beside rows with one.
+
+    Outputs tell as much of log π_j as o_j labels, if the classifier is right. So far they count o_j/(1 + `unsure`), as
+    if its error were alike for all classes. But nπ_j − o_j rows of a class they leave open, and how to read those only
+    the class's own rows in `heldout` (K,) tell. So their variance is 1 + `misled` + UNTOLD·(nπ_j − o_j)/(h_j + ½) times
+    1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. The share
+    among these very rows strays from π_j by 1/nπ_j. Their own outputs have seen that, and labels of others have not.
+    """
+    sure, count = given.alpha + given.seen.counts, np.maximum(n * fit.modes, 1e-9)
+    total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
+    known = 1 / (fit.variances / fit.modes**2 + 1 / total)
+    o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
+    by_outputs = (1 + misled + UNTOLD * np.maximum(count - o, 0.0) / (heldout + 0.5)) / o
+    by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
+    return np.asarray(fit.modes**2 * (1 - fit.modes) / (1 / (1 / sure + 1 / count) + 1 / by_outputs))
 
 
 def doubt(posterior: Posterior, prior: Vector) -> Vector:
