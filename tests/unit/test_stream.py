@@ -145,7 +145,8 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
     state, worth = init(method), len(problem.source.heldout[1])
     f = len(OnlineEbls.AT_UNIFORM + OnlineEbls.NEAR_UNIFORM)
     doubt = max(1 / worth, OnlineEbls.MISLED * method.misfit / k)  # five classes are few
-    m, s, odds, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), 9.0, None
+    m, s, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), None
+    odds = OnlineEbls.NO_SHIFT / (1 - OnlineEbls.NO_SHIFT)
     for t, p in enumerate(problem.proba[:100]):
         part = {name: x.copy() for name, x in method.parts(state.values).items()}
         np.testing.assert_allclose(part["mean"][f], m, rtol=1e-8)
