@@ -6,9 +6,9 @@
 a held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of
 `_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior grants a class that
 none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as few.
-"labels": how far outputs are held back beside labels, how much they may favour classes, and how many labels may be of
-any class, on the sources of labels.py with other draws; "strange" are labels of which one in twenty is drawn at random.
-The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
+"labels": how far outputs are held back beside labels, how much a class's held-out rows leave open, how much outputs may
+favour classes, and how many labels may be of any class, on the sources of labels.py with other draws; "strange" are
+labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ AROUND_UNIFORM = ebls.UNIFORM / (1 - ebls.NO_SHIFT)  # of what is left for a shi
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
     "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
+    "UNTOLD": (1.0, 2.5, 5.0),
     "BIASED": (0.01, 0.03, 0.1, 0.3, 1.0),
     "STRANGE": (0.03, 0.3, 1.0),
 }
