@@ -8,7 +8,8 @@ a held-out row stands for, and how many of a class half tell what it looks like,
 none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as few.
 "labels": how far outputs are held back beside labels, how much a class's held-out rows leave open, how much outputs may
 favour classes, and how many labels may be of any class, on the sources of labels.py with other draws; "strange" are
-labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of `ordinary.py --make`.
+labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of
+`ordinary.py --make`.
 """
 
 from __future__ import annotations
