@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import reprior as rp
-from reprior.online.ebls import OnlineEbls
 from reprior.service.live import define, restored
 from reprior.service.store import Kept
 
@@ -46,8 +45,7 @@ LATER = {"online-ebls-cautious": {}, "online-ebls-robust": {"robust": 0.05}}
 
 
 @pytest.mark.parametrize("name", sorted(LATER))
-def test_streams_that_knew_no_bias_go_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnlineEbls, "NO_SHIFT", 0.9)  # as it was when they began
+def test_streams_that_knew_no_bias_go_on(name: str) -> None:
     stream = rp.load(HERE / f"{name}-0.1.bin")
     now = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")), **LATER[name])
     now.learn_many(ROWS)
@@ -62,8 +60,7 @@ def test_streams_that_knew_no_bias_go_on(name: str, monkeypatch: pytest.MonkeyPa
     assert rp.Stream.from_bytes(stream.to_bytes()) == stream
 
 
-def test_a_shared_table_that_knew_no_bias_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnlineEbls, "NO_SHIFT", 0.9)
+def test_a_shared_table_that_knew_no_bias_goes_on() -> None:
     table = rp.load(HERE / "table-shared-0.1.bin")
     now = rp.StreamTable("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")))
     keys = [f"key-{i % 5}" for i in range(50)]

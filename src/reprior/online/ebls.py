@@ -46,7 +46,7 @@ class OnlineEbls:
     NEAR_UNIFORM: ClassVar[tuple[float, ...]] = (2.5, 50.0)  # classes more alike than the rows of a poor classifier say
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
-    NO_SHIFT: ClassVar[float] = 0.85
+    NO_SHIFT: ClassVar[float] = 0.9
     # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
