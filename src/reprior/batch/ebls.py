@@ -38,7 +38,7 @@ AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
 COUNTED = 0.8  # rows that a held-out row stands for if classes are few: the calibrator has been fitted to it
-TOLD = 2.0  # held-out rows of a class that half tell what it looks like
+TOLD, UNLIKE = 2.0, 0.25  # held-out rows of a class that half tell what it looks like; that none is half by chance
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
@@ -244,7 +244,8 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     that few held-out rows, `told` (K,), show, is granted little more by the uniform prior than by `base`."""
     k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
-    strange = (1 - averaged(k)) / (1 + (told / TOLD) ** 2)
+    by_chance = averaged(k) / (1 + (UNLIKE / (base * told.sum())) ** 4)  # why it may have no more, if classes are many
+    strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
     even = 1 - strange * (1 - np.minimum(1.0, k * base))
     alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
@@ -570,7 +571,7 @@ def answer(
         middle = weights @ fit.modes / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
-    said = said - vague * (1 - averaged(said.shape[1])) * (said - fit.modes)
+    said = said - vague * (1 - averaged(said.shape[1])) ** 2 * (said - fit.modes)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()
