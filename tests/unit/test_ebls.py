@@ -144,8 +144,11 @@ def test_a_class_of_few_held_out_rows_is_granted_little_by_the_uniform_prior():
     assert (np.diff(loosest) > 0).all()
     assert loosest[0] < 0.15
     assert loosest[3] > 0.999
-    many = suppose(np.full(400, 1 / 400), 100.0, nothing(400), np.zeros(400))
-    assert many.alpha[7].min() > 0.9 * 0.3  # of many classes some have none by chance
+    share, told = np.full(400, 0.01 / 3), np.full(400, 3.0)
+    told[:100], share[:50], share[50:100] = 0.0, 1e-3, 2e-5  # where 0.9 rows and next to none would be expected
+    many = suppose(share / share.sum(), 900.0, nothing(400), told).alpha[7] / 0.3
+    assert many[:50].min() > 0.9  # of many classes some have none by chance
+    assert many[50:100].max() < 0.1  # but not those that the source has hardly any of
 
 
 @pytest.mark.parametrize("target", [EPS, EPS[::-1], np.array([0.97, 0.01, 0.01, 0.01])])

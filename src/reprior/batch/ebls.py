@@ -244,7 +244,8 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     that few held-out rows, `told` (K,), show, is granted little more by the uniform prior than by `base`."""
     k, rows = len(base), worth * base
     near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
-    by_chance = averaged(k) / (1 + (UNLIKE / (base * told.sum())) ** 4)  # why it may have no more, if classes are many
+    expected = np.maximum(base * told.sum(), 1e-3)
+    by_chance = averaged(k) / (1 + (UNLIKE / expected) ** 4)  # why it may have no more, if classes are many
     strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
     even = 1 - strange * (1 - np.minimum(1.0, k * base))
     alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
