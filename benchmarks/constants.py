@@ -29,7 +29,7 @@ from labels import FLOOR, draw
 from labels import networks as images
 
 import reprior as rp
-from reprior.batch import ebls
+from reprior.batch import ebls, few_labels, hypotheses, trust
 from reprior.pipelines import fit
 
 HARM = 0.01  # nats of log-loss by which a draw counts as harmed
@@ -39,7 +39,7 @@ BELIEFS = {
     "COUNTED": (0.6, 0.8, 1.0, 1.5),
     "TOLD": (0.5, 2.0, 8.0),
 }
-AROUND_UNIFORM = ebls.UNIFORM / (1 - ebls.NO_SHIFT)  # of what is left for a shift
+AROUND_UNIFORM = hypotheses.UNIFORM / (1 - hypotheses.NO_SHIFT)  # of what is left for a shift
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
     "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
@@ -51,19 +51,24 @@ FIRST, LABELS = 1000, (100, 300)  # trial of labels.py from which on none is sto
 Found = dict[str, dict[str, float]]
 
 
+def home(name: str) -> Any:
+    """Return the module of the default that a constant is in."""
+    return next(m for m in (hypotheses, trust, few_labels, ebls) if name in vars(m))
+
+
 @contextmanager
 def held_at(module: Any, **values: float) -> Iterator[None]:
     """Let constants of a module have other values for a while."""
     before = {name: getattr(module, name) for name in values}
     for name, value in values.items():
         setattr(module, name, value)
-    ebls.supposed_once.cache_clear()  # hypotheses that were made with the values before
+    hypotheses.supposed_once.cache_clear()  # hypotheses that were made with the values before
     try:
         yield
     finally:
         for name, value in before.items():
             setattr(module, name, value)
-        ebls.supposed_once.cache_clear()
+        hypotheses.supposed_once.cache_clear()
 
 
 def log_loss(rows: np.ndarray, weights: np.ndarray, y: np.ndarray) -> float:
@@ -105,8 +110,9 @@ def shift(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
                     for name, values in BELIEFS.items():
                         for value in values:
                             also = {"UNIFORM": AROUND_UNIFORM * (1 - value)} if name == "NO_SHIFT" else {}
-                            used = f"**{name} {value:g}**" if value == getattr(ebls, name) else f"{name} {value:g}"
-                            with held_at(ebls, **{name: value}, **also):
+                            bold = "**" if value == getattr(home(name), name) else ""
+                            used = f"{bold}{name} {value:g}{bold}"
+                            with held_at(home(name), **{name: value}, **also):
                                 prior = rp.ebls(pipe.source, rows).prior
                             cells[used, cell].append(change(pipe.source, prior, rows, y))
         progress(done, len(classifiers), c.name)
@@ -167,9 +173,9 @@ def beside_labels(n_draws: int) -> Found:
                 strange[odd] = rng.integers(k, size=len(odd))
                 values = [(name, value) for name, tried in BESIDE_LABELS.items() for value in tried]
                 for name, value in values:
-                    used = value == getattr(ebls, name)
+                    used = value == getattr(home(name), name)
                     found = cells[f"**{name} {value:g}**" if used else f"{name} {value:g}"]
-                    with held_at(ebls, **{name: value}):
+                    with held_at(home(name), **{name: value}):
                         est = pipe.estimate(target.proba, labels=right, check=False)
                         off = pipe.estimate(target.proba, labels=strange, check=False)
                     lower, upper = est.interval(0.95)

@@ -13,7 +13,7 @@ from scipy.special import digamma, gammaln, logsumexp
 import reprior as rp
 from reprior import datasets, simulate
 from reprior._kernels.small import ascend
-from reprior.batch.ebls import bends, laplace, nothing
+from reprior.batch.hypotheses import bends, laplace, nothing
 from reprior.batch.moments import regularised_shift
 
 Case = tuple[rp.Source, np.ndarray]

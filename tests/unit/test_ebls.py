@@ -7,9 +7,11 @@ from scipy.special import gammaln
 
 import reprior as rp
 from reprior import datasets
-from reprior.batch import ebls as batch_ebls
-from reprior.batch.ebls import SAMPLE, nothing, sample, scatter, suppose, unsure_of, weigh
+from reprior.batch import hypotheses
+from reprior.batch.hypotheses import nothing, suppose, weigh
+from reprior.batch.trust import scatter, unsure_of
 from reprior.rows.blocks import as_blocks
+from reprior.rows.passes import SAMPLE, sample
 
 
 def outputs(prior, n, *, carried, distance=1.5, seed=0):
@@ -183,7 +185,7 @@ def test_the_training_mix_is_kept_where_it_is_known_better_than_what_outputs_car
 def test_of_long_targets_a_sample_decides_and_all_rows_say_the_shares(monkeypatch):
     rows, y = outputs(EPS[::-1], 20000, carried=EPS)
     whole = rp.ebls(EPS, rows)
-    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
+    monkeypatch.setattr("reprior.rows.passes.SAMPLE", 16000)
     assert len(sample(as_blocks(rows, EPS, "x"))[0]) < 6000 < SAMPLE
     few = rp.ebls(EPS, rows)
     np.testing.assert_allclose(few.prior, whole.prior, atol=0.01)
@@ -328,11 +330,11 @@ def test_a_source_share_near_none_leaves_a_prior() -> None:
 def test_rows_in_single_precision_move_no_share_by_more_than_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(40, 800)
     taken: list[type] = []
-    light = batch_ebls.lighter
-    monkeypatch.setattr(batch_ebls, "SMALL", 0)
-    monkeypatch.setattr(batch_ebls, "lighter", lambda *given: taken.append((out := light(*given)).dtype.type) or out)
+    light = hypotheses.lighter
+    monkeypatch.setattr(hypotheses, "SMALL", 0)
+    monkeypatch.setattr(hypotheses, "lighter", lambda *given: taken.append((out := light(*given)).dtype.type) or out)
     rounded = rp.ebls(problem.source, problem.proba).prior
-    monkeypatch.setattr(batch_ebls, "SINGLE", 0.0)
+    monkeypatch.setattr(hypotheses, "SINGLE", 0.0)
     exact = rp.ebls(problem.source, problem.proba).prior
     assert {np.float32, np.float64} == set(taken)
     assert np.abs(rounded - exact).sum() < 1e-5

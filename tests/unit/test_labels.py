@@ -13,7 +13,8 @@ from conftest import make_problem
 import reprior as rp
 from reprior import datasets
 from reprior._labels import check_some_labels
-from reprior.batch import ebls
+from reprior.batch.few_labels import of_these_rows
+from reprior.batch.hypotheses import Hypotheses, Weighed, nothing
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
 
@@ -182,7 +183,7 @@ def test_of_long_targets_a_sample_of_the_others_decides(monkeypatch, problem):
     big = make_problem(n=20_000, seed=2)
     labels = some(big.y, 500)
     whole = rp.ebls(big.source, big.proba, labels=labels)
-    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 16000)
+    monkeypatch.setattr("reprior.rows.passes.SAMPLE", 16000)
     np.testing.assert_allclose(rp.ebls(big.source, big.proba, labels=labels).prior, whole.prior, atol=0.01)
 
 
@@ -231,13 +232,13 @@ def test_intervals_beside_labels_are_wide_for_classes_with_few_heldout_rows():
     n, told = 1000, np.array([100.0, 100.0, 200.0])  # by 400, 400 and 200 rows; outputs are sure of the last
     known = alpha + 10 + told / 4
     total = 33 + n / 4
-    one, none = np.ones(1), ebls.nothing(3)
-    fit = ebls.Weighed(one, one, share, share**2 * (1 / known - 1 / total), share, one)
-    given = ebls.Hypotheses(alpha, one, one, np.zeros(1, bool), told, replace(none, counts=np.full(3, 10.0)))
-    found = ebls.of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 0.0)[0]
+    one, none = np.ones(1), nothing(3)
+    fit = Weighed(one, one, share, share**2 * (1 / known - 1 / total), share, one)
+    given = Hypotheses(alpha, one, one, np.zeros(1, bool), told, replace(none, counts=np.full(3, 10.0)))
+    found = of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 0.0)[0]
     assert found[1] > 2 * found[0]
     assert found[2] < 0.1 * found[0]
-    wider = ebls.of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 5.0)[0]
+    wider = of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 5.0)[0]
     assert (wider > found).all()
 
 

@@ -8,7 +8,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.batch.ebls import BIASED, STRANGE
+from reprior.batch.few_labels import BIASED, STRANGE
 from reprior.online.ebls import SOME, OnlineEbls
 from reprior.rows.correction import reweight
 

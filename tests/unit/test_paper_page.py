@@ -152,8 +152,11 @@ def test_checks_agree_with_figures_read_from_the_papers_tables_by_hand(experimen
 
     paper = claims.paper()
     assert claims.reduced(claims.SHUFFLED_40, 20)(paper)[0] == 1.0
-    assert "not 19.7 % (ρ_train 0.1, α_test 2.5) and 17.9 % (ρ_train 0.1, α_test 3)" in (
-        claims.reduced(claims.DIRICHLET_40, 20)(paper)[1]  # the paper says 20 % of Table 2 only
+    assert (
+        "not 19.7 % (ρ_train 0.1, α_test 2.5) and 17.9 % (ρ_train 0.1, α_test 3)"
+        in (
+            claims.reduced(claims.DIRICHLET_40, 20)(paper)[1]  # the paper says 20 % of Table 2 only
+        )
     )
     for cells, n in ((claims.SHUFFLED_40, 9), (claims.DIRICHLET_40, 8)):
         assert claims.second(claims.severe(cells))(paper)[1].startswith(f"first or second in {n} of 10")

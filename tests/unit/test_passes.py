@@ -121,7 +121,7 @@ def test_few_rows_in_blocks_are_read_once() -> None:
 
 def test_ebls_reads_many_rows_a_handful_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(k=10, n=20_000)
-    monkeypatch.setattr("reprior.batch.ebls.SAMPLE", 20_000)
+    monkeypatch.setattr("reprior.rows.passes.SAMPLE", 20_000)
     blocks = Counted(problem.proba, 1500)
     rp.ebls(problem.source_prior, blocks)
     assert blocks.passes <= 10

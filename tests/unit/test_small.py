@@ -11,7 +11,7 @@ from conftest import make_problem
 import reprior as rp
 from reprior._kernels import NATIVE, loops, small
 from reprior._kernels.reference import width
-from reprior.batch import driver, ebls, solve
+from reprior.batch import driver, hypotheses, solve
 
 CALLS: dict[str, Any] = {
     "mlls": lambda s, p: rp.mlls(s, p, n_iter=50),
@@ -58,9 +58,9 @@ def test_the_small_optimum_is_the_large_one(k: int, n: int, monkeypatch: pytest.
 def test_ebls_of_a_small_problem_is_that_of_a_large_one(k: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = make_problem(k=k, n=n)
     fast = rp.ebls(problem.source_prior, problem.proba)
-    monkeypatch.setattr(ebls, "SMALL", 0)
+    monkeypatch.setattr(hypotheses, "SMALL", 0)
     rounded = rp.ebls(problem.source_prior, problem.proba)
-    monkeypatch.setattr(ebls, "SINGLE", 0.0)
+    monkeypatch.setattr(hypotheses, "SINGLE", 0.0)
     slow = rp.ebls(problem.source_prior, problem.proba)
     np.testing.assert_allclose(rounded.prior, slow.prior, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(fast.prior, slow.prior, rtol=1e-10, atol=1e-12)
@@ -78,7 +78,7 @@ def test_weighing_is_its_specification(k: int, n: int, n_iter: int, single: bool
     problem = make_problem(k=k, n=n)
     rows, known = problem.proba, np.zeros(width(k))
     known[:k] = 1 / problem.source_prior
-    alpha = ebls.suppose(problem.source_prior, 30.0 * k, ebls.nothing(k), np.full(k, np.inf)).alpha
+    alpha = hypotheses.suppose(problem.source_prior, 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf)).alpha
 
     def run(kernel: Any) -> list[np.ndarray]:
         modes, tail = alpha / alpha.sum(axis=1, keepdims=True), np.empty((len(alpha), 4))
@@ -98,7 +98,7 @@ def test_single_precision_is_not_seen_in_the_answer(even: bool, monkeypatch: pyt
     problem = make_problem(k=100, n=1000)
     source = np.full(100, 0.01) if even else problem.source_prior
     fast = rp.ebls(source, problem.proba)
-    monkeypatch.setattr(ebls, "loops", small)
+    monkeypatch.setattr(hypotheses, "loops", small)
     slow = rp.ebls(source, problem.proba)
     np.testing.assert_allclose(fast.prior, slow.prior, rtol=0, atol=2e-10)
     np.testing.assert_allclose(fast.interval(), slow.interval(), rtol=0, atol=1e-8)
@@ -106,13 +106,13 @@ def test_single_precision_is_not_seen_in_the_answer(even: bool, monkeypatch: pyt
 
 def test_hypotheses_that_are_alike_count_once() -> None:
     k = 6
-    given = ebls.suppose(np.full(k, 1 / k), 30.0 * k, ebls.nothing(k), np.full(k, np.inf))
+    given = hypotheses.suppose(np.full(k, 1 / k), 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf))
     once = given.once()
     assert len(once.alpha) == len(given.alpha) - 2
     for weights in ("odds", "open"):
         assert getattr(once, weights).sum() == pytest.approx(getattr(given, weights).sum())
         assert getattr(once, weights) @ once.alpha == pytest.approx(getattr(given, weights) @ given.alpha)
-    uneven = ebls.suppose(np.arange(1, k + 1) / 21, 30.0 * k, ebls.nothing(k), np.full(k, np.inf))
+    uneven = hypotheses.suppose(np.arange(1, k + 1) / 21, 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf))
     assert len(uneven.once().alpha) == len(uneven.alpha)
 
 

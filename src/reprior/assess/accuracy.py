@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
-from reprior.batch.ebls import doubt
+from reprior.batch.few_labels import doubt
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import posteriors

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, missing, percent
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
-from reprior.batch.ebls import at_most, ebls, nothing, shown_by, stands_behind, suppose
+from reprior.batch.ebls import ebls
 from reprior.batch.grouped import TOLERANCE, Grouped, GroupedRows, Model, State, factorize, plain
+from reprior.batch.hypotheses import nothing, suppose
 from reprior.batch.population import UNLIKE, carried_by, share_fit, widen, worth
 from reprior.batch.registry import check_options
+from reprior.batch.trust import shown_by, stands_behind
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, reweight
 from reprior.rows.labelled import labelled
-from reprior.rows.passes import count_rows, some_rows
+from reprior.rows.passes import count_rows, rows_kept, some_rows
 
 MANY = 0.95  # weight of the others from which a group's own `ebls` estimate is not asked for
 FEW_GROUPS = 200  # up to which it is
@@ -261,7 +263,7 @@ def estimated(
     check_options("ebls", options, "groups", ("share", "labels", "label_weights"))
     if share:
         whole = ebls(known, target, **options)
-        carried = carried_by(some_rows(target, n, at_most(k)), known.prior, whole.prior)
+        carried = carried_by(some_rows(target, n, rows_kept(k)), known.prior, whole.prior)
         rows = made(carried, whole.posterior.unsure / n)
         state, model, rounds = share_fit(rows, whole.prior)
         widen(rows, state, model, whole)

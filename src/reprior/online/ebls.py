@@ -11,7 +11,7 @@ import numpy as np
 from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
-from reprior.batch.ebls import BIASED, STRANGE
+from reprior.batch.few_labels import BIASED, STRANGE
 from reprior.batch.misfit import inflation, misled_of
 from reprior.online.kinds import find_kinds
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views

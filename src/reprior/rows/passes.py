@@ -12,6 +12,8 @@ from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
+SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -61,6 +63,17 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
         return as_stored(target.array)
     picked = map_numbered(target, lambda first, block: Picked((np.array(every(stride, first, block)),)))
     return np.concatenate(picked.rows)
+
+
+def sample(target: Blocks) -> tuple[Matrix, int]:
+    """Return all rows (n, K), or a sample if they are many, and how many there are."""
+    n = count_rows(target)
+    return some_rows(target, n, rows_kept(target.n_classes)), n
+
+
+def rows_kept(n_classes: int) -> int:
+    """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
+    return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
 
 
 def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vector]:

@@ -1,0 +1,300 @@
+"""Hypotheses about where class shares have gone, and what rows make of them: modes, evidence, variances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._kernels import loops, reference
+from reprior._kernels.reference import width
+from reprior._kernels.small import ascend, curvature
+from reprior._types import Matrix, Vector
+
+AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
+AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
+NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
+TOLD, UNLIKE = 2.0, 0.25  # held-out rows of a class that half tell what it looks like; that none is half by chance
+FORESEEN = 20  # directions of error taken from theory, beside those that were observed
+SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
+SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
+FEW = 1 << 14  # numbers in rows, of which double precision costs nothing to speak of
+SOME = 32  # classes, from which a K×K matrix costs more than the rows
+STIRLING = 100.0  # rows of a class from which Γ is as Stirling says, but for 1/12 of their inverse
+PART = 1 << 15  # rows at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Labels among the target rows: `counts` (K,), and `drawn` (K,), what as informative rows drawn at random would
+    count. Where rows were chosen, also their likelihood ratios `rows` (m, K) and by how much more often than it came
+    each would have come at random, `more` (m,)."""
+
+    counts: Vector
+    drawn: Vector
+    rows: Matrix
+    more: Vector
+
+    def factors(self, temper: float) -> Vector:
+        """Return how much the outputs of labelled rows (m,) count; they do not, where rows were drawn at random.
+
+        A label adds to an output what it says beyond it, log π_y − log Lπ. The output itself counts `temper`, as all
+        do; what is left, 1 − `temper`, is untempered evidence of the classes' mix, as often as a random row brings it.
+        """
+        return (1 - temper) * self.more
+
+    def believed(self, outputs: float) -> Seen:
+        """Return the same where outputs are believed that much: of chosen rows these say what a label brings beyond
+        them, and if they are wrong, only the chances by which rows were chosen tell how often they would have come."""
+        if not len(self.more):
+            return self
+        counts = outputs * self.counts + (1 - outputs) * self.drawn
+        return replace(self, counts=counts, more=outputs * self.more)
+
+
+def nothing(n_classes: int) -> Seen:
+    """Return no labels."""
+    return Seen(np.zeros(n_classes), np.zeros(n_classes), np.empty((0, n_classes)), np.empty(0))
+
+
+def averaged(n_classes: int) -> float:
+    """Return how far errors of single classes average out over all of them: not at all if there are two."""
+    return (n_classes - 2) / (n_classes - 2 + FORESEEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypotheses:
+    """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
+    which make no bet that nothing has shifted, `open` (C,); `still` (C,) ones say that nothing has shifted against a
+    source of so many `rows` (K,). Labels that were `seen` (K,) count in all."""
+
+    alpha: Matrix
+    odds: Vector
+    open: Vector
+    still: NDArray[np.bool_]
+    rows: Vector
+    seen: Seen
+
+    def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
+        """Return some of them."""
+        return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.still[kept], self.rows, self.seen)
+
+    def once(self) -> Hypotheses:
+        """Return the same, each once: shifts around an even source and around the uniform prior may be alike."""
+        odds, flat, kept = self.odds.copy(), self.open.copy(), np.ones(len(self.odds), bool)
+        totals = self.alpha.sum(axis=1).tolist()
+        for j, total in enumerate(totals):
+            for i in range(j):
+                if (
+                    abs(totals[i] - total) < 1e-9 * total
+                    and np.abs(self.alpha[i] - self.alpha[j]).max() < 1e-12 * total
+                ):
+                    odds[i], flat[i], kept[j] = odds[i] + odds[j], flat[i] + flat[j], False
+                    break
+        return replace(self, odds=odds, open=flat).those(kept)
+
+
+def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
+    """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none: then shares are as in
+    the source, of which no more is known than `worth` rows tell beside how even its classes may be. Of few classes one
+    that few held-out rows, `told` (K,), show, is granted little more by the uniform prior than by `base`."""
+    k, rows = len(base), worth * base
+    near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
+    expected = np.maximum(base * told.sum(), 1e-3)
+    by_chance = averaged(k) / (1 + (UNLIKE / expected) ** 4)  # why it may have no more, if classes are many
+    strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
+    even = 1 - strange * (1 - np.minimum(1.0, k * base))
+    alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
+    shift = (1 - NO_SHIFT - UNIFORM) / len(near)
+    none = NO_SHIFT * evenness(rows)
+    odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
+    flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
+    still = np.arange(len(alpha)) >= len(near) + len(far)
+    return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
+
+
+@lru_cache(maxsize=1)
+def supposed_once(base: bytes, worth: float, told: bytes) -> Hypotheses:
+    """Return `suppose`, each hypothesis once. A loop over many targets asks for those of one source again and again."""
+    middle = np.frombuffer(base)
+    return suppose(middle, worth, nothing(len(middle)), np.frombuffer(told)).once()
+
+
+def evenness(rows: Vector) -> Vector:
+    """Return how likely rows (K,) of the classes make it that these are as even as each of AROUND_UNIFORM says.
+
+    A source of even classes has uneven held-out rows by chance. That is no reason to see a shift in an even target.
+    """
+    from scipy.special import gammaln
+
+    k, even = len(rows), np.array(AROUND_UNIFORM)[:, None]
+    whole = gammaln(k * even) - gammaln(k * even + rows.sum())
+    return softmax(whole[:, 0] + (gammaln(rows + even) - gammaln(even)).sum(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Hypotheses after the rows: `weights` (C,) to estimate by and `open_weights` (C,) for intervals, most likely
+    shares `modes` (C, K), their `variances` (C, K), and shares `said` (C, K) by the rows there."""
+
+    weights: Vector
+    open_weights: Vector
+    modes: Matrix
+    variances: Matrix
+    said: Matrix
+    log_odds: Vector
+
+    def those(self, kept: NDArray[np.bool_]) -> Weighed:
+        """Return some of them, with weights as they are."""
+        return Weighed(*(getattr(self, f.name)[kept] for f in fields(self)))
+
+    def if_shifted(self, still: NDArray[np.bool_]) -> Vector:
+        """Return the shares (K,) that rows say, unless nothing has shifted as those that are `still` (C,) say."""
+        weights = np.where(still, 0.0, self.weights)
+        return np.asarray(weights @ self.said / max(float(weights.sum()), 1e-300))
+
+    def believing(self, before: Weighed, still: NDArray[np.bool_]) -> Vector:
+        """Return weights (C,) that leave it to `before` whether anything has shifted.
+
+        There rows were compared with held-out rows at the source's own mix. What is known less well at the mix that was
+        found, is how far they have moved. Which hypothesis of a shift says that best is asked of both: of many classes
+        each is misjudged in its own way, and how uneven shares are hardly depends on it.
+        """
+        many = averaged(self.modes.shape[1])
+        weights = self.weights ** (1 - many) * before.weights**many
+        for which in (still, ~still):
+            weights[which] *= before.weights[which].sum() / max(float(weights[which].sum()), 1e-300)
+        return np.asarray(weights / weights.sum())
+
+
+def weigh(
+    rows: Matrix, source_prior: Vector, given: Hypotheses, n: int, temper: float, *, tol: float, n_iter: int,
+    start: Matrix | None = None,
+) -> tuple[Weighed, int, bool]:  # fmt: skip
+    """Return what rows (m, K) make of hypotheses, the passes and whether `tol` was reached.
+
+    The rows stand for `n`, each of which counts `temper`. In u = log π, where a Dirichlet prior has its mode at its
+    mean, EM finds the mode, π ∝ α + βn(π), and Laplace's method the evidence.
+    """
+    k, each = rows.shape[1], temper * n / max(len(rows), 1)  # what a row of the sample counts
+    factors, seen = given.seen.factors(temper), given.seen
+    strength = given.alpha + seen.counts
+    modes = np.array(strength / strength.sum(axis=1, keepdims=True) if start is None else start)
+    found = None
+    if max(rows.size, k**2) <= SMALL and len(rows) and not len(factors):
+        told, tail, inverse = np.empty((2, *modes.shape)), np.empty((len(modes), 4)), np.zeros(width(k))
+        inverse[:k] = 1 / source_prior
+        single = rows.size > FEW and rough(len(rows), k, each, tol)
+        if loops.weigh(rows, inverse, strength, modes, *told, tail, each, tol, n_iter, single) != reference.REFUSED:
+            found = Bends(each * tail[:, 0], told[0] / len(rows), each * told[0], tail[:, 1], told[1])
+            passes, reached = int(tail[:, 2].max()), bool(tail[:, 3].all())
+    if found is None:
+        ratio = rows / source_prior
+        light = lighter(ratio, each, modes, tol)
+        modes, taken, ended = ascend(light, strength, each, modes, seen.rows, factors, tol=tol, n_iter=n_iter)
+        found = bends(ratio, strength, modes, each, seen.rows, factors, light)
+        passes, reached = int(taken.max()), bool(ended.all())
+    evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
+    log_odds = evidence + np.log(given.odds)
+    weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
+    return Weighed(weights, flat, modes, variances, found.said, log_odds), passes, reached
+
+
+def laplace(
+    alpha: Matrix, seen: Seen, modes: Matrix, each: float, n: int, factors: Vector, found: Bends
+) -> tuple[Vector, Matrix]:
+    """Return log evidence (C,) and variances of the shares (C, K) at each mode.
+
+    The negative Hessian in u is diag(α) + β RᵀR − Tππᵀ, T = Σα + βN. All u may move together, so one coordinate is
+    left out: the determinant of what remains is that of diag(α) + β RᵀR divided by T, for that takes 1 to Tπ. Labels
+    add to α; outputs of chosen rows, to βN and β RᵀR.
+    """
+    from scipy.special import gammaln  # costs more to import than the whole of reprior
+
+    strength, k = alpha + seen.counts, alpha.shape[1]
+    amount = strength + found.expected
+    total = strength.sum(axis=1) + each * n + factors.sum()
+    size = found.size + np.log(amount).sum(axis=1) - np.log(total)
+    normaliser = gammaln(alpha.sum(axis=1)) - gammaln(alpha).sum(axis=1)
+    fit = found.value + (strength * np.log(modes)).sum(axis=1)
+    evidence = fit + normaliser + 0.5 * (k - 1) * np.log(2 * np.pi) - 0.5 * size
+    # a class of which little is known has no normal shape in u, but a gamma's, of as many rows as its precision: what
+    # Laplace's method misses of each is next to nothing, but there are K of them, and most under a loose hypothesis
+    evidence += beyond_stirling(amount / np.maximum(found.inverse, 1e-300)).sum(axis=1) - beyond_stirling(total)
+    variances = modes**2 * np.maximum(found.inverse / amount - 1 / total[:, None], 1e-300)
+    return evidence, variances
+
+
+def beyond_stirling(shape: Vector) -> Vector:
+    """Return log Γ less what Stirling's formula, that is Laplace's method, makes of it."""
+    from scipy.special import gammaln
+
+    beyond = 1 / (12 * np.maximum(shape, STIRLING))
+    small = shape < STIRLING
+    x = np.maximum(shape[small], 1e-300)
+    beyond[small] = gammaln(x) - (x - 0.5) * np.log(x) + x - 0.5 * np.log(2 * np.pi)
+    return np.asarray(beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class Bends:
+    """What rows tell at each mode: their log-likelihood `value` (C,), shares that they say, `said` (C, K), counts
+    `expected` (C, K), and of H = diag(α) + β RᵀR, scaled by 1/√(α + expected) on both sides, log det, `size` (C,), and
+    the diagonal of the inverse, `inverse` (C, K)."""
+
+    value: Vector
+    said: Matrix
+    expected: Matrix
+    size: Vector
+    inverse: Matrix
+
+
+def bends(
+    rows: Matrix, strength: Matrix, modes: Matrix, each: float, chosen: Matrix, factors: Vector,
+    light: Matrix | None = None,
+) -> Bends:  # fmt: skip
+    """Return what rows tell at each mode (C, K) of hypotheses `strength` (C, K); `chosen` rows count by `factors`.
+    K×K matrices are made of `light` rows, if there are such."""
+    light = rows if light is None else light
+    value, counts = np.zeros(len(modes)), np.zeros_like(modes)
+    for first in range(0, len(rows), PART):  # of all at once, what hypotheses say would be as large as the rows
+        part = rows[first : first + PART]
+        likelihood = part @ modes.T
+        value += each * np.log(likelihood).sum(axis=0)
+        counts += modes * ((1 / likelihood).T @ part)
+    expected = each * counts
+    said = counts / len(rows) if len(rows) else modes.copy()
+    size, spread = np.empty(len(modes)), np.empty_like(modes)
+    over = np.empty_like(light)
+    for c, (alpha, pi) in enumerate(zip(strength, modes, strict=True)):
+        more = None
+        if len(factors):
+            other = chosen @ pi
+            more = chosen * (pi / other[:, None])
+            value[c] += factors @ np.log(other)
+            expected[c] = np.maximum(expected[c] + factors @ more, -0.99 * alpha)  # before EM has come to rest
+        scale = 1 / np.sqrt(alpha + expected[c])
+        np.multiply(light, (1 / (rows @ pi)).astype(light.dtype)[:, None], out=over)
+        extra = None if more is None else (more * scale, factors)
+        size[c], spread[c] = curvature(over, pi * scale, alpha * scale**2 + 1e-12, each, extra)
+    return Bends(value, said, expected, size, spread)
+
+
+def lighter(rows: Matrix, each: float, modes: Matrix, tol: float) -> Matrix:
+    """Return rows in half as many bytes where rounding to seven digits is lost beside `tol`, else as they are."""
+    if not rough(len(rows), modes.shape[1], each, tol) or modes.min() < LEAST:
+        return rows
+    return np.maximum(rows.astype(np.float32), np.float32(LEAST))  # products of less would be denormal, and slow
+
+
+def rough(n: int, n_classes: int, each: float, tol: float) -> bool:
+    """Tell whether single precision does for `n` rows, and pays. Rounding tells where rows do not: there, each row a
+    class makes more of it."""
+    return n_classes >= SOME and tol >= 1e-6 and each * n <= SINGLE * n_classes
+
+
+def softmax(a: Vector) -> Vector:
+    out = np.exp(a - a.max())
+    return np.asarray(out / out.sum())
