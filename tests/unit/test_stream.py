@@ -146,7 +146,7 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
     f = len(OnlineEbls.AT_UNIFORM + OnlineEbls.NEAR_UNIFORM)
     doubt = max(1 / worth, OnlineEbls.MISLED * method.misfit / k)  # five classes are few
     m, s, others = kept.copy(), np.full(k, k * OnlineEbls.AT_SOURCE[0]), None
-    odds = OnlineEbls.NO_SHIFT / (1 - OnlineEbls.NO_SHIFT)
+    odds = method.belief / (1 - method.belief)
     for t, p in enumerate(problem.proba[:100]):
         part = {name: x.copy() for name, x in method.parts(state.values).items()}
         np.testing.assert_allclose(part["mean"][f], m, rtol=1e-8)
@@ -155,7 +155,7 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
         others = part["weights"][:-1] / part["weights"][:-1].sum()
         likelihoods = (p / source * part["mean"]).sum(axis=1)
         gained = others @ likelihoods / np.exp((k - 1) / (2 * worth))  # so much is by chance
-        odds *= ((p / source * kept).sum() / gained) ** ((1 + 3 * t / worth) ** -2.0)
+        odds *= ((p / source * kept).sum() / gained) ** ((1 + OnlineEbls.CAUTION * t / worth) ** -2.0)
         odds = float(np.clip(odds, 1e-6 / (1 - 1e-6), 999.0))
         g = (1 + t * doubt) ** -2.0
         r = posterior(p, m, source)
@@ -505,3 +505,31 @@ def test_streams_are_equal_by_their_state(tmp_path):
     assert again != stream
     assert stream != rp.Stream("online-ebls", [0.5, 0.5])
     assert stream != "a stream"
+
+
+def test_a_class_that_no_held_out_row_shows_is_not_bet_on() -> None:
+    """Outputs grant it a little everywhere, and nobody has seen whether that means anything: a stream at the uniform
+    prior took half of an unshifted target for it."""
+    rng, k = np.random.default_rng(0), 4
+    y = rng.choice(k, 1200, p=[0.06, 0.0, 0.14, 0.8])
+    proba = np.full((1200, k), 0.001)
+    proba[np.arange(1200), y] = 0.997
+    proba[:, 1] = rng.uniform(0.4, 1.7, 1200) * 0.0007
+    proba /= proba.sum(axis=1, keepdims=True)
+    source = rp.Source(np.array([0.06, 0.0007, 0.1393, 0.8]), heldout=(proba[:200], y[:200]))
+    stream = rp.Stream("online-ebls", source)
+    even = stream.state.method.even
+    assert even[1] < 0.02 and even[1] < 0.1 * even[0]
+    stream.learn_many(proba[200:])
+    assert stream.prior[1] < 0.1
+    loaded = rp.Stream.from_bytes(stream.to_bytes())  # the rows are gone, and how many there were is not
+    np.testing.assert_allclose(loaded.state.method.even, even)
+
+
+def test_more_held_out_rows_make_a_shift_likelier_beforehand(problem) -> None:
+    def belief(n: int | None) -> float:
+        heldout = None if n is None else (problem.proba[:n], np.arange(n) % 5)
+        return OnlineEbls(rp.Source(problem.source.prior, heldout=heldout)).belief
+
+    assert belief(None) == belief(200) == pytest.approx(OnlineEbls.NO_SHIFT)
+    assert belief(50) > belief(200) > belief(400) >= OnlineEbls.LEAST_BELIEF

@@ -191,12 +191,11 @@ INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, doubl
     const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[STRENGTH_A];
     if (!(memory > 0.0)) return norm;
     const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
-    const int still = about[AT_SOURCE] > 0.0;
-    const double *base = still ? job->valid + job->width : job->valid, inflow = still ? whole : (1.0 - keep) * a;
+    const double *base = job->valid + (about[AT_SOURCE] > 0.0 ? 1 : 2) * job->width;
     lanes sum[2] = {{0}};
     HALVES(i, job->width) {
         lanes left = keep * LOAD(s + i), y = left + whole;
-        lanes x = (left * (LOAD(m + i) * norm) + inflow * LOAD(base + i)) / y;
+        lanes x = (left * (LOAD(m + i) * norm) + whole * LOAD(base + i)) / y;
         if (i >= whole_blocks) y *= LOAD(job->valid + i);
         STORE(s + i, y);
         STORE(m + i, x);
@@ -551,7 +550,7 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
     if (!bank || options->shape[0] != 7 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
-    if (!take_known(&buffers, &job, args[1], job.options[0], 3) ||
+    if (!take_known(&buffers, &job, args[1], job.options[0], 4) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||
         !take_rows(&buffers, &job, args[5], args[6]))
         return answer(&buffers, REFUSED);

@@ -143,8 +143,8 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
 def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
     """Learn `rows` by the bank of moment-matched filters.
 
-    `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted. bank (F, 5): a, memory
-    (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K, the weight
+    `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted and the even mix. bank (F, 5):
+    a, memory (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K, the weight
     shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its counts, in the
     odds of b, and in its odds against other filters; by how much a row since the last change lessens the weight that
     is shared; and what a row says for filters by chance. Where that of b is 0, b is an expert like any other.
@@ -160,7 +160,7 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
     fades = memory > 0.0
     keep = 1.0 - 1.0 / memory[fades, None]
-    inflow = (1.0 - keep) * a[fades] * np.where(bank[fades, 4:] > 0.0, k * kept, 1.0)
+    inflow = (1.0 - keep) * k * a[fades] * np.where(bank[fades, 4:] > 0.0, kept, known[3, :k])
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
         weights, behind = state[1 : filters + 2], state[filters + 2 : 2 * filters + 2]

@@ -98,14 +98,10 @@ class Hypotheses:
 
 def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     """Return the hypotheses: shifts around `base` (K,) and around the uniform prior, and none: then shares are as in
-    the source, of which no more is known than `worth` rows tell beside how even its classes may be. Of few classes one
-    that few held-out rows, `told` (K,), show, is granted little more by the uniform prior than by `base`."""
+    the source, of which no more is known than `worth` rows tell beside how even its classes may be. `told` (K,) are
+    the held-out rows of each class."""
     k, rows = len(base), worth * base
-    near, far = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM)
-    expected = np.maximum(base * told.sum(), 1e-3)
-    by_chance = averaged(k) / (1 + (UNLIKE / expected) ** 4)  # why it may have no more, if classes are many
-    strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
-    even = 1 - strange * (1 - np.minimum(1.0, k * base))
+    near, far, even = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM), granted(base, told)
     alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
     none = NO_SHIFT * evenness(rows)
@@ -113,6 +109,15 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
     still = np.arange(len(alpha)) >= len(near) + len(far)
     return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
+
+
+def granted(base: Vector, told: Vector) -> Vector:
+    """Return how much of an even share the uniform prior grants each class (K,): of few classes one that few held-out
+    rows, `told` (K,), show, little more than by `base` (K,)."""
+    k, expected = len(base), np.maximum(base * told.sum(), 1e-3)
+    by_chance = averaged(k) / (1 + (UNLIKE / expected) ** 4)  # why it may have no more, if classes are many
+    strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
+    return np.asarray(1 - strange * (1 - np.minimum(1.0, k * base)))
 
 
 @lru_cache(maxsize=1)

@@ -28,7 +28,9 @@ def stands_behind(known: Source, *, beside_base: bool) -> float:
 def shown_by(known: Source) -> Vector:
     """Return the held-out rows of each class (K,), without end where there are none at all to ask."""
     k = len(known.prior)
-    return np.full(k, np.inf) if known.heldout is None else np.bincount(known.heldout[1], minlength=k).astype(float)
+    if known.heldout is not None:
+        return np.bincount(known.heldout[1], minlength=k).astype(float)
+    return np.full(k, np.inf) if known.misled is None else known.misled[2]  # what bytes carry of them
 
 
 def unsure_of(rows: Matrix, n: int, prior: Vector, known: Source, *, unsure: float) -> tuple[float, float]:

@@ -12,7 +12,9 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Matrix, Source, Vector
 from reprior.batch.few_labels import BIASED, STRANGE
+from reprior.batch.hypotheses import granted
 from reprior.batch.misfit import inflation, misled_of
+from reprior.batch.trust import shown_by
 from reprior.online.kinds import find_kinds
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 
@@ -42,16 +44,18 @@ class OnlineEbls:
     WIDER: ClassVar[float] = 1.3  # variance without drift, where no spread of memories hides how classes correlate
     MISFIT: ClassVar[float] = 0.5  # of φ: the rest is the held-out rows' own noise; measured: stream_coverage.py
     # with caution; chosen on half of the sets of ordinary_streams.py and on the streams of drift.py
-    AT_UNIFORM: ClassVar[tuple[float, ...]] = (0.5, 1.0)
+    AT_UNIFORM: ClassVar[tuple[float, ...]] = (0.5, 1.0)  # rows a class, and for all classes together twice as many more
     NEAR_UNIFORM: ClassVar[tuple[float, ...]] = (2.5, 50.0)  # classes more alike than the rows of a poor classifier say
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
-    NO_SHIFT: ClassVar[float] = 0.9
+    NO_SHIFT: ClassVar[float] = 0.9  # how likely it is beforehand, beside so many held-out rows or none at all:
+    BESIDE: ClassVar[float] = 200.0
+    LEAST_BELIEF: ClassVar[float] = 0.8  # beside any number of them, as in batch
     # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
     STIFF: ClassVar[float] = 0.0001  # of a strong filter's weight at first, what it gets of it beside the others
-    CAUTION: ClassVar[float] = 3.0  # rows that one row counts for against the held-out rows, where a shift is at issue
+    CAUTION: ClassVar[float] = 2.0  # rows that one row counts for against the held-out rows, where a shift is at issue
     FEW: ClassVar[float] = 5.0  # classes, above which filters are held back less
     # of the classifier's own error, a class's share being known to 1/misfit counts at best; on banking77, clinc150 and
     # three networks, other draws than those that stream_batch.py stores
@@ -85,8 +89,16 @@ class OnlineEbls:
 
     @cached_property
     def known(self) -> Matrix:
-        known = reference.padded(1.0 / self.source.prior)
-        return np.concatenate([known, reference.padded(self.kept)[:1]])
+        parts = (1.0 / self.source.prior, self.kept, self.even)
+        inverse, kept, even = (reference.padded(part) for part in parts)
+        return np.concatenate([inverse, kept[:1], even[:1]])
+
+    @cached_property
+    def even(self) -> Vector:
+        """Where filters start that know nothing (K,): at the uniform prior, but for a class that no held-out row shows
+        if classes are few. What outputs say of such a class nobody has seen."""
+        even = granted(self.kept, shown_by(self.source)) if self.cautious else np.ones(len(self.kept))
+        return np.asarray(even / even.sum())
 
     @cached_property
     def misled(self) -> Matrix | None:
@@ -121,6 +133,16 @@ class OnlineEbls:
         return np.array([k, share, doubt, self.CAUTION / self.worth, rivalry, 1.0 / self.QUIET, self.noise])
 
     @cached_property
+    def belief(self) -> float:
+        """How likely it is before the first row that nothing has shifted.
+
+        It stands for all shifts that are too small to be told beside n held-out rows, and those get smaller by √n.
+        """
+        told = self.source.heldout is not None or self.source.misled is not None
+        finer = np.sqrt(self.worth / self.BESIDE) if told else 1.0
+        return max(1.0 / (1.0 + finer * (1.0 / self.NO_SHIFT - 1.0)), self.LEAST_BELIEF)
+
+    @cached_property
     def noise(self) -> float:
         """What a row seems to say for filters because the prior of the outputs is known from held-out rows alone: so
         much does a mix fitted to n rows of K classes gain on the true one, (K − 1)/2n."""
@@ -149,9 +171,9 @@ class OnlineEbls:
 
         if not self.cautious:
             return chains(self.STRENGTHS, ladder(self.MEMORIES), 0.0, 0.9)
-        half, few = (1.0 - self.NO_SHIFT) / 2, ladder(self.STIFF_MEMORIES)
+        half, few, k = (1.0 - self.belief) / 2, ladder(self.STIFF_MEMORIES), len(self.kept)
         return np.concatenate([
-            chains(self.AT_UNIFORM, ladder(self.MEMORIES), 0.0, half / 2),
+            chains(tuple(a + 2.0 * a / k for a in self.AT_UNIFORM), ladder(self.MEMORIES), 0.0, half / 2),
             chains(self.NEAR_UNIFORM, few, 0.0, stiff * half / 2),
             chains(self.AT_SOURCE, few, 1.0, stiff * half),
         ])  # fmt: skip
@@ -171,8 +193,8 @@ class OnlineEbls:
     def init(self) -> Vector:
         state, k = np.zeros(state_size(self.layout)), len(self.source.prior)
         part = self.parts(state)
-        part["weights"][:] = np.append(self.filters(1.0)[:, 3], self.NO_SHIFT if self.cautious else 0.1)
-        part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.kept, 1.0 / k)
+        part["weights"][:] = np.append(self.filters(1.0)[:, 3], self.belief if self.cautious else 0.1)
+        part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.kept, self.even)
         part["precision"][:] = k * self.bank[:, :1]
         return state
 
