@@ -1,14 +1,15 @@
 """How constants of the default were chosen: the same figures at other values, on other sets and draws than are stored.
 
-    python benchmarks/constants.py [--draws 4] [--only shift rare labels]
+    python benchmarks/constants.py [--draws 4] [--only shift intervals rare labels]
 
-"shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform one, how many rows
-a held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of
-`_ordinary.py` that the default was designed on. "rare": how much of a held-out row the source prior grants a class that
-none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as few.
-"labels": how far outputs are held back beside labels, how much a class's held-out rows leave open, how much outputs may
-favour classes, and how many labels may be of any class, on the sources of labels.py with other draws; "strange" are
-labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of
+"shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform one, how many rows a
+held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of `_ordinary.py`
+that the default was designed on. "intervals": how often 95 % intervals hold the true share, and how wide they are, if
+they bet that nothing has shifted, on the same part. "rare": how much of a held-out row the source prior grants a class
+that none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as
+few. "labels": how far outputs are held back beside labels, how much a class's held-out rows leave open, how much
+outputs may favour classes, and how many labels may be of any class, on the sources of labels.py with other draws;
+"strange" are labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of
 `ordinary.py --make`.
 """
 
@@ -40,6 +41,7 @@ BELIEFS = {
     "TOLD": (0.5, 2.0, 8.0),
 }
 AROUND_UNIFORM = hypotheses.UNIFORM / (1 - hypotheses.NO_SHIFT)  # of what is left for a shift
+BETS = (1e-6, 0.1, 0.3, 0.5, 0.8)
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
     "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
@@ -119,6 +121,30 @@ def shift(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
     return summary(cells)
 
 
+def intervals(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
+    """Return how many shares 95 % intervals hold, and their width, if they bet that nothing has shifted."""
+    cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    classifiers = list(load(DESIGNED_ON))
+    for done, c in enumerate(classifiers, 1):
+        for size, seed in ((size, seed) for size in sizes for seed in range(n_draws)):
+            drawn = draws(c, size, seed)
+            if not drawn:
+                continue
+            pipe = rp.pipeline(c.proba[drawn[0].heldout], c.y[drawn[0].heldout])
+            for d in drawn:
+                rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
+                true = np.bincount(c.y[d.rows], minlength=len(c.counts)) / len(d.rows)
+                for bet in BETS:
+                    with held_at(hypotheses, NO_SHIFT_OPEN=bet):
+                        lower, upper = rp.ebls(pipe.source, rows).interval()
+                    inside = (lower <= true) & (true <= upper)
+                    found = cells[f"**{bet:g}**" if bet == hypotheses.NO_SHIFT_OPEN else f"{bet:g}"]
+                    found[f"covered, {d.shift}, {size}"].append(float(inside.mean()))
+                    found[f"width, {d.shift}, {size}"].append(float((upper - lower).mean()))
+        progress(done, len(classifiers), c.name)
+    return {value: {cell: float(np.mean(x)) for cell, x in found.items()} for value, found in cells.items()}
+
+
 def rare(n_draws: int, sizes: tuple[int, ...] = (100, 200)) -> Found:
     """Return the same with a class made rare, of which no held-out row is left."""
     cells: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -196,13 +222,14 @@ def table_of(found: Found) -> str:
     def said(x: dict[str, float], name: str) -> str:
         if f"{name}, harmed" in x:
             return f"{x[f'{name}, mean']:+.4f} ({x[f'{name}, harmed']:.1%})"
-        return f"{x[name]:.4f}" if name.startswith("KL") else f"{x[name]:.2%}"
+        return f"{x[name]:.4f}" if name.startswith(("KL", "width")) else f"{x[name]:.2%}"
 
     return markdown(["", *columns], [[value, *(said(x, name) for name in columns)] for value, x in found.items()])
 
 
 SECTIONS = {
     "shift": (shift, "No shift, and trust in held-out rows: change of log-loss (harmed), sets designed on"),
+    "intervals": (intervals, "Intervals that bet on no shift: how many shares 95 % hold, and how wide they are"),
     "rare": (rare, "A class that no held-out row resembles: change of log-loss (harmed), sets designed on"),
     "labels": (beside_labels, "Beside labels: the sources of labels.py, other draws"),
 }

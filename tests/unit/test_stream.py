@@ -519,9 +519,10 @@ def test_a_class_that_no_held_out_row_shows_is_not_bet_on() -> None:
     source = rp.Source(np.array([0.06, 0.0007, 0.1393, 0.8]), heldout=(proba[:200], y[:200]))
     stream = rp.Stream("online-ebls", source)
     even = stream.state.method.even
-    assert even[1] < 0.02 and even[1] < 0.1 * even[0]
+    assert even[1] < 0.02
+    assert even[1] < 0.1 * even[0]
     stream.learn_many(proba[200:])
-    assert stream.prior[1] < 0.1
+    assert stream.prior[1] < 0.005  # 0.015 with an even share
     loaded = rp.Stream.from_bytes(stream.to_bytes())  # the rows are gone, and how many there were is not
     np.testing.assert_allclose(loaded.state.method.even, even)
 

@@ -144,10 +144,11 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     """Learn `rows` by the bank of moment-matched filters.
 
     `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted and the even mix. bank (F, 5):
-    a, memory (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K, the weight
-    shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its counts, in the
-    odds of b, and in its odds against other filters; by how much a row since the last change lessens the weight that
-    is shared; and what a row says for filters by chance. Where that of b is 0, b is an expert like any other.
+    a, memory (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K,
+    the weight shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its
+    counts, in the odds of b, and in its odds against other filters; by how much a row since the last change lessens
+    the weight that is shared; and what a row says for filters by chance. Where that of b is 0, b is an expert like any
+    other.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)

@@ -16,6 +16,7 @@ from reprior._types import Matrix, Vector
 AROUND_SOURCE = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # rows a class that a hypothesis is worth, around the source
 AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
+NO_SHIFT_OPEN = 1e-6  # the first of these for intervals, which make no such bet: a mild shift would often lie outside
 TOLD, UNLIKE = 2.0, 0.25  # held-out rows of a class that half tell what it looks like; that none is half by chance
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
@@ -104,11 +105,12 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     near, far, even = np.array(AROUND_SOURCE), np.array(AROUND_UNIFORM), granted(base, told)
     alpha = np.concatenate([k * near[:, None] * base, far[:, None] * even, far[:, None] * even + rows])
     shift = (1 - NO_SHIFT - UNIFORM) / len(near)
-    none = NO_SHIFT * evenness(rows)
-    odds = np.concatenate([np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), none])
-    flat = np.concatenate([np.full(len(near), 0.5 / len(near)), np.full(len(far), 0.5 / len(far)), 1e-6 * none])
+    none, half = evenness(rows), (1 - NO_SHIFT_OPEN) / 2
+    odds = [np.full(len(near), shift), np.full(len(far), UNIFORM / len(far)), NO_SHIFT * none]
+    flat = [np.full(len(near), half / len(near)), np.full(len(far), half / len(far)), NO_SHIFT_OPEN * none]
     still = np.arange(len(alpha)) >= len(near) + len(far)
-    return Hypotheses(alpha, odds, flat, still, rows, seen).those(odds > 1e-6)
+    all_odds = np.concatenate(odds)
+    return Hypotheses(alpha, all_odds, np.concatenate(flat), still, rows, seen).those(all_odds > 1e-6)
 
 
 def granted(base: Vector, told: Vector) -> Vector:
