@@ -5,12 +5,12 @@
 "shift": how likely it is beforehand that nothing has shifted or that shares lie around the uniform one, how many rows a
 held-out row stands for, and how many of a class half tell what it looks like, on the part of the sets of `_ordinary.py`
 that the default was designed on. "intervals": how often 95 % intervals hold the true share, and how wide they are, if
-they bet that nothing has shifted, on the same part. "rare": how much of a held-out row the source prior grants a class
-that none resembles, on the same part, with a class made rare: few rows of it, and outputs as if training had had as
-few. "labels": how far outputs are held back beside labels, how much a class's held-out rows leave open, how much
-outputs may favour classes, and how many labels may be of any class, on the sources of labels.py with other draws;
-"strange" are labels of which one in twenty is drawn at random. The values in use are in bold. Needs the classifiers of
-`ordinary.py --make`.
+they bet that nothing has shifted, on the same part and on the sets that nothing was designed on. "rare": how much of a
+held-out row the source prior grants a class that none resembles, on the same part, with a class made rare: few rows of
+it, and outputs as if training had had as few. "labels": how far outputs are held back beside labels, how much a class's
+held-out rows leave open, how much outputs may favour classes, and how many labels may be of any class, on the sources
+of labels.py with other draws; "strange" are labels of which one in twenty is drawn at random. The values in use are in
+bold. Needs the classifiers of `ordinary.py --make`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from _record import markdown, progress, store
 
 import numpy as np  # isort: skip
-from _ordinary import DESIGNED_ON, Classifier, draws, load
+from _ordinary import DESIGNED_ON, FRESH, Classifier, draws, load
 from _outputs import redrawn, shipped
 from labels import FLOOR, draw
 from labels import networks as images
@@ -124,7 +124,7 @@ def shift(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
 def intervals(n_draws: int, sizes: tuple[int, ...] = (200, 1000)) -> Found:
     """Return how many shares 95 % intervals hold, and their width, if they bet that nothing has shifted."""
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    classifiers = list(load(DESIGNED_ON))
+    classifiers = list(load((*DESIGNED_ON, *FRESH)))
     for done, c in enumerate(classifiers, 1):
         for size, seed in ((size, seed) for size in sizes for seed in range(n_draws)):
             drawn = draws(c, size, seed)
