@@ -18,6 +18,7 @@ AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
 NO_SHIFT_OPEN = 1e-6  # the first of these for intervals, which make no such bet: a mild shift would often lie outside
 TOLD = 2.0  # held-out rows of a class that half tell what it looks like
+UNLIKE = 0.5, 0.1  # rows to be expected of a class that none is half by chance, if few classes lack them so; if all do
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
@@ -115,14 +116,16 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
 
 def granted(base: Vector, told: Vector) -> Vector:
     """Return how much of an even share the uniform prior grants each class (K,): one that few held-out rows, `told`
-    (K,), show, little more than by `base` (K,), unless classes are many and those without a row lack it by chance.
+    (K,), show, little more than by `base` (K,), unless classes are many and it may lack rows by chance.
 
-    How many lack one by chance, those with one row and with two tell [chao1984]: f₁²/2f₂ at least.
+    So it may if `base` lets one expect some. How few that may be, classes with one row and with two tell: f₁²/2f₂ of
+    those without any lack theirs by chance [chao1984]. Where all do, an output that grants a class hardly a row errs.
     """
-    k = len(base)
+    k, expected = len(base), np.maximum(base * told.sum(), 1e-3)
     none, one, two = (int((told == rows).sum()) for rows in range(3))
-    by_chance = min(1.0, one * (one - 1) / (2 * (two + 1) * none)) if none else 1.0  # in the form without bias
-    strange = (1 - averaged(k) * by_chance) / (1 + (told / TOLD) ** 2)
+    lacking = min(1.0, one * (one - 1) / (2 * (two + 1) * none)) if none else 1.0  # Chao's form without bias
+    by_chance = averaged(k) / (1 + (UNLIKE[0] ** (1 - lacking) * UNLIKE[1] ** lacking / expected) ** 4)
+    strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
     return np.asarray(1 - strange * (1 - np.minimum(1.0, k * base)))
 
 

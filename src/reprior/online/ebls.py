@@ -96,9 +96,13 @@ class OnlineEbls:
     @cached_property
     def even(self) -> Vector:
         """Where filters start that know nothing (K,): at the uniform prior, but for a class that no held-out row shows
-        if classes are few. What outputs say of such a class nobody has seen."""
-        even = granted(self.kept, shown_by(self.source)) if self.cautious else np.ones(len(self.kept))
-        return np.asarray(even / even.sum())
+        and that is not without one by chance. What outputs say of such a class nobody has seen."""
+        return np.asarray(self.granted / self.granted.sum())
+
+    @cached_property
+    def granted(self) -> Vector:
+        """How much of an even share these filters grant each class (K,), as in batch."""
+        return granted(self.kept, shown_by(self.source)) if self.cautious else np.ones(len(self.kept))
 
     @cached_property
     def misled(self) -> Matrix | None:
@@ -172,9 +176,10 @@ class OnlineEbls:
         if not self.cautious:
             return chains(self.STRENGTHS, ladder(self.MEMORIES), 0.0, 0.9)
         half, few, k = (1.0 - self.belief) / 2, ladder(self.STIFF_MEMORIES), len(self.kept)
+        of_all = float(self.granted.mean())  # a class that is granted nothing leaves no more to the others
         return np.concatenate([
-            chains(tuple(a + 2.0 * a / k for a in self.AT_UNIFORM), ladder(self.MEMORIES), 0.0, half / 2),
-            chains(self.NEAR_UNIFORM, few, 0.0, stiff * half / 2),
+            chains(tuple(of_all * (a + 2.0 * a / k) for a in self.AT_UNIFORM), ladder(self.MEMORIES), 0.0, half / 2),
+            chains(tuple(of_all * a for a in self.NEAR_UNIFORM), few, 0.0, stiff * half / 2),
             chains(self.AT_SOURCE, few, 1.0, stiff * half),
         ])  # fmt: skip
 
