@@ -1,7 +1,7 @@
 """The accuracy to expect on the target: what its own corrected outputs promise, as far as labelled rows bear it out.
 
 Calibrated outputs say how often they are right. A mix that was fitted to outputs alone flatters their rows, so the
-promise is read under mixes that it might have been; labels have taken that out of a mix already. Where held-out rows in
+promise is read under mixes that it might have been; where there are labels, half-way to that. Where held-out rows in
 the target's mix differ from the promise by more than chance, they are believed instead. A calibrator that was fitted to
 them flatters them, so each is looked at as if it had been left out of the fit. Labels of target rows, as far as there
 are any, correct both.
@@ -22,6 +22,7 @@ from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
+OPEN = 0.6  # beside labels, of what held-out rows leave open of the calibrator: if it were more, labels would show it
 Z = 1.959964
 
 
@@ -81,8 +82,10 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         each = (estimate.prior / np.maximum(counts, 1))[y]
         fitted = estimate.calibrator
         apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
-        if redrawn.size and labelled is None:
-            promise = np.minimum(promise, redrawn.mean(axis=1))
+        if redrawn.size:
+            flattered = np.maximum(promise - redrawn.mean(axis=1), 0.0)
+            # labels have taken part of it out of the mix already, and nothing tells how much
+            promise = promise - flattered * (1.0 if labelled is None else 0.5)
         # no held-out row tells of some classes, which are mostly rare and rarely right: they are as they promise
         found, noise = apart.right @ each + alone, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
@@ -90,7 +93,7 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         mean = promise + believed * differ
         # what held-out rows leave open of the calibrator: between their number and what they are worth in this mix
         worth = np.sqrt(len(y) / max(float(each @ each), 1e-300)) * max(float(each.sum()), 1e-150)
-        variance = np.maximum(mean * (1 - mean), 1e-6) / worth + believed * noise
+        variance = np.maximum(mean * (1 - mean), 1e-6) / worth * (1.0 if labelled is None else OPEN) + believed * noise
         variance += redrawn.var(axis=1) if redrawn.size else 0.0
     left = 1.0
     if labelled is not None:
