@@ -43,7 +43,7 @@ AROUND_UNIFORM = hypotheses.UNIFORM / (1 - hypotheses.NO_SHIFT)  # of what is le
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
     "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
-    "UNTOLD": (1.0, 2.5, 5.0),
+    "UNTOLD": (1.0, 2.0, 2.5, 5.0),
     "BIASED": (0.01, 0.03, 0.1, 0.3, 1.0),
     "STRANGE": (0.03, 0.3, 1.0),
 }
