@@ -147,14 +147,15 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     once = np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
     apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
     apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
-    seen, unseen = told(rows, y, weights), told(apart, y, weights)
-    right = np.stack([seen.right[0], unseen.right[1]])
-    missed = right - unseen.promised
+    seen, unseen = told(rows, y, weights), posteriors(apart, weights)
+    right = np.stack([seen.right[0], unseen.argmax(axis=1) == y])
+    promises = np.stack([unseen[at[0], rows.argmax(axis=1)], unseen.max(axis=1)])
+    missed = right - promises
     # half a row more of either kind: rows that are all right do not prove that none is wrong
     rate = (len(y) * (right @ each) + 0.5) / (len(y) + 1)
     plain = rate * (1 - rate) * float(each @ each)
     # as promised, and as it is seen
-    chance = unseen.promised * (1 - unseen.promised), (missed - (missed @ each)[:, None]) ** 2
+    chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), 0.3 * plain)
     return Tried(promise + missed @ each, noise, (seen.right - right) @ each, len(y) / len(there))
 
