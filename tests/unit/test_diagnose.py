@@ -107,6 +107,23 @@ def test_labels_of_target_rows_correct_the_accuracy_to_expect(source):
     assert alone.accuracy[0] == pytest.approx(right, abs=0.01)  # labels do without held-out rows
 
 
+def test_labels_do_not_lower_the_accuracy_to_expect_where_outputs_are_right():
+    """Labels are drawn by the corrected outputs, so that these say how often predictions are right in the mean."""
+    data, n, off = datasets.load("banking77"), 1000, []
+    pipe = rp.pipeline(data.heldout_proba, data.heldout_y, counts=data.counts)
+    proba = simulate.resample(data.pool_proba, data.pool_y, simulate.dirichlet(77, 1.0, rng=0), n=n, rng=0).proba
+    chance = pipe.estimate(proba, check=False).correct(proba)
+    for seed in range(16):
+        rng = np.random.default_rng(seed)
+        y = (chance.cumsum(axis=1) > rng.random((n, 1)) * chance.sum(axis=1, keepdims=True)).argmax(axis=1)
+        known = rng.permutation(n) < 300
+        est = pipe.estimate(proba, labels=np.where(known, y, -1), check=False)
+        made = est.correct(proba).argmax(axis=1)
+        right = np.where(known, made == y, chance[np.arange(n), made]).mean()
+        off.append(diagnose(pipe.source, est.target, estimate=est).accuracy[1] - right)
+    assert abs(np.mean(off)) < 0.002
+
+
 def test_a_class_without_heldout_rows_is_expected_to_be_as_right_as_it_promises():
     """It is nearly half of the target. The other classes' held-out rows do not tell how often it is right."""
     for seed in (0, 2):

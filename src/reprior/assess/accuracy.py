@@ -1,9 +1,10 @@
 """The accuracy to expect on the target: what its own corrected outputs promise, as far as labelled rows bear it out.
 
-Calibrated outputs say how often they are right. The estimated mix flatters the rows that it was fitted to, so the
-promise is read under mixes that it might have been. Where held-out rows in the target's mix differ from it by more than
-chance, they are believed instead. A calibrator that was fitted to them flatters them, so each is looked at as if it had
-been left out of the fit. Labels of target rows, as far as there are any, correct both.
+Calibrated outputs say how often they are right. A mix that was fitted to outputs alone flatters their rows, so the
+promise is read under mixes that it might have been; where there are labels, half-way to that. Where held-out rows in
+the target's mix differ from the promise by more than chance, they are believed instead. A calibrator that was fitted to
+them flatters them, so each is looked at as if it had been left out of the fit. Labels of target rows, as far as there
+are any, correct both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
+OPEN = 0.6  # beside labels, of what held-out rows leave open of the calibrator: if it were more, labels would show it
 Z = 1.959964
 
 
@@ -33,6 +35,16 @@ class Accuracy(NamedTuple):
     lower: float
     upper: float
     risk: float
+
+
+class Tried(NamedTuple):
+    """What labels tell: the accuracies of rows without one (2,), before and after, variances of those (2,), by how much
+    rows with a label are right more often because of it (2,), and how many of all rows have one."""
+
+    found: Vector
+    noise: Vector
+    own: Vector
+    part: float
 
 
 class Rows(NamedTuple):
@@ -71,7 +83,9 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         fitted = estimate.calibrator
         apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
         if redrawn.size:
-            promise = np.minimum(promise, redrawn.mean(axis=1))
+            flattered = np.maximum(promise - redrawn.mean(axis=1), 0.0)
+            # labels have taken part of it out of the mix already, and nothing tells how much
+            promise = promise - flattered * (1.0 if labelled is None else 0.5)
         # no held-out row tells of some classes, which are mostly rare and rarely right: they are as they promise
         found, noise = apart.right @ each + alone, (each**2) @ (apart.promised * (1 - apart.promised)).T
         differ = found - promise
@@ -79,15 +93,19 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         mean = promise + believed * differ
         # what held-out rows leave open of the calibrator: between their number and what they are worth in this mix
         worth = np.sqrt(len(y) / max(float(each @ each), 1e-300)) * max(float(each.sum()), 1e-150)
-        variance = np.maximum(mean * (1 - mean), 1e-6) / worth + spread / n + believed * noise
+        variance = np.maximum(mean * (1 - mean), 1e-6) / worth * (1.0 if labelled is None else OPEN) + believed * noise
         variance += redrawn.var(axis=1) if redrawn.size else 0.0
+    left = 1.0
     if labelled is not None:
-        found, noise = by_labels(labelled, estimate, whole)
+        found, noise, own, part = by_labels(labelled, estimate, whole)
         # beyond three standard errors held-out rows do not tell how wrong it is here; beyond two, labels often are
         variance = variance + np.maximum((found - mean) ** 2 - 9 * (variance + noise), 0.0)
         gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
-        mean = mean + gain * (found - mean)
-        variance = noise * gain
+        # rows with a label are as right as they are: only of the others anything is to be expected
+        left = max(1 - part, 1e-6)
+        mean = found + left * (1 - gain) * (mean - found) + part * own
+        variance = left**2 * noise * gain
+    variance = variance + left * spread / n
     before, after = np.clip(mean, 0.0, 1.0)
     gains = redrawn[1] - redrawn[0]
     least = min(after - before, float(gains.mean() - 2 * gains.std()) if gains.size else np.inf)
@@ -104,41 +122,42 @@ def might_be(estimate: PriorEstimate) -> Matrix:
     return nearby(estimate.prior, np.sqrt(found.variance()), REDRAWN)
 
 
-def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> tuple[Vector, Vector]:
-    """Return the accuracies (2,) that labels of target rows tell, before and after, and their variances (2,).
+def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
+    """Return what labels of target rows tell of the accuracy.
 
     They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
-    label has raised the share of its own class, so its row tells of rows without one by the share without it.
+    label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
+    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
     each = np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.sum()
-    weights, prior, own = estimate.weights, np.maximum(estimate.prior, 1e-12), rows.copy()
-    raised = 1 / (len(there) * prior[y])
-    belief = estimate.posterior
+    weights, prior, at = estimate.weights, np.maximum(estimate.prior, 1e-12), (np.arange(len(y)), y)
+    resp, belief = posteriors(rows, weights), estimate.posterior
+    raised, swayed, unsure = 1 / (len(there) * prior), np.zeros(len(prior)), 0.0
     if isinstance(belief, Posterior):  # it also speaks for the rows without a label
-        raised = -np.expm1(-raised - belief.swayed[y])
-    raised *= np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
+        raised, unsure = raised + belief.swayed, belief.unsure
+    raised = -np.expm1(-raised)
     if isinstance(belief, Posterior) and estimate.bias is not None:
         # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
-        resp, known = posteriors(rows, weights), 1 / doubt(belief, prior)
-        curve = (resp * (1 - resp)).sum(axis=0) + known
-        own *= np.exp(resp / curve)
-        own[np.arange(len(y)), y] *= np.exp(-1 / curve[y])
-        raised *= (known / curve)[y]
-    own[np.arange(len(y)), y] *= np.maximum(1 - raised, 0.0)
-    seen = told(rows, y, weights)
-    right = np.stack([seen.right[0], (own * weights).argmax(axis=1) == y])
-    labelled = len(y) / len(there)
-    found = promise + (labelled * seen.right + (1 - labelled) * right - seen.promised) @ each
+        known = 1 / doubt(belief, prior)
+        swayed = 1 / ((resp * (1 - resp)).sum(axis=0) + known)
+        raised *= known * swayed
+    once = np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
+    apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
+    apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
+    seen, unseen = told(rows, y, weights), posteriors(apart, weights)
+    right = np.stack([seen.right[0], unseen.argmax(axis=1) == y])
+    promises = np.stack([unseen[at[0], rows.argmax(axis=1)], unseen.max(axis=1)])
+    missed = right - promises
     # half a row more of either kind: rows that are all right do not prove that none is wrong
     rate = (len(y) * (right @ each) + 0.5) / (len(y) + 1)
     plain = rate * (1 - rate) * float(each @ each)
-    missed = right - seen.promised
-    chance = seen.promised * (1 - seen.promised), (missed - (missed @ each)[:, None]) ** 2  # as promised, as it is seen
+    # as promised, and as it is seen
+    chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), 0.3 * plain)
-    return np.asarray(found), np.asarray(noise * max(1 - labelled, 1e-6))
+    return Tried(promise + missed @ each, noise, (seen.right - right) @ each, len(y) / len(there))
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:
