@@ -418,3 +418,19 @@ def test_an_interval_goes_on_beyond_a_share_next_to_nothing():
     assert 0.0007 + 1.9 * 0.004 < upper[0, 0] < 0.0007 + 2.1 * 0.004
     whole = ends(1 - prior, variance, 0.95)
     np.testing.assert_allclose([whole[0][0, 0], whole[1][0, 0]], [1 - upper[0, 0], 1])
+
+
+def test_groups_drawn_at_random_are_not_said_to_differ() -> None:
+    told = {"random": 0, "apart": 0}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        y = np.concatenate([rng.choice(3, 300), rng.choice(3, 600, p=[0.7, 0.2, 0.1])])
+        rows = np.exp(rng.normal(size=(900, 3)) + 1.5 * np.eye(3)[y])
+        rows /= rows.sum(axis=1, keepdims=True)
+        pipe, rows, y = rp.pipeline(rows[:300], y[:300]), rows[300:], y[300:]
+        apart = (y + rng.normal(size=600) > 0.5).astype(int)
+        for kind, keys in (("random", rng.integers(2, size=600)), ("apart", apart)):
+            said = pipe.groups(keys, rows).population.sentences()
+            told[kind] += any(s.startswith("The groups differ") for s in said)
+    assert told["random"] <= 2
+    assert told["apart"] >= 18

@@ -86,8 +86,12 @@ class Diagnosis:
     def may_harm(self) -> bool | None:
         """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
         target rows, were there to tell."""
-        told = None if self.accuracy_risk is None else self.accuracy_risk > HARM or self.stretch >= STRETCHED
-        return True if self.applies is False else told
+        if self.applies is False:
+            return True
+        if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
+            return None
+        surely = self.accuracy_interval[0] > self.accuracy[0]  # better, whatever of the interval is true
+        return self.stretch >= STRETCHED or (self.accuracy_risk > HARM and not surely)
 
     @property
     def shifted(self) -> bool:
@@ -158,11 +162,12 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     listed, p = top_k_in(target), None
     if listed is not None and source.heldout is not None and listed.values.shape[1] < target.n_classes:
         source = replace(source, heldout=(as_given_out(source.heldout[0], listed, target), source.heldout[1]))
-    if source.heldout is not None:
-        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones
-        shares = estimate.prior if estimate.posterior is not None else ebls(source, sample).prior
-        p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
     said, by_labels = look_at_labels(estimate, sample)
+    if source.heldout is not None:
+        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones; and
+        # without labels that do not fit, for it is the rows that are asked
+        shares = estimate.prior if estimate.posterior is not None and not said else ebls(source, sample).prior
+        p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)

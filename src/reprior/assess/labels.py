@@ -7,12 +7,14 @@ import numpy as np
 from reprior._check import percent
 from reprior._types import Labels, Matrix, PriorEstimate
 from reprior.assess.label_shift import scaled_chi_square_p
+from reprior.batch.ebls import ebls
 from reprior.rows.correction import posteriors, reweight
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 FEW_LABELS = 5  # below which chance may contradict anything
 ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
+ALL_ALIKE, OPEN = 1e-3, 0.99  # how likely labels of one class alone must be, at the end of an interval of this level
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
 
 
@@ -34,7 +36,10 @@ def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     seen = reweight(rows, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
     chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
     picked = "" if chosen else hand_picked(estimate, rows, sample)
-    return misplaced(seen, y) or swapped(seen, y, estimate.source.called) or picked or unmoved(estimate, sample)
+    return (
+        misplaced(seen, y) or swapped(seen, y, estimate.source.called) or picked or one_class(estimate, rows, y, sample)
+        or unmoved(estimate, sample)
+    )  # fmt: skip
 
 
 def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:
@@ -77,6 +82,27 @@ def swapped(rows: Matrix, y: Labels, called: tuple[str, ...]) -> str:
             return (f"Rows labelled {called[j]} look like {called[k]}, and the other way round. Are these two names "
                     "swapped?")  # fmt: skip
     return ""
+
+
+def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
+    """Return a sentence if labels (m,) are all of one class, and their rows (m, K) do not make that likely; else "".
+
+    What is likely, all rows tell without labels: the class gets the largest share that they leave open.
+    """
+    j = int(y[0])
+    if (y != j).any():
+        return ""
+    alone = ebls(estimate.source, sample)
+    shares, most = np.maximum(alone.prior, 1e-9), max(float(alone.interval(OPEN).upper[j]), float(alone.prior[j]))
+    shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
+    shares[j] = most
+    own = posteriors(rows, shares / estimate.source.prior)[:, j]
+    if np.log(np.maximum(own, 1e-300)).sum() >= np.log(ALL_ALIKE):
+        return ""
+    usual = float(posteriors(rows, alone.weights)[:, j].sum())
+    called = estimate.source.called[j]
+    return (f"The labels contradict the outputs. All {len(y)} labels are {called}; by the outputs about {usual:.0f} of "
+            "these rows are. Are the labels right, and are rows of every class among them?")  # fmt: skip
 
 
 def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
@@ -141,7 +167,8 @@ def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
     draws = np.array([stray(sample[rng.integers(len(sample), size=len(rows))]) for _ in range(DRAWS)])
     if stray(rows) < max(draws.max(), draws.mean() + 6 * draws.std()):
         return ""
-    some, every = (posteriors(x, estimate.weights).mean(axis=0) for x in (rows, sample))
+    weights = ebls(estimate.source, sample).weights  # without the labels, which may have moved all shares
+    some, every = (posteriors(x, weights).mean(axis=0) for x in (rows, sample))
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
     return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "

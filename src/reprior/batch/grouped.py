@@ -90,13 +90,15 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
 class Model:
     """A mixture of Dirichlets: component c has α = strength[c]·centres[which[c]] and the weight weights[c].
 
-    `doubt` is the standard error of the mean of 1/(strength + 1), `gram` (K, K) the mean of r rᵀ over rows.
+    `scatter` is what the groups' mean outputs say the mean of 1/(strength + 1) is, `doubt` its standard error, `gram`
+    (K, K) the mean of r rᵀ over rows.
     """
 
     centres: Matrix
     which: NDArray[np.intp]
     strength: Vector
     weights: Vector
+    scatter: float = 0.0
     doubt: float = 0.0
     gram: Matrix | None = None
 

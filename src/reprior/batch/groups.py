@@ -32,6 +32,8 @@ from reprior.rows.passes import count_rows, rows_kept, some_rows
 
 MANY = 0.95  # weight of the others from which a group's own `ebls` estimate is not asked for
 FEW_GROUPS = 200  # up to which it is
+SURELY = 2.0  # standard errors from which on groups are said to differ
+ALIKE = 0.015  # of a share of 10 %, the standard deviation up to which groups are called alike
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 GATHERED = 1 << 27  # numbers in rows that come in blocks, up to which they are fetched once and held
 
@@ -55,7 +57,8 @@ class Population:
     """What groups have in common: `prior` (K,) the common mix, `concentration` how alike groups are, `centres` (C, K)
     the mixes that groups scatter around with their `weights` (C,), and `stand_out`, the keys of groups unlike the rest.
 
-    A class of share m has a variance of m(1 − m)/(concentration + 1) between groups.
+    A class of share m has a variance of m(1 − m)/(concentration + 1) between groups. `differ` says
+    whether the rows prove that there is any.
     """
 
     prior: Vector
@@ -66,6 +69,7 @@ class Population:
     n_groups: int
     n: int
     classes: tuple[str, ...] | None = None
+    differ: bool = True
 
     def sentences(self) -> list[str]:
         """Return the population in a few sentences."""
@@ -77,7 +81,9 @@ class Population:
         spread = float(np.sqrt(0.1 * 0.9 / (self.concentration + 1)))
         if self.n_groups == 1:
             return said
-        if spread < 0.015:
+        if not self.differ and spread >= ALIKE:
+            said.append("These rows do not prove that the groups differ.")
+        elif spread < ALIKE:
             said.append("The groups are alike: a class with 10 % of all rows has 9 to 11 % in most groups.")
         else:
             low, high = max(0.0, 0.1 - spread), 0.1 + spread
@@ -348,7 +354,7 @@ def describe(
     common = mix if len(model.centres) > 1 else model.centres[0]
     return Population(
         common, usual, model.centres, weights, tuple(names[g] for g in out), len(names), int(rows.sizes.sum()),
-        known.classes,
+        known.classes, len(model.centres) > 1 or model.scatter > SURELY * model.doubt,
     )  # fmt: skip
 
 

@@ -195,7 +195,7 @@ def loosen(rows: GroupedRows, model: Model, state: State, base: Vector) -> Model
         middle = (low + high) / 2
         low, high = (middle, high) if implied(float(np.exp(middle))) > wanted else (low, middle)
     strength = model.strength * np.where(like, np.exp((low + high) / 2), 1.0)
-    return replace(model, strength=strength, doubt=error, gram=r.T @ r / n)
+    return replace(model, strength=strength, scatter=scatter, doubt=error, gram=r.T @ r / n)
 
 
 def responsibilities(rows: GroupedRows, which: NDArray[np.bool_], prior: Vector) -> tuple[Matrix, Index]:
