@@ -351,3 +351,37 @@ def test_classes_without_held_out_rows_are_granted_a_share_only_if_they_lack_the
         assert even[-1] > 0.9
     alone = hypotheses.granted(np.array([0.001, 0.4, 0.599]), np.array([0.0, 80.0, 120.0]))  # few classes tell nothing
     assert alone[0] < 0.05
+
+
+@pytest.mark.parametrize(
+    ("mix", "n", "most"),
+    [  # in brackets: under Dirichlet priors that are alike for all classes
+        (lambda rng: rp.simulate.tweak_one(77, 0.5, rng=rng), 3000, 0.012),  # (0.029)
+        (lambda rng: rp.simulate.knock_out(77, 0.3, rng=rng), 3000, 0.02),  # (0.042)
+        (lambda rng: rp.simulate.dirichlet(77, 1.0, rng=rng), 200, 0.19),  # (0.233, if rows alone say the shares)
+    ],
+)
+def test_classes_apart_from_the_others_and_few_rows(mix, n, most) -> None:
+    data = datasets.load("banking77")
+    source = rp.summarize(data.heldout_proba, data.heldout_y, prior=data.counts)
+    found = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        sample = rp.simulate.resample(data.pool_proba, data.pool_y, mix(rng), n=n, rng=rng, exact=n >= 1000)
+        found.append(rp.metrics.kl(sample.prior, rp.ebls(source, sample.proba).prior, floor=1e-8))
+    assert np.mean(found) < most
+
+
+def test_hypotheses_but_for_some_classes_are_paid_for() -> None:
+    base, k = np.full(40, 1 / 40), 40
+    given = suppose(base, 4000.0, nothing(k), np.full(k, 100.0))
+    rng = np.random.default_rng(0)
+
+    assert hypotheses.but_for_some(base, given, base, 4000.0) is None
+    one = np.where(np.arange(k) == 3, 0.5, 0.5 / 39)
+    found = hypotheses.but_for_some(one, given, base, 4000.0)
+    np.testing.assert_allclose(found.alpha / found.alpha.sum(axis=1, keepdims=True), np.tile(one, (3, 1)), rtol=1e-6)
+    assert (np.diff(found.odds) < 0).all()  # the more a prior claims to know of that share, the more it costs
+    uneven = hypotheses.but_for_some(rng.dirichlet(np.full(k, 0.3)), given, base, 4000.0)
+    assert uneven.odds.max() < 1e-3 * found.odds.max()  # many exceptions are less likely than one
+    assert hypotheses.but_for_some(one, given, base, 10.0) is None  # too few rows to see it

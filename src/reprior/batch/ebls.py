@@ -22,7 +22,7 @@ from reprior._kernels.small import ascend
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.few_labels import contradicted, doubt, favoured, gathered, of_these_rows
-from reprior.batch.hypotheses import Hypotheses, Weighed, averaged, softmax, supposed_once, weigh
+from reprior.batch.hypotheses import Hypotheses, Weighed, averaged, but_for_some, softmax, supposed_once, weigh
 from reprior.batch.posterior import Posterior
 from reprior.batch.trust import MANY, shown_by, stands_behind, unsure_of
 from reprior.rows.blocks import Blocks, given
@@ -32,6 +32,7 @@ from reprior.rows.passes import e_step
 HELD_BACK, SOME_LABELS = 1.5, 20.0  # times as wide as held-out rows say that the outputs' error is taken to be beside
 # labels, of which so many bring half of that
 SOON = 10  # labels from which on the bias that they show has more than half of its say in the shares
+FEW_ROWS = 5.0  # target rows a class of which the prior says half of what they would say by themselves
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
 
@@ -78,6 +79,11 @@ def ebls(
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     supposed = supposed_once(middle.tobytes(), float(worth), shown_by(known).tobytes())
     fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+    apart = but_for_some(fit.if_shifted(supposed.still), supposed, middle, n / (1 + unsure)) if n else None
+    if apart is not None:
+        other, more, _ = weigh(rows, known.prior, apart, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+        supposed, total = supposed.joined(apart), total + more
+        fit = fit.joined(other, supposed)
     misled, vague, refuted, beyond, labelled_rows = unsure, 0.0, 1.0, 0.0, bool(seen.counts.any())
     if known.heldout is not None and n:
         # what held-out rows say of the classifier depends on the mix: ask them once, at what it is if it has shifted
@@ -132,6 +138,18 @@ def ebls(
     return replace(estimate, posterior=posterior)
 
 
+def scarce(said: Vector, modes: Vector, n: int) -> float:
+    """Return how far, from 0 to 1, `n` rows are too few for what they say, `said` (K,), and the modes (K,) are better.
+
+    Rows say nothing for classes that none of them shows. Those have together about as much as there are classes with
+    one row [good1953], and no more is drawn back than that takes.
+    """
+    rows = n * said
+    unseen, one = rows < 0.5, (rows >= 0.5) & (rows < 1.5)
+    few = 1 / (1 + (n / (FEW_ROWS * len(said))) ** 2)
+    return float(min(few, one.sum() / max(n * modes[unseen].sum(), 1e-9)))
+
+
 def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, vague: float, refuted: float
 ) -> Vector:
@@ -146,7 +164,10 @@ def answer(
         middle = weights @ fit.modes / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
         said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
-    said = said - vague * (1 - averaged(said.shape[1])) ** 2 * (said - fit.modes)
+    vague *= (1 - averaged(said.shape[1])) ** 2
+    if moved > 1e-6:
+        vague = max(vague, scarce(np.asarray(weights @ said / moved), np.asarray(weights @ fit.modes / moved), n))
+    said = said - vague * (said - fit.modes)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,11 @@ NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a
 NO_SHIFT_OPEN = 1e-6  # the first of these for intervals, which make no such bet: a mild shift would often lie outside
 TOLD = 2.0  # held-out rows of a class that half tell what it looks like
 UNLIKE = 0.5, 0.1  # rows to be expected of a class that none is half by chance, if few classes lack them so; if all do
+BUT_FOR_SOME = (1.0, 10.0, 100.0)  # as AROUND_SOURCE, of hypotheses that leave out some classes
+KINDS = 0.1, 1.0, 0.1  # classes that are absent, usual, and apart: how many rows say so beforehand
+ABSENT, MISSED = 0.2, 8.0  # of the usual share, less than which a class is absent; rows that it must lack for that
+LEAST_ODDS = 1e-100  # of hypotheses that are worth a look
+GONE = 0.01  # of the usual share, what an absent class is granted
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
@@ -83,6 +89,13 @@ class Hypotheses:
         """Return some of them."""
         return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.still[kept], self.rows, self.seen)
 
+    def joined(self, others: Hypotheses) -> Hypotheses:
+        """Return these and others, which know of no labels."""
+        def both(name: str) -> Any:
+            return np.concatenate([getattr(self, name), getattr(others, name)])
+
+        return Hypotheses(both("alpha"), both("odds"), both("open"), both("still"), self.rows, self.seen)
+
     def once(self) -> Hypotheses:
         """Return the same, each once: shifts around an even source and around the uniform prior may be alike."""
         odds, flat, kept = self.odds.copy(), self.open.copy(), np.ones(len(self.odds), bool)
@@ -112,6 +125,45 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     still = np.arange(len(alpha)) >= len(near) + len(far)
     all_odds = np.concatenate(odds)
     return Hypotheses(alpha, all_odds, np.concatenate(flat), still, rows, seen).those(all_odds > 1e-6)
+
+
+def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -> Hypotheses | None:
+    """Return hypotheses of a shift around `base` (K,), or around the uniform prior, but for some classes that are
+    absent and some that have a share of their own, as `shares` (K,) say; None if so many `rows` show none such. Labels
+    are not looked at.
+
+    A Dirichlet prior is wide for all classes or for none: beside one class that has half of the rows it takes the
+    others for uneven too. Which classes are apart, and the share of those, is taken from the rows, and paid for: by how
+    likely so many of each kind are beforehand, and by the density of a share that may be anything beside that of the
+    prior which knows it.
+    """
+    from scipy.special import gammaln
+
+    k, strength, shares = len(base), np.array(BUT_FOR_SOME), np.maximum(shares, 1e-12)
+
+    def unlike(middle: Vector) -> tuple[float, Vector, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return how uneven the others are beside `middle`, their usual share (K,), and who is absent or alone (K,)."""
+        usual = middle * float(np.median(shares / middle))
+        absent = (shares < ABSENT * usual) & (rows * usual > MISSED)
+        alone = (shares > usual / ABSENT) & (rows * (shares - usual) > MISSED)
+        apart = absent | alone
+        return float(np.log(shares[~apart] / usual[~apart]).std()) if not apart.all() else np.inf, usual, absent, alone
+
+    _, usual, absent, alone = min((unlike(middle) for middle in (base, np.full(k, 1 / k))), key=lambda found: found[0])
+    if not (absent | alone).any():
+        return None
+    mix = np.where(alone, shares, np.where(absent, GONE, 1.0) * usual)
+    mix = mix / mix.sum()
+    kinds, counts = np.array(KINDS), np.array([absent.sum(), k - absent.sum() - alone.sum(), alone.sum()])
+    kind = gammaln(kinds.sum()) - gammaln(kinds.sum() + k) + (gammaln(kinds + counts) - gammaln(kinds)).sum()
+    own = np.minimum(mix[alone], 1 - 1e-9)
+    known = 0.5 * np.log(k * strength[:, None] / (2 * np.pi * own * (1 - own)))  # how dense a Beta around it is there
+    paid = kind - (np.log(own * np.log(k)) + np.maximum(known, 0.0)).sum(axis=1)
+    odds = (1 - NO_SHIFT) * averaged(k) / len(strength) * np.exp(paid)
+    kept = odds > LEAST_ODDS
+    alpha, still = k * strength[:, None] * mix, np.zeros(len(odds), bool)
+    made = Hypotheses(alpha, odds, odds / (1 - NO_SHIFT), still, given.rows, given.seen)
+    return made.those(kept) if kept.any() else None
 
 
 def granted(base: Vector, told: Vector) -> Vector:
@@ -163,6 +215,12 @@ class Weighed:
     def those(self, kept: NDArray[np.bool_]) -> Weighed:
         """Return some of them, with weights as they are."""
         return Weighed(*(getattr(self, f.name)[kept] for f in fields(self)))
+
+    def joined(self, others: Weighed, given: Hypotheses) -> Weighed:
+        """Return what the same rows make of these and of others, `given` all of them."""
+        both = Weighed(*(np.concatenate([getattr(x, f.name) for x in (self, others)]) for f in fields(self)))
+        flat = both.log_odds + np.log(given.open) - np.log(given.odds)
+        return replace(both, weights=softmax(both.log_odds), open_weights=softmax(flat))
 
     def if_shifted(self, still: NDArray[np.bool_]) -> Vector:
         """Return the shares (K,) that rows say, unless nothing has shifted as those that are `still` (C,) say."""
