@@ -18,7 +18,9 @@ from reprior._check import (
     listed,
     names_of,
     order_of,
+    own_names,
     refuse_where,
+    values_of,
 )
 from reprior._types import Labels, Matrix
 
@@ -47,9 +49,9 @@ class Labelled(NamedTuple):
 def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logits: bool = False) -> Labelled:
     """Return rows and their labels, both checked; `classes` (K,) name the columns, unless a DataFrame does.
 
-    A DataFrame's columns are put in the order of `classes`.
+    A DataFrame's columns are put in the order of `classes`, and without these keep their own.
     """
-    values, names = names_of(proba, classes)
+    values, names = names_of(proba, own_names(proba, classes), caller)
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
     told = check_classes(classes, names, rows.shape[1], caller)
@@ -64,7 +66,9 @@ def check_labels(
     """Return labels (n,) as column indices: the one map from labels to columns.
 
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
-    whole numbers: then it is a name like any other. `first` is the number of the first row.
+    whole numbers: then it is a name like any other. False and True are 0 and 1, and the other way round, where the
+    classes are called so, or are two without names; they are no indices of others. `first` is the number of the first
+    row.
     """
     values = _read(y, n, caller, name, "one label a row")
     if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
@@ -76,8 +80,12 @@ def check_labels(
         missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
     refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows",
                  first=first)  # fmt: skip
-    truths = values.dtype.kind == "b" and {*names} == {"False", "True"}
-    if classes is not None and (text or truths or all(map(is_number, names))):
+    numbers = range(n_classes) if classes is None else values_of(names)
+    kind = values.dtype.kind
+    if (kind == "b" and {*(numbers or ())} != {0, 1}) or (kind == "f" and numbers is None):
+        fail(caller, name, "hold names of classes, or column indices", "False or True" if kind == "b" else "floats",
+             remedy=UNNAMED if classes is None else f"The classes are {listed(classes)}")  # fmt: skip
+    if classes is not None and (text or numbers is not None):
         return _by_name(values, classes, caller, name, first)
     if text:
         fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
@@ -127,11 +135,13 @@ def check_some_labels(
         there = values[~unknown]
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
             there = np.array(there.tolist())
+        if there.dtype.kind == "f" and unknown.any() and np.all((there == np.floor(there)) & (np.abs(there) < 2**53)):
+            there = there.astype(np.intp)  # beside a gap pandas has no whole numbers
         stand_in: Any = 0  # a number is the index of a column, unless all classes are called by numbers
         if classes is not None and there.dtype.kind in "UOST":
             stand_in = classes[0]
-        elif classes is not None and all(map(is_number, classes)):
-            stand_in = float(classes[0])
+        elif classes is not None and (numbers := values_of(classes)):
+            stand_in = numbers[0]
         filled = np.full(n, stand_in, there.dtype)
         filled[~unknown] = there  # in their places, so that a bad one is told by its own row
         out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes, first=first))
@@ -162,11 +172,12 @@ def is_number(text: str) -> bool:
 def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str, first: int) -> Labels:
     """Return the column of each label (n,) by its name, or by its value where names are numbers."""
     place: dict[Any, int] = {}
+    numbers = values_of(classes)
     for i, label in enumerate(classes):
         place.setdefault(label, i)
         place.setdefault(str(label), i)
-        if is_number(str(label)):
-            place.setdefault(float(label), i)
+        if numbers is not None:
+            place.setdefault(numbers[i], i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
     told = [label if label in place else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
             if WHOLE.fullmatch(str(label)) else str(label) for label in kinds.tolist()]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of, warn
+from reprior._check import check_prior, check_proba, columns_of, fail, index_order, names_of, order_of, warn
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
@@ -185,12 +185,9 @@ def stretched(checks: Checks) -> str:
 def as_given(rows: Any, proba: Any, classes: Sequence[str] | None) -> Any:
     """Return rows (n, K), or one (K,), in the order of `classes`, as `proba` came: a DataFrame with its own columns,
     order and index, a Series or dict with its own names, and all else as it is."""
-    if isinstance(proba, Mapping):
-        labels = tuple(proba)
-    elif hasattr(proba, "iloc"):
-        labels = tuple(getattr(proba, "columns", proba.index))
-    else:
+    if not isinstance(proba, Mapping) and not hasattr(proba, "iloc"):
         return rows
+    labels = columns_of(proba)
     order: Any = index_order(labels, classes)
     if order is None:
         order = range(len(labels)) if classes is None else order_of(labels, classes, "correct", "proba")
