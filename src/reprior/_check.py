@@ -20,6 +20,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+P_LIMITS = (0.001, 0.05)  # p-values below which something is refused, or said
 ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a row
 
 
@@ -76,6 +77,18 @@ def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = rep
 def percent(share: float, digits: int = 0) -> str:
     """Return a share as sentences have it."""
     return f"{100 * share:.{digits}f} %"
+
+
+def told_p(p: float) -> str:
+    """Return a p-value as it is read, with digits enough to see on which side of a limit it is.
+
+    >>> told_p(0.27123), told_p(0.00098), told_p(0.0010012), told_p(0.04996), told_p(1e-20)
+    ('p = 0.27', 'p = 0.00098', 'p = 0.001001', 'p = 0.04996', 'p < 1e-12')
+    """
+    if p < 1e-12:
+        return "p < 1e-12"
+    shown = (f"{p:.{digits}g}" for digits in range(2, 18))
+    return "p = " + next(text for text in shown if p in P_LIMITS or float(text) not in P_LIMITS)
 
 
 def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:

@@ -27,15 +27,15 @@ from reprior._types import Labels, Matrix
 WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
-def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
+def same_rows(proba: Any, y: Any, caller: str, name: str = "y", rows: str = "proba") -> None:
     """Refuse a Series of labels whose index has the rows of a DataFrame in another order."""
     a: Any = getattr(proba, "index", None)
     b: Any = getattr(y, "index", None)
     if not (hasattr(a, "equals") and hasattr(b, "equals")) or len(a) != len(b) or a.equals(b):
         return
     if set(a) == set(b):
-        fail(caller, name, "have its rows in the order of `proba`", "the same index in another order",
-             remedy=f"Say `{name}.loc[proba.index]`")  # fmt: skip
+        fail(caller, name, f"have its rows in the order of `{rows}`", "the same index in another order",
+             remedy=f"Say `{name}.loc[{rows}.index]`")  # fmt: skip
 
 
 class Labelled(NamedTuple):

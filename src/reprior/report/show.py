@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import listed
+from reprior._check import listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
-from reprior.assess.diagnose import CLEARLY, told_p
+from reprior.assess.diagnose import CLEARLY
 from reprior.online.stream import Stream
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, TRAINED, stretched
