@@ -139,8 +139,8 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
     return lines
 
 
-def estimate_frame(estimate: PriorEstimate, level: float | None = 0.95) -> Any:
-    """Return an estimate as a pandas DataFrame, one row a class in the classes' order."""
+def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
+    """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
     pd, columns = pandas(), {"source": estimate.source.prior, "target": estimate.prior, "weight": estimate.weights}
     if level is not None:
         interval = estimate.interval(level)
