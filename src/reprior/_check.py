@@ -79,6 +79,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def counted(n: float, noun: str, many: str = "") -> str:
+    """Return how many there are of something, as sentences have it."""
+    return f"{n:,.0f} {noun if n == 1 else many or noun + 's'}"
+
+
 def told_p(p: float) -> str:
     """Return a p-value as it is read, with digits enough to see on which side of a limit it is.
 
@@ -105,17 +110,18 @@ def check_estimate(x: Any, caller: str) -> PriorEstimate:
 
 
 def refuse_where(
-    bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = "", first: int = 0,
+    bad: Any, caller: str, name: str, rule: str, values: Any, *, place: Callable[[int], str] = "row {}".format,
+    remedy: str = "",
 ) -> None:  # fmt: skip
     """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any.
 
-    `first` is the number of the first of them.
+    `place` says where one of them is.
     """
     if bad.any():
         got = values if isinstance(values, str) else values[bad][0]
         got = got.tolist() if hasattr(got, "tolist") else got
-        place, count = f"{unit} {first + int(np.argmax(bad))}", int(bad.sum())
-        fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
+        count = int(bad.sum()) if len(bad) > 1 else 0
+        fail(caller, name, rule, got, place=place(int(np.argmax(bad))), count=count, remedy=remedy)
 
 
 def names_of(
@@ -212,7 +218,7 @@ def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
     phrases = [say.format(listed(some, 5))
                for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
-    return f"{len(found)} classes, " + " and ".join(phrases)
+    return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
@@ -402,15 +408,15 @@ def check_prior(
     array = in_order(x, caller, name, classes)[0].astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
-    least, most = array.min(), array.max()
+    least, most, class_at = array.min(), array.max(), "class {}".format
     if not 1e-100 * most < least <= most < math.inf:  # else there is no fault to look for
-        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
+        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, place=class_at)
         if allow_zero:
-            refuse_where(array < 0, caller, name, "contain no negative number", array, unit="class")
+            refuse_where(array < 0, caller, name, "contain no negative number", array, place=class_at)
         else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
             remedy = "Leave out classes the classifier was never trained on, or give them a small count"
             tiny = array <= 1e-100 * most
-            refuse_where(tiny, caller, name, "be positive for every class", array, unit="class", remedy=remedy)
+            refuse_where(tiny, caller, name, "be positive for every class", array, place=class_at, remedy=remedy)
         if not array.any():
             fail(caller, name, "have a positive sum", 0.0)
     if n_classes is not None and len(array) != n_classes:
