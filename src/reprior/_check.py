@@ -20,6 +20,7 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+P_LIMITS = (0.001, 0.05)  # p-values below which something is refused, or said
 ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a row
 
 
@@ -78,6 +79,23 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def counted(n: float, noun: str, many: str = "") -> str:
+    """Return how many there are of something, as sentences have it."""
+    return f"{n:,.0f} {noun if n == 1 else many or noun + 's'}"
+
+
+def told_p(p: float) -> str:
+    """Return a p-value as it is read, with digits enough to see on which side of a limit it is.
+
+    >>> told_p(0.27123), told_p(0.00098), told_p(0.0010012), told_p(0.04996), told_p(1e-20)
+    ('p = 0.27', 'p = 0.00098', 'p = 0.001001', 'p = 0.04996', 'p < 1e-12')
+    """
+    if p < 1e-12:
+        return "p < 1e-12"
+    shown = (f"{p:.{digits}g}" for digits in range(2, 18))
+    return "p = " + next(text for text in shown if p in P_LIMITS or float(text) not in P_LIMITS)
+
+
 def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
     """Return the error about a key that is not there, which says some that are."""
     some = listed(list(map(repr, known)), 5)
@@ -92,47 +110,104 @@ def check_estimate(x: Any, caller: str) -> PriorEstimate:
 
 
 def refuse_where(
-    bad: Any, caller: str, name: str, rule: str, values: Any, *, unit: str = "row", remedy: str = "", first: int = 0,
+    bad: Any, caller: str, name: str, rule: str, values: Any, *, place: Callable[[int], str] = "row {}".format,
+    remedy: str = "",
 ) -> None:  # fmt: skip
     """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any.
 
-    `first` is the number of the first of them.
+    `place` says where one of them is.
     """
     if bad.any():
         got = values if isinstance(values, str) else values[bad][0]
         got = got.tolist() if hasattr(got, "tolist") else got
-        place, count = f"{unit} {first + int(np.argmax(bad))}", int(bad.sum())
-        fail(caller, name, rule, got, place=place, count=count, remedy=remedy)
+        count = int(bad.sum()) if len(bad) > 1 else 0
+        fail(caller, name, rule, got, place=place(int(np.argmax(bad))), count=count, remedy=remedy)
 
 
-def names_of(x: Any, classes: Sequence[Any] | None = None) -> tuple[Any, tuple[Any, ...] | None]:
+def names_of(
+    x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba"
+) -> tuple[Any, tuple[Any, ...] | None]:
     """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
     columns of a DataFrame.
 
-    The numbers 0 to K − 1, and False and True, are column indices and no names, unless `classes` are called so: the
-    numbers of `x` are then put in their order.
+    The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
+    put in their order. False and True are put in theirs where `classes` have no names. What pandas numbers by itself
+    has no names; beside classes that are the same numbers in another order it is refused.
     """
-    names: Any
-    if isinstance(x, Mapping):
-        values, names = np.asarray(list(x.values())), tuple(x)
-    elif hasattr(x, "to_numpy"):
-        values, names = x.to_numpy(), getattr(x, "columns", getattr(x, "index", None))
-    else:
-        return x, None
+    names = columns_of(x)
+    values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
     if names is None:
         return values, None
+    told = None if classes is None else values_of(classes)
+    if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
+        fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
+             f"0 to {len(names) - 1}, which pandas writes where there are none",
+             remedy=f"Pass `{name}.to_numpy()` if it comes in the order of the classes, else name it by a list, as"
+             " `set_axis` does")  # fmt: skip
     order = index_order(names, classes)
-    return (values, tuple(names)) if order is None else (values[..., order], None)
+    if order is None:
+        return values, tuple(names)
+    return values[..., order], (False, True) if are_truths(names) else None
+
+
+def columns_of(x: Any) -> Any:
+    """Return what `x` calls its numbers, as it has it: keys, columns or an index; None if it calls them nothing."""
+    if isinstance(x, Mapping):
+        return tuple(x)
+    return getattr(x, "columns", getattr(x, "index", None)) if hasattr(x, "to_numpy") else None
+
+
+def own_names(x: Any, classes: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Return by what to match the columns of rows that tell what the classes are: by `classes`, else by their own
+    names in their own order. None: they have none, or are numbered from 0 on."""
+    names = columns_of(x)
+    if names is None or is_default(names):
+        return None
+    plain = not are_truths(names) and list(names) == list(range(len(names)))
+    return classes if classes is not None else None if plain else tuple(names)
+
+
+def is_default(names: Any) -> bool:
+    """Return whether pandas has numbered the columns by itself."""
+    return type(names).__name__ == "RangeIndex" and (names.start, names.step) == (0, 1)
+
+
+def are_truths(names: Any) -> bool:
+    """Return whether names are False and True themselves."""
+    return len(names) == 2 and all(isinstance(label, (bool, np.bool_)) for label in names) and names[0] != names[1]
+
+
+def values_of(names: Iterable[Any]) -> list[float] | None:
+    """Return the numbers that names say, False and True as 0 and 1; None unless all say one.
+
+    >>> values_of(["2", "0", 1]), values_of(["True", "False"]), values_of(["True", "2"])
+    ([2.0, 0.0, 1.0], [1.0, 0.0], None)
+    """
+    told = [str(name) for name in names]
+    truths = {"False": 0.0, "True": 1.0}
+    if truths.keys() == {*told}:
+        return [truths[name] for name in told]
+    try:
+        return [float(name) for name in told]
+    except ValueError:
+        return None
 
 
 def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
     """Return the order that sorts names which are column indices; None where they are names."""
+    if is_default(names):
+        return np.arange(len(names))
     try:
         indices = set(names) == set(range(len(names)))
     except TypeError:  # what cannot be hashed is no index
         indices = False
-    if not indices or (classes is not None and {str(label) for label in names} == {str(label) for label in classes}):
+    if not indices:
         return None
+    if classes is not None:
+        told = values_of(classes)
+        same = {str(label) for label in names} == {str(label) for label in classes}
+        if same or are_truths(names) or (told is not None and told != sorted(told) and set(told) == set(names)):
+            return None
     return np.argsort(np.asarray(names, int))
 
 
@@ -143,12 +218,12 @@ def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
     phrases = [say.format(listed(some, 5))
                for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
-    return f"{len(found)} classes, " + " and ".join(phrases)
+    return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
 
 
-def order_of(names: Sequence[Any], classes: Sequence[str], caller: str, name: str) -> list[int]:
+def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
     """Return the place in `names` of each of `classes`: the one way in which names are matched."""
-    found = [str(label) for label in names]
+    found, classes = [str(label) for label in names], [str(label) for label in classes]
     if len(found) != len(classes) or set(found) != set(classes):
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
@@ -164,7 +239,7 @@ def in_order(
     Where the columns have no names, those of `x` must come in the order that classifiers use, which is sorted: the
     counts of `value_counts`, largest first, would else meet the wrong columns in silence.
     """
-    values, names = names_of(x, classes)
+    values, names = names_of(x, classes, caller, name)
     array = as_array(values, caller, name)
     if names is None or array.ndim != 1:
         return array, None if classes is None else tuple(classes)
@@ -333,15 +408,15 @@ def check_prior(
     array = in_order(x, caller, name, classes)[0].astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
-    least, most = array.min(), array.max()
+    least, most, class_at = array.min(), array.max(), "class {}".format
     if not 1e-100 * most < least <= most < math.inf:  # else there is no fault to look for
-        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, unit="class")
+        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, place=class_at)
         if allow_zero:
-            refuse_where(array < 0, caller, name, "contain no negative number", array, unit="class")
+            refuse_where(array < 0, caller, name, "contain no negative number", array, place=class_at)
         else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
             remedy = "Leave out classes the classifier was never trained on, or give them a small count"
             tiny = array <= 1e-100 * most
-            refuse_where(tiny, caller, name, "be positive for every class", array, unit="class", remedy=remedy)
+            refuse_where(tiny, caller, name, "be positive for every class", array, place=class_at, remedy=remedy)
         if not array.any():
             fail(caller, name, "have a positive sum", 0.0)
     if n_classes is not None and len(array) != n_classes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -18,22 +18,25 @@ from reprior._check import (
     listed,
     names_of,
     order_of,
+    own_names,
+    perhaps,
     refuse_where,
+    values_of,
 )
 from reprior._types import Labels, Matrix
 
 WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
-def same_rows(proba: Any, y: Any, caller: str, name: str = "y") -> None:
+def same_rows(proba: Any, y: Any, caller: str, name: str = "y", rows: str = "proba") -> None:
     """Refuse a Series of labels whose index has the rows of a DataFrame in another order."""
     a: Any = getattr(proba, "index", None)
     b: Any = getattr(y, "index", None)
     if not (hasattr(a, "equals") and hasattr(b, "equals")) or len(a) != len(b) or a.equals(b):
         return
     if set(a) == set(b):
-        fail(caller, name, "have its rows in the order of `proba`", "the same index in another order",
-             remedy=f"Say `{name}.loc[proba.index]`")  # fmt: skip
+        fail(caller, name, f"have its rows in the order of `{rows}`", "the same index in another order",
+             remedy=f"Say `{name}.loc[{rows}.index]`")  # fmt: skip
 
 
 class Labelled(NamedTuple):
@@ -47,9 +50,9 @@ class Labelled(NamedTuple):
 def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logits: bool = False) -> Labelled:
     """Return rows and their labels, both checked; `classes` (K,) name the columns, unless a DataFrame does.
 
-    A DataFrame's columns are put in the order of `classes`.
+    A DataFrame's columns are put in the order of `classes`, and without these keep their own.
     """
-    values, names = names_of(proba, classes)
+    values, names = names_of(proba, own_names(proba, classes), caller)
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
     told = check_classes(classes, names, rows.shape[1], caller)
@@ -59,12 +62,15 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
 
 
 def check_labels(
-    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None, *, first: int = 0
-) -> Labels:
+    y: Any, caller: str, name: str, n: int, n_classes: int, classes: Sequence[Any] | None = None,
+    *, place: Callable[[int], str] = "row {}".format, remedy: str = UNNAMED,
+) -> Labels:  # fmt: skip
     """Return labels (n,) as column indices: the one map from labels to columns.
 
     A label is the name of its class. A whole number is the index of its column, unless the classes' own names are
-    whole numbers: then it is a name like any other. `first` is the number of the first row.
+    whole numbers: then it is a name like any other. False and True are 0 and 1, and the other way round, where the
+    classes are called so, or are two without names; they are no indices of others. `place` says where a row is, and
+    `remedy` what to do where columns have no names.
     """
     values = _read(y, n, caller, name, "one label a row")
     if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
@@ -74,20 +80,23 @@ def check_labels(
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
     if text:
         missing = np.array([is_missing(label) and str(label) not in names for label in values.tolist()], bool)
-    refuse_where(missing, caller, name, "hold the class of every row", "a missing label", remedy="Drop those rows",
-                 first=first)  # fmt: skip
-    truths = values.dtype.kind == "b" and {*names} == {"False", "True"}
-    if classes is not None and (text or truths or all(map(is_number, names))):
-        return _by_name(values, classes, caller, name, first)
+    refuse_where(missing, caller, name, "hold the class of every row", "a missing label",
+                 remedy="Drop those rows" * (n > 1), place=place)  # fmt: skip
+    numbers = range(n_classes) if classes is None else values_of(names)
+    if values.dtype.kind == "b" and {*(numbers or ())} != {0, 1}:
+        fail(caller, name, "hold names of classes, or column indices", "False or True",
+             remedy=remedy if classes is None else f"The classes are {listed(classes)}")  # fmt: skip
+    if classes is not None and (text or numbers is not None):
+        return _by_name(values, classes, caller, name, place)
     if text:
-        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=UNNAMED)
+        fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=remedy)
     if values.dtype.kind not in "iubf":
         fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
     if values.dtype.kind == "f" and not np.all(values == np.floor(values)):
         fail(caller, name, "hold whole numbers, the column index of each row's class", f"dtype {values.dtype}")
     refuse_where((values < 0) | (values >= n_classes), caller, name, f"lie between 0 and {n_classes - 1}", values,
                  remedy="Whole numbers are column indices of the probabilities, from 0, unless the columns have numbers"
-                 f" for names. {UNNAMED}", first=first)  # fmt: skip
+                 f" for names. {remedy}", place=place)  # fmt: skip
     return values.astype(np.intp, copy=False)
 
 
@@ -106,7 +115,7 @@ def _read(y: Any, n: int, caller: str, name: str, each: str) -> np.ndarray[Any, 
 
 def check_some_labels(
     y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels",
-    *, first: int = 0,
+    *, place: Callable[[int], str] = "row {}".format, remedy: str = UNNAMED,
 ) -> Labels:  # fmt: skip
     """Return the labels of some rows (n,) as column indices, −1 where there is none: −1, None, NaN or no text.
 
@@ -130,11 +139,12 @@ def check_some_labels(
         stand_in: Any = 0  # a number is the index of a column, unless all classes are called by numbers
         if classes is not None and there.dtype.kind in "UOST":
             stand_in = classes[0]
-        elif classes is not None and all(map(is_number, classes)):
-            stand_in = float(classes[0])
+        elif classes is not None and (numbers := values_of(classes)):
+            stand_in = numbers[0]
         filled = np.full(n, stand_in, there.dtype)
         filled[~unknown] = there  # in their places, so that a bad one is told by its own row
-        out = np.where(unknown, -1, check_labels(filled, caller, name, n, n_classes, classes, first=first))
+        found = check_labels(filled, caller, name, n, n_classes, classes, place=place, remedy=remedy)
+        out = np.where(unknown, -1, found)
     return out
 
 
@@ -159,29 +169,37 @@ def is_number(text: str) -> bool:
     return False
 
 
-def _by_name(values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str, first: int) -> Labels:
+def _by_name(
+    values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str, place: Callable[[int], str]
+) -> Labels:
     """Return the column of each label (n,) by its name, or by its value where names are numbers."""
-    place: dict[Any, int] = {}
+    column_of: dict[Any, int] = {}
+    numbers = values_of(classes)
     for i, label in enumerate(classes):
-        place.setdefault(label, i)
-        place.setdefault(str(label), i)
-        if is_number(str(label)):
-            place.setdefault(float(label), i)
+        column_of.setdefault(label, i)
+        column_of.setdefault(str(label), i)
+        if numbers is not None:
+            column_of.setdefault(numbers[i], i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
-    told = [label if label in place else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
+    told = [label if label in column_of else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
             if WHOLE.fullmatch(str(label)) else str(label) for label in kinds.tolist()]  # fmt: skip
-    column = np.array([place.get(label, -1) for label in told], np.intp)
+    column = np.array([column_of.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
-    remedy = f"The classes are {listed(classes)}"
+    unknown = next((label for label, k in zip(told, column, strict=True) if k < 0), None)
+    meant = perhaps(unknown, map(str, classes)) if isinstance(unknown, str) and not is_number(unknown) else ""
+    remedy = (meant and f"{meant}. ") + f"The classes are {listed(classes)}"
     if len(labels) > 1 and (labels < 0).all():
         remedy += (
             ". If the columns are called otherwise than the classes, name these by `classes` (on the command line:"
             " `--classes FILE`)"
         )
-    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy, first=first)
+    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy, place=place)
     return labels
 
 
 def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None) -> int:
-    """Return the column of one sample's label, a name or an index."""
-    return int(check_labels([y], caller, "y", 1, n_classes, classes)[0])
+    """Return the column of one sample's label, a name or an index; a float, as columns of a file have beside a gap, is
+    no index where it comes alone."""
+    if classes is not None and isinstance(y, (float, np.floating)) and y == y and values_of(classes) is None:
+        fail(caller, "y", "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
+    return int(check_labels([y], caller, "y", 1, n_classes, classes, place=lambda _: "")[0])

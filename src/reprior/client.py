@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_matrix, check_number, fail, in_order, names_of
+from reprior._check import check_choice, check_int, check_matrix, check_number, fail, in_order, names_of, own_names
 from reprior._labels import same_rows
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import by_name
@@ -145,8 +145,8 @@ class Client:
             path = self._at(stream) + (query and f"?{query}")
             return self._made(stream, self._asked("PUT", path, saved, "application/octet-stream"))
         caller = "Client.put"
-        if classes is None and heldout is not None:
-            classes = names_of(heldout[0])[1]
+        told = None if heldout is None else own_names(heldout[0], classes)
+        classes = told if classes is None else classes
         if classes is None and heldout is None:
             classes = names_of(source)[1]  # no rows yet whose columns might have another order
         names = None if classes is None else tuple(str(name) for name in classes)
@@ -157,7 +157,8 @@ class Client:
                                 "options": options or None}  # fmt: skip
         if heldout is not None:
             same_rows(*heldout, caller)
-            body["heldout"] = {"proba": plain(by_name(heldout[0], names, caller)), "y": plain(heldout[1])}
+            rows = by_name(heldout[0], None if told is None else names, caller)
+            body["heldout"] = {"proba": plain(rows), "y": plain(heldout[1])}
         try:
             said = json.dumps({key: value for key, value in body.items() if value is not None}).encode()
         except TypeError as error:

@@ -54,7 +54,7 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
     if "show" in words:
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])
-    said = "corrected.ndjson: 1000 rows; state in state.bin\n" * ("--state" in words)
+    said = "corrected.ndjson: 1,000 rows; state in state.bin\n" * ("--state" in words)
     by_position = "Classes were matched by position, because the input or the source does not name them.\n"
     said += by_position * ("stream" in words)
     assert (code, err) == (0, said)

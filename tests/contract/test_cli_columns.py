@@ -153,7 +153,7 @@ def test_a_label_that_is_not_there_is_called_missing(refused, held, tmp_path):
     rows, y = held
     bad = write(tmp_path / "m.csv", rows, None, {"label": [*y[:4], "", *y[5:]]})
     err = refused("estimate", bad, "-s", bad)
-    assert "must hold the class of every row; got a missing label, first at row 4, 1 in all. Drop those rows" in err
+    assert "must hold the class of every row; got a missing label, first at row 4 (the first is row 0), 1 in" in err
 
 
 def test_show_says_what_shows_a_table(refused, files):
@@ -245,3 +245,32 @@ def test_columns_left_aside_do_not_hide_how_to_normalise(refused, files, held, t
 def test_a_name_that_promises_another_format_is_refused(refused, files, tmp_path, name):
     err = refused("correct", files["csv"], "-s", files["heldout"], "-o", tmp_path / name)
     assert "`--output` must end in .csv, the format of the target" in err
+
+
+def test_the_only_array_of_two_dimensions_holds_the_rows(ask, refused, files, held, tmp_path):
+    rows, y = held
+    np.savez(tmp_path / "h.npz", predictions=rows, y=y, classes=CLASSES, counts=np.ones(4))
+    np.savez(tmp_path / "w.npz", predictions=rows, note="as it was")
+    ask("fit", tmp_path / "h.npz", "-o", tmp_path / "m.reprior")
+    given = ["--source", tmp_path / "m.reprior"]
+    np.save(tmp_path / "w.npy", rows)
+    expected = ask("estimate", tmp_path / "w.npy", *given)
+    assert ask("estimate", tmp_path / "w.npz", *given)["prior"] == expected["prior"]
+    ask("correct", tmp_path / "w.npz", *given, "-o", tmp_path / "c.npz")
+    with np.load(tmp_path / "c.npz") as fixed:
+        assert {*fixed} == {"predictions", "note"}
+        assert not np.allclose(fixed["predictions"], rows)
+    np.savez(tmp_path / "two.npz", a=rows, b=rows)
+    assert "must have the column 'proba'; got a, b" in refused("estimate", tmp_path / "two.npz", *given)
+
+
+def test_small_files_are_told_in_whole_sentences(refused, files, held, tmp_path):
+    rows, y = held
+    (tmp_path / "empty.csv").write_text("")
+    said = refused("fit", tmp_path / "empty.csv", "-o", tmp_path / "m.reprior")
+    assert "must have at least one row; got an empty file." in said
+    one = write(tmp_path / "one.csv", rows[:, :1], None, {"label": y}, classes=["ant"])
+    assert "at least two classes; got 1 (ant)" in refused("fit", one, "-o", tmp_path / "m.reprior")
+    (tmp_path / "counts.json").write_text('{"ant": 3}')
+    said = refused("fit", files["heldout"], "--counts", tmp_path / "counts.json", "-o", tmp_path / "m.reprior")
+    assert "1 classes" not in said

@@ -97,7 +97,7 @@ def test_bad_labels_are_told(refused, files, target):
     assert f"no folder {folder / 'lists'}" in refused("estimate", folder / "t.csv", *given, folder / "lists" / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,owl\n")
     said = refused("estimate", folder / "t.csv", *given, folder / "a.csv")
-    assert "have names of classes in the column 'label', or nothing; got 'owl', first at id 'row 3'" in said
+    assert f"`{folder / 'a.csv'}, column 'label'` must hold names of classes; got owl, first at id 'row 3'. The" in said
     (folder / "a.csv").write_text("id,label\nrow 3,Ant\n")
     assert "Perhaps you mean 'ant'" in refused("estimate", folder / "t.csv", *given, folder / "a.csv")
     (folder / "a.csv").write_text("id,label\nrow 3,ant\nrow 9999,ant\n")
@@ -210,3 +210,60 @@ def test_labels_of_rows_that_somebody_picked_are_noticed(call, refused, files, t
     code, out, _ = call("estimate", *given)
     assert (code, "The labelled rows are unlike the others" in out) == (0, True)
     assert "Label rows that chance chose" in refused("correct", *given, "-o", folder / "out.csv")
+
+
+def test_labels_counted_from_one_are_told_by_file_and_row(refused, files, target, tmp_path):
+    folder, y = target
+    from_one = [CLASSES.index(x) + 1 for x in y]
+    frame = pd.read_csv(folder / "t.csv").assign(truth=[k if i % 10 == 7 else None for i, k in enumerate(from_one)])
+    frame.to_csv(folder / "one.csv", index=False)
+    first = next(i for i in range(7, 1000, 10) if from_one[i] == 4)
+    given = ["--source", files["heldout"], "--labels"]
+    said = refused("estimate", folder / "one.csv", *given, "truth")
+    rule = "must lie between 0 and 3; got 4, first at"
+    assert f"estimate: `{folder / 'one.csv'}, column 'truth'` {rule} row {first} (the first is row 0)," in said
+    lines = "".join(f"row {i},{from_one[i]}\n" for i in range(7, 1000, 10))
+    (folder / "a.csv").write_text("id,label\n" + lines)
+    listed = refused("estimate", folder / "t.csv", *given, folder / "a.csv")
+    assert f"`{folder / 'a.csv'}, column 'label'` {rule} id 'row {first}'," in listed
+    frame.assign(y=from_one).drop(columns=["truth", "id"]).to_csv(tmp_path / "h.csv", index=False)
+    fitted = refused("fit", tmp_path / "h.csv", "-o", tmp_path / "m.reprior")
+    assert f"fit: `{tmp_path / 'h.csv'}, column 'y'` {rule} row" in fitted
+    for text in (said, listed, fitted):
+        assert "name the columns with `--classes FILE`" in text
+        assert "DataFrame" not in text
+
+
+@pytest.mark.parametrize("name", ["id", "row", "shop"])
+def test_a_list_may_have_other_columns_before_the_one_that_names_rows(ask, refused, files, target, name):
+    folder, y = target
+    frame = pd.read_csv(folder / "t.csv").assign(row=0).rename(columns={"id": name} if name == "shop" else {})
+    frame.drop(columns="row").to_csv(folder / "t.csv", index=False)
+    given = [folder / "t.csv", "--source", files["heldout"]]
+    chosen = [] if name == "row" else ["--id", name]
+    ask("query", *given, "-n", 30, "-o", folder / "a.csv", *chosen)
+    filled = pd.read_csv(folder / "a.csv")
+    if name == "row":
+        filled = filled.rename(columns={"id": "row"}).assign(row=[x.removeprefix("row ") for x in filled["id"]])
+    filled["label"] = [y[int(str(x).removeprefix("row "))] for x in filled[name]]
+    filled.to_csv(folder / "a.csv", index=False)
+    expected = ask("estimate", *given, "--labels", folder / "a.csv")
+    assert expected["n_labels"] == 30
+    filled.reset_index().to_csv(folder / "a.csv")
+    found = ask("estimate", *given, "--labels", folder / "a.csv")
+    assert found["prior"] == expected["prior"]
+    filled.rename(columns={name: "who"}).to_csv(folder / "a.csv", index=False)
+    assert "must have the column 'who'" in refused("estimate", *given, "--labels", folder / "a.csv")
+
+
+def test_query_says_why_rows_go_by_their_numbers(call, files, target):
+    folder, _ = target
+    pd.read_csv(folder / "t.csv").assign(id="x").to_csv(folder / "twice.csv", index=False)
+    given = ["--source", files["heldout"], "-n", 5]
+    code, out, _ = call("query", folder / "twice.csv", *given, "-o", folder / "b.csv")
+    assert (code, "5 of 1,000 rows without a label, named by row number, since 'id' has 'x' twice" in out) == (0, True)
+    code, out, _ = call("query", files["npy"], *given, "-o", folder / "c.csv")
+    assert (code, "named by row\n" in out) == (0, True)
+    (folder / "d.csv").write_text("id,label\nrow 3,ant\nrow 4,\n")
+    code, out, _ = call("query", folder / "t.csv", *given, "-o", folder / "e.csv", "--labels", folder / "d.csv")
+    assert (code, "; 1 row had one already\n1 row of the list before without a label yet." in out) == (0, True)

@@ -184,3 +184,24 @@ def test_mistakes_are_named_in_a_sentence(pipe, tmp_path):
 
 def test_the_package_lists_its_public_names_alone():
     assert dir(rp) == sorted([*rp.__all__, "__version__"])
+
+
+def test_a_stream_has_the_frame_of_an_estimate(problem):
+    stream = rp.pipeline(*problem.source.heldout, classes=list("abcde")).stream()
+    stream.learn_many(problem.proba)
+    frame = stream.to_frame(0.9)
+    assert list(frame.columns) == ["source", "target", "weight", "lower", "upper"]
+    assert (frame.index.name, list(frame.index)) == ("class", list("abcde"))
+    np.testing.assert_array_equal(frame["target"], stream.prior)
+    np.testing.assert_array_equal(frame["lower"], stream.interval(0.9).lower)
+    assert list(stream.to_frame(None).columns) == ["source", "target", "weight"]
+
+
+def test_groups_called_by_days_are_shown_by_their_dates(problem):
+    pd = pytest.importorskip("pandas")
+    days = pd.to_datetime("2026-01-01") + pd.to_timedelta(np.arange(400) % 3, unit="D")
+    found = rp.groups(problem.source, days, problem.proba)
+    assert "\n2026-01-02 " in repr(found)
+    assert "00:00" not in repr(found)
+    hours = rp.groups(problem.source, days + pd.to_timedelta(np.arange(400) % 2, unit="h"), problem.proba)
+    assert "2026-01-02 00:00:00" in repr(hours)

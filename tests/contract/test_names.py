@@ -149,6 +149,26 @@ def test_classes_with_numbers_for_names_keep_them_everywhere(tmp_path, capfd, na
     np.testing.assert_allclose(found["prior"], plain.prior, atol=1e-9)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "ndjson"])
+def test_files_keep_the_order_of_columns_called_by_numbers(tmp_path, capfd, suffix):
+    from reprior.cli import cli
+    from reprior.cli._shell import run
+
+    problem = make_problem(k=2, n=300)
+    held, y = problem.source.heldout
+    frame = pd.DataFrame(held[:, ::-1], columns=["1", "0"]).assign(label=y)
+    write = {"csv": lambda path: frame.to_csv(path, index=False), "parquet": frame.to_parquet,
+             "ndjson": lambda path: frame.to_json(path, orient="records", lines=True)}  # fmt: skip
+    write[suffix](tmp_path / f"held.{suffix}")
+    np.savez(tmp_path / "t.npz", proba=problem.proba[:, ::-1])
+    assert run(cli, ["fit", str(tmp_path / f"held.{suffix}"), "-o", str(tmp_path / "m.reprior")]) == 0
+    capfd.readouterr()
+    assert run(cli, ["estimate", str(tmp_path / "t.npz"), "--source", str(tmp_path / "m.reprior"), "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["classes"] == ["1", "0"]
+    np.testing.assert_allclose(found["prior"][::-1], rp.pipeline(held, y).estimate(problem.proba).prior, atol=1e-6)
+
+
 def test_columns_called_by_their_index_are_put_in_order(problem):
     frame = pd.DataFrame(problem.proba)
     held, y = problem.source.heldout
@@ -161,11 +181,112 @@ def test_columns_called_by_their_index_are_put_in_order(problem):
         assert list(fixed.columns) == order
         np.testing.assert_allclose(fixed[[0, 1, 2, 3, 4]].to_numpy(), expected.correct(problem.proba), rtol=1e-12)
     shuffled = pd.DataFrame(held)[[4, 2, 0, 1, 3]]
-    np.testing.assert_allclose(rp.pipeline(shuffled, y).source.prior, pipe.source.prior, rtol=1e-12)
+    kept = rp.pipeline(shuffled, y)
+    assert kept.classes == ("4", "2", "0", "1", "3")
+    np.testing.assert_allclose(kept.source.prior, pipe.source.prior[[4, 2, 0, 1, 3]], rtol=1e-9)
     two = pd.DataFrame(np.c_[problem.proba[:, 0], 1 - problem.proba[:, 0]], columns=[True, False])
     np.testing.assert_allclose(
         rp.ebls([1, 1], two).prior, rp.ebls([1, 1], two.iloc[:, ::-1].to_numpy()).prior, rtol=1e-12
     )
+
+
+ORDERS = [[1, 0], [True, False], [False, True], [2, 0, 1], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("names", ORDERS)
+@pytest.mark.parametrize("kind", ["same", int, float, str])
+def test_columns_keep_their_order_whatever_they_are_called(names, kind):
+    problem = make_problem(k=len(names), n=300)
+    held, y = problem.source.heldout
+    letters = list("abc"[: len(names)])
+    plain = rp.pipeline(held, np.array(letters)[y], classes=letters)
+    labels = np.array(names)[y] if kind == "same" else [kind(names[k]) for k in y]
+    pipe = rp.pipeline(pd.DataFrame(held, columns=names), labels)
+    assert pipe.classes == tuple(map(str, names))
+    np.testing.assert_array_equal(pipe.source.heldout[1], y)
+    expected = plain.estimate(problem.proba)
+    frame = pd.DataFrame(problem.proba, columns=names)
+    for rows in (problem.proba, frame, frame.iloc[:, ::-1]):
+        np.testing.assert_allclose(pipe.estimate(rows).prior, expected.prior, rtol=1e-9)
+    stream = pipe.stream()
+    np.testing.assert_allclose(stream.correct_one(problem.proba[0]), plain.stream().correct_one(problem.proba[0]))
+    turned = stream.correct_many(frame.iloc[:, ::-1])
+    assert list(turned.columns) == names[::-1]
+    np.testing.assert_allclose(turned.iloc[:, ::-1], plain.stream().correct_many(problem.proba))
+    some = [names[k] if i % 5 == 0 else None for i, k in enumerate(problem.y)]
+    told = [letters[k] if i % 5 == 0 else None for i, k in enumerate(problem.y)]
+    found = pipe.estimate(frame, labels=some)
+    np.testing.assert_allclose(found.prior, plain.estimate(problem.proba, labels=told).prior, rtol=1e-9)
+    np.testing.assert_array_equal(rp.load(pipe.to_bytes()).source.heldout[1], y)
+
+
+def test_what_pandas_numbers_by_itself_has_no_names(problem):
+    held, y = problem.source.heldout
+    numbers = [2, 0, 1, 4, 3]
+    pipe = rp.pipeline(pd.DataFrame(held), np.array(numbers)[y], classes=numbers)
+    np.testing.assert_array_equal(pipe.source.heldout[1], y)
+    rows = pd.DataFrame(problem.proba)
+    for call in (pipe.estimate, pipe.stream().correct_many, pipe.calibrate):
+        with pytest.raises(rp.InputError, match=r"classes 2, 0, 1, 4, 3; got 0 to 4, .* Pass `proba.to_numpy"):
+            call(rows)
+    with pytest.raises(rp.InputError, match=r"`counts` must have names .* Pass `counts.to_numpy"):
+        rp.pipeline(held, np.array(numbers)[y], classes=numbers, counts=pd.Series(np.bincount(y) + 1))
+    expected = pipe.estimate(problem.proba).prior
+    np.testing.assert_allclose(pipe.estimate(rows.set_axis(numbers, axis=1)).prior, expected, rtol=1e-12)
+    in_order = rp.pipeline(held, y, classes=range(5))
+    np.testing.assert_allclose(in_order.estimate(rows).prior, in_order.estimate(problem.proba).prior, rtol=1e-12)
+
+
+def test_false_and_true_are_names_that_others_do_not_match():
+    problem = make_problem(k=2, n=200)
+    held, y = problem.source.heldout
+    pipe = rp.pipeline(pd.DataFrame(held, columns=[True, False]), y == 0)
+    with pytest.raises(rp.InputError, match="without True, False and with 0, 1 besides"):
+        pipe.estimate(pd.DataFrame(problem.proba, columns=[0, 1]))
+    other = rp.pipeline(held, y, classes=["yes", "no"])
+    with pytest.raises(rp.InputError, match="without yes, no and with True, False besides"):
+        other.estimate(pd.DataFrame(problem.proba, columns=[True, False]))
+    counts = pd.Series([True] * 7 + [False] * 3).value_counts()
+    assert rp.pipeline(counts=counts).classes == ("False", "True")
+    np.testing.assert_allclose(rp.pipeline(counts=counts).source.prior, [0.3, 0.7])
+    base = rp.pipeline(held, y == 0, classes=[True, False], counts=counts).options["base"]
+    np.testing.assert_allclose(base, [0.7, 0.3])
+
+
+@pytest.mark.parametrize("label", [True, np.True_])
+def test_truths_are_no_indices_of_classes_with_names(label):
+    problem = make_problem(k=3, n=200)
+    pipe = rp.pipeline(*problem.source.heldout, classes=["yes", "no", "perhaps"])
+    stream, many = pipe.stream(), np.full(200, label)
+    before = stream.prior
+    for call in (
+        lambda: stream.observe(problem.proba[0], label),
+        lambda: rp.pipeline(problem.proba, many, classes=["yes", "no", "perhaps"]),
+        lambda: pipe.estimate(problem.proba, labels=many),
+    ):
+        with pytest.raises(rp.InputError, match="hold names of classes, or column indices; got"):
+            call()
+    for alone in (2.0, np.float64(1)):
+        with pytest.raises(rp.InputError, match="`y` must be the name of a class, or a column index; got "):
+            stream.observe(problem.proba[0], alone)
+    np.testing.assert_array_equal(stream.prior, before)
+    gaps = pd.Series([1, 2, None] + [None] * 197)  # which pandas makes floats
+    assert pipe.estimate(problem.proba, labels=gaps).n_labels == 2
+    with pytest.raises(rp.InputError, match="got False or True"):
+        rp.pipeline(problem.proba, problem.y > 0)
+
+
+def test_truths_name_the_two_columns_of_a_classifier_without_names():
+    problem = make_problem(k=2, n=200)
+    held, y = problem.source.heldout
+    for classes in (None, ["0", "1"], [False, True]):
+        np.testing.assert_array_equal(rp.pipeline(held, y == 1, classes=classes).source.heldout[1], y)
+    np.testing.assert_array_equal(rp.pipeline(held[:, ::-1], y == 1, classes=[1, 0]).source.heldout[1], 1 - y)
+
+
+def test_metrics_match_numbers_that_are_names():
+    a = pd.Series({10: 0.2, 20: 0.3, 5: 0.5})
+    assert rp.metrics.kl(a, a[::-1]) == 0
 
 
 def test_a_frame_comes_back_as_it_came(problem, frames):

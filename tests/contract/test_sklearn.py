@@ -221,10 +221,40 @@ def test_rows_of_another_kind_are_warned_of_or_refused():
         warned.adapt(odd)
     refused = LabelShiftClassifier(clf, on_reject="refuse").fit(X[1000:2000], y[1000:2000])
     before = refused.prior_
-    with pytest.raises(InputError, match=r"^adapt: `X` must differ from the held-out rows in its class mix alone"):
+    with pytest.raises(InputError, match=r"^adapt: `X` must differ from the held-out rows in their class mix alone"):
         refused.adapt(odd)
     np.testing.assert_array_equal(refused.prior_, before)
     refused.set_params(on_reject="ignore").adapt(odd)
     np.testing.assert_array_equal(refused.prior_, warned.prior_)
     with pytest.raises(InputError, match="`on_reject` must be one of"):
         refused.set_params(on_reject="raise").adapt(odd)
+
+
+def test_labels_of_some_rows_are_taken():
+    pd = pytest.importorskip("pandas")
+    X, y = make_classification(3000, 8, n_informative=5, random_state=0)
+    y = np.array(["ham", "spam"])[y]
+    model = LabelShiftClassifier(LogisticRegression().fit(X[:1000], y[:1000])).fit(X[1000:2000], y[1000:2000])
+    X_new, y_new = pd.DataFrame(X[2000:]), pd.Series(y[2000:])
+    some = y_new.where(y_new.index < 300)
+    model.adapt(X_new, labels=some, label_weights=np.ones(1000))
+    raw = model.estimator_.predict_proba(X_new.to_numpy())
+    expected = model.pipeline_.estimate(raw, labels=some)
+    assert model.estimate_.n_labels == 300
+    np.testing.assert_array_equal(model.prior_, expected.prior)
+    assert expected.bias is not None
+    np.testing.assert_array_equal(model.weights_, expected.weights)
+    np.testing.assert_allclose(model.predict_proba(X_new.to_numpy()), expected.correct(raw), rtol=1e-9)
+    with pytest.raises(InputError, match=r"adapt: .* order of `X`; .* Say `labels.loc\[X.index\]`"):
+        model.adapt(X_new, labels=some[::-1])
+    with pytest.warns(UserWarning, match="labels|Labels"):
+        model.adapt(X_new, labels=y_new.map({"ham": "spam", "spam": "ham"}))
+
+
+def test_held_out_rows_that_were_trained_on_are_asked_for():
+    from sklearn.ensemble import RandomForestClassifier
+
+    X, y = make_classification(1200, 8, n_informative=5, flip_y=0.1, random_state=0)
+    forest = RandomForestClassifier(30, random_state=0).fit(X[:600], y[:600])
+    with pytest.warns(UserWarning, match=r"p < 1e-12\).* Were the held-out rows used for training\?"):
+        LabelShiftClassifier(forest).fit(X[:600], y[:600]).adapt(X[600:])

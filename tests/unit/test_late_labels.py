@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from conftest import make_problem
@@ -171,3 +173,20 @@ def test_a_bound_on_what_a_label_moves_leaves_no_bias(problem) -> None:
     stream.learn_many(problem.proba)
     observed(stream, problem.proba[:40], problem.y[:40])
     np.testing.assert_array_equal(stream.bias, 1)
+
+
+@pytest.mark.parametrize(("label", "said"), [
+    (7, "must lie between 0 and 4; got 7. Whole numbers"),
+    (None, "must hold the class of every row; got a missing label."),
+    ("owl", "must hold the column index of each row's class; got names, as 'owl'."),
+])  # fmt: skip
+def test_one_label_is_told_as_one(problem, label, said) -> None:
+    stream = rp.Stream("online-ebls", problem.source)
+    with pytest.raises(rp.InputError, match=f"^Stream.observe: `y` {re.escape(said)}"):
+        stream.observe(problem.proba[0], label)
+
+
+def test_a_name_that_nearly_fits_is_told(problem) -> None:
+    stream = rp.Stream("online-ebls", {"ham": 3, "spam": 1})
+    with pytest.raises(rp.InputError, match=r"got Spam\. Perhaps you mean 'spam'\. The classes are ham, spam"):
+        stream.observe([0.5, 0.5], "Spam")

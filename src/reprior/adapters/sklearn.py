@@ -15,13 +15,14 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from reprior._check import check_choice, check_prior, fail, warn
+from reprior._check import check_choice, check_prior, fail
+from reprior._labels import same_rows
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import pipeline
 from reprior.pipelines.pipeline import ON_REJECT
-from reprior.rows.correction import REJECTED, STRETCHED, TRAINED, stretched
+from reprior.rows.correction import refuse_rejected
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -56,7 +57,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     prior_, prior_by_class_ : (K,), dict
         The target's prior in the order of `classes_`, and by class.
     weights_ : (K,)
-        The prior against the source's.
+        The prior against the source's, times the bias of each class where labels have told it.
     estimate_ : PriorEstimate
         What `adapt` found.
 
@@ -120,8 +121,11 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.stream_: StreamState | None = None
         return self._take(self.pipeline_.source.prior)
 
-    def adapt(self, X: Any) -> Self:
-        """Estimate the prior of unlabelled target rows, and predict under it from now on.
+    def adapt(self, X: Any, labels: Any = None, *, label_weights: Any = None) -> Self:
+        """Estimate the prior of target rows, and predict under it from now on.
+
+        `labels` (n,) are the classes of some of them, −1 or None where unknown, and `label_weights` (n,) what `query`
+        said of them; `partial_adapt` goes on from the rows alone.
 
         Warns, unless `on_reject` says otherwise, if the rows clearly differ from the held-out rows by more than their
         class mix, and if the shares move much further than the mean output, as a change within classes would make them.
@@ -129,17 +133,9 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_is_fitted(self)
         check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
         raw = self._like_held_out(X)
-        estimate = self.pipeline_.estimate(raw)
-        p = estimate.checks and estimate.checks.label_shift_p
-        asked = TRAINED if estimate.checks and estimate.checks.trained else ""
-        if p is not None and p < REJECTED and self.on_reject == "refuse":
-            fail("adapt", "X", "differ from the held-out rows in its class mix alone", f"p = {p:.1g}",
-                 remedy=f"Check the data.{asked} To adapt all the same, set on_reject='warn'")  # fmt: skip
-        if p is not None and p < REJECTED and self.on_reject == "warn":
-            warn(f"The rows differ from the held-out rows by more than their class mix (p = {p:.1g}).{asked} "
-                 "Predictions under the estimated prior may be worse than before.")  # fmt: skip
-        elif estimate.checks is not None and estimate.checks.stretch >= STRETCHED and self.on_reject != "ignore":
-            warn(stretched(estimate.checks))
+        same_rows(X, labels, "adapt", "labels", "X")
+        estimate = self.pipeline_.estimate(raw, labels, label_weights=label_weights, on_reject=self.on_reject)
+        refuse_rejected(estimate, caller="adapt", name="X", how="set on_reject='warn'")
         stream = self.pipeline_.stream()
         stream.learn_many(raw)  # `partial_adapt` goes on from these rows
         self.stream_ = stream.state
@@ -163,7 +159,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> Matrix:
         """Return calibrated class probabilities (n, K) under the current prior."""
         check_is_fitted(self)
-        return self.pipeline_.correct(self.estimator_.predict_proba(X), self.prior_)
+        known = self.prior_ if self.estimate_ is None else self.estimate_  # which labels may have told more
+        return self.pipeline_.correct(self.estimator_.predict_proba(X), known)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Return the most probable class (n,) of each row under the current prior."""
@@ -199,7 +196,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return tags
 
     def _take(self, prior: Vector, estimate: PriorEstimate | None = None) -> Self:
-        self.prior_, self.weights_, self.estimate_ = prior, prior / self.pipeline_.source.prior, estimate
+        self.prior_, self.estimate_ = prior, estimate
+        self.weights_ = prior / self.pipeline_.source.prior if estimate is None else estimate.weights
         return self
 
 

@@ -240,14 +240,14 @@ def read_inputs(
 
 def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:
     """Return the labels of some target rows, by a column of the target or by a list."""
-    from reprior.io.labels import Given, as_labels, column_values, is_list, opened_again, read_list
+    from reprior.io.labels import Given, checked_labels, column_in, column_values, is_list, opened_again, read_list
     from reprior.rows.passes import count_rows
 
     if is_list(where):
-        return read_list(where, target, table.choice, count_rows(rows), pipe.classes)
+        return read_list(where, target, table.choice, count_rows(rows), pipe.source)
     if table.choice.by != where:  # that column holds the groups, and one is read at a time
         table = opened_again(target, table.choice, where, "--labels")
-    return Given(as_labels(column_values(table), pipe.classes))
+    return Given(checked_labels(column_values(table), pipe.source, table.choice.caller, column_in(target, where)))
 
 
 def read_keys(table: Table, pipe: Pipeline) -> Any:

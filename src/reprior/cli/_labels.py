@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reprior._check import fail
 from reprior._labels import check_some_labels
-from reprior.io.labels import as_labels
+from reprior.io.labels import FOR_FILES, as_labels
 
 if TYPE_CHECKING:
     from reprior._types import Matrix
@@ -74,7 +74,8 @@ class Labels:
         key = type(value), str(value)
         if key not in self.columns:
             label = as_labels([value], classes)
-            (self.columns[key],) = check_some_labels(label, "stream", 1, n_classes, classes, "--label", first=number)
+            (self.columns[key],) = check_some_labels(label, "stream", 1, n_classes, classes, "--label",
+                                                     place=lambda _: f"row {number}", remedy=FOR_FILES)  # fmt: skip
         return self.columns[key]
 
     def keep(self, names: list[str | None], rows: Matrix) -> None:

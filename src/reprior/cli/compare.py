@@ -98,11 +98,13 @@ def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     from reprior._labels import check_labels
     from reprior.io.files import open_table
     from reprior.io.keys import group_keys
+    from reprior.io.labels import FOR_FILES, column_in, row_in_file
     from reprior.io.prepare import ordered
 
     table = ordered(open_table(truth, wanted), given.source.classes, given.table.n_classes)
     keys, labels = group_keys(table), table.load().labels
-    y = check_labels(labels, "compare", str(truth), len(keys), given.table.n_classes, given.source.classes)
+    y = check_labels(labels, "compare", column_in(truth, table.parts[0].label), len(keys), given.table.n_classes,
+                     given.source.classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):
         counts.setdefault(key, np.zeros(given.table.n_classes))[k] += 1

@@ -179,9 +179,8 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     clearly differ by more are refused."""
     import numpy as np
 
-    from reprior._check import fail
+    from reprior._check import fail, told_p
     from reprior.assess.conformal import scores, scores_of
-    from reprior.assess.diagnose import told_p
     from reprior.io.files import Choice
     from reprior.io.sources import read_prior
     from reprior.rows.correction import REJECTED, TRAINED

@@ -28,6 +28,7 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     \b
     Example:  reprior estimate scores.parquet --source model.reprior
     """
+    from reprior._check import counted
     from reprior.report.collect import grouped
     from reprior.report.groups import groups_text
     from reprior.report.show import estimate_text
@@ -37,7 +38,7 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
         found = given.estimate()
         value = described(found, given, None if no_interval else level)
         labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
-        head = f"{found.n:,.0f} rows{labelled}, {len(found.prior)} classes, {given.told}"
+        head = f"{counted(found.n, 'row')}{labelled}, {len(found.prior)} classes, {given.told}"
         if files["by"]:
             by_group = given.groups()
             value |= grouped(by_group, files["by"], None if no_interval else level)

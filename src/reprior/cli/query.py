@@ -31,7 +31,7 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     \b
     Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
     """
-    from reprior._check import fail
+    from reprior._check import counted, fail
     from reprior.assess.query import query
     from reprior.io.labels import filled_in, read_ids, write_list
     from reprior.state import whole_file
@@ -46,7 +46,7 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     if before is not None and name is not None and name != before.name:
         fail("query", "--id", f"be {before.name!r}, as in the list of the rows before", repr(name))
     named = before.name if before is not None else name
-    column, ids = ("row", None) if named == "row" else read_ids(files["target"], given.table.choice, named)
+    column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], given.table.choice, named)
     with progress(given.rows):
         found = given.estimate(check=False)
         rows, weights = query(found, size, rng=seed)
@@ -59,10 +59,12 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
         write_list(file, column, ids, rows[fresh], weights[fresh], chances[fresh], before)
     value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
              "named_by": column, "n": found.n, "n_labels": found.n_labels} | given.taken  # fmt: skip
-    lines = [f"{output}: {len(fresh)} of {left:,.0f} rows without a label, named by {column}"]
+    lines = [f"{output}: {len(fresh)} of {counted(left, 'row')} without a label, named by {column}"]
+    if why:
+        lines[0] += f" number, since {why}"
     if found.n_labels:
-        lines[0] += f"; {found.n_labels} rows had one already"
+        lines[0] += f"; {counted(found.n_labels, 'row')} had one already"
     if waiting:
-        lines.append(f"{len(waiting)} rows of the list before still wait for a label.")
+        lines.append(f"{counted(len(waiting), 'row')} of the list before without a label yet.")
     lines.append(f"Fill in the column label, then say --labels {output}.")
     emit(value, "\n".join(lines) + given.note, as_json)

@@ -209,7 +209,7 @@ def opened(
     from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
     from reprior.io.files import Choice, Part, Table
-    from reprior.io.labels import Given, as_labels
+    from reprior.io.labels import Given, checked_labels, column_in
 
     if by and labels:
         fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
@@ -225,7 +225,9 @@ def opened(
     if pipe.classes is None and rows.classes is not None:
         pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
     parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.found)
-    known = Given(as_labels(rows.labels, pipe.classes)) if labels else None
+    known = None
+    if labels:
+        known = Given(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
     return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by, known)
 
 

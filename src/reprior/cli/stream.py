@@ -74,6 +74,7 @@ def command(as_json: bool, **settings: Any) -> int:
 
 def follow(as_json: bool, settings: dict[str, Any]) -> int:
     """Run the job, say what was done and return the exit code."""
+    from reprior._check import counted
     from reprior.cli._job import BY_POSITION, Job
 
     job = Job(**settings)
@@ -90,7 +91,7 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
             "alarm": alarm}  # fmt: skip
     lines = []
     if job.skipped:
-        lines.append(f"{job.skipped} rows left out; the first: {job.first_skipped}")
+        lines.append(f"{counted(job.skipped, 'row')} left out; the first: {job.first_skipped}")
     if labels.lost:
         some = "1 label was" if labels.lost == 1 else f"{labels.lost} labels were"
         lines.append(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id")
@@ -99,7 +100,8 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"
                      f" {alarm['since']}{since}: {', '.join(map(str, alarm['classes'][:8]))}.")  # fmt: skip
     if not piped:
-        text = f"{job.out.name}: {job.stream.n} rows" + (f", {labels.taken} labels" if labels.label else "")
+        text = f"{job.out.name}: {counted(job.stream.n, 'row')}"
+        text += f", {counted(labels.taken, 'label')}" if labels.label else ""
         lines.append(text + (f"; state in {job.state}" if job.state else "; no state kept"))
     if job.stream.n and job.matched == "position":
         lines.append(BY_POSITION)

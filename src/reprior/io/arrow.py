@@ -241,7 +241,7 @@ def table_part(
     unused = () if listed else numeric_rest(schema, chosen, choice)
     columns = () if listed else tuple(chosen)
     return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns,
-                groups=groups if choice.by else None)  # fmt: skip
+                groups=groups if choice.by else None, label=label)  # fmt: skip
 
 
 def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:

@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reprior._check import Fault, InputError, fail, listed
+from reprior._check import Fault, InputError, counted, fail, listed
 from reprior._check import difference as names_apart
 from reprior._check import perhaps as meant_name
 from reprior._types import Matrix
@@ -115,6 +115,7 @@ class Part:
     kind: str = ""
     columns: tuple[str, ...] = ()
     groups: Callable[[], Iterator[list[Any]]] | None = None
+    label: str | None = None  # what holds the labels, if they were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,8 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
 def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:
-        return f"{n_classes} classes" + (" without names" if found is None else f": {listed(found)}")
+        said = counted(n_classes, "class", "classes")
+        return said + (" without names" if found is None else f": {listed(found)}")
     return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else names_apart(found, wanted)
 
 

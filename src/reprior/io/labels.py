@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
@@ -12,12 +13,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail, listed, perhaps
-from reprior._labels import WHOLE, is_number
-from reprior._types import Vector
+from reprior._check import InputError, fail
+from reprior._labels import WHOLE, check_some_labels, is_number
+from reprior._types import Source, Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
 ROW = "row"  # what names rows where no column does
+FOR_FILES = "Count labels from 0, write names of classes, or name the columns with `--classes FILE`"
 FIELDS = ("chance", "weight", "label")  # beside the column that names rows
 
 
@@ -37,6 +39,22 @@ class Given(NamedTuple):
     labels: Any
     weights: Vector | None = None
     listed: Listed | None = None
+
+
+class Ids(NamedTuple):
+    """What names the rows of a target, their names or None, which stands for their numbers, and why it is those."""
+
+    column: str
+    names: list[str] | None
+    why: str = ""
+
+
+def column_in(path: str | Path, column: str | None) -> str:
+    """Return what to call a column of a file in a sentence."""
+    return f"{path}, column {column!r}" if column else str(path)
+
+
+row_in_file = "row {} (the first is row 0)".format
 
 
 def is_list(where: str | None) -> bool:
@@ -72,13 +90,19 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     return np.fromiter(found, object, len(found))
 
 
-def read_ids(
-    target: Path, choice: Choice, name: str | None, given_by: str = "--id"
-) -> tuple[str, list[str] | None]:  # fmt: skip
-    """Return what names the rows and their names: a column of ids, else None, which stands for their numbers.
+def checked_labels(
+    values: Sequence[Any], known: Source, caller: str, name: str, place: Callable[[int], str] = row_in_file
+) -> Any:
+    """Return labels of some rows of a file as they were meant; one that is of no class is refused by its `place`."""
+    labels = as_labels(values, known.classes)
+    check_some_labels(labels, caller, len(labels), len(known.prior), known.classes, name, place=place,
+                      remedy=FOR_FILES)  # fmt: skip
+    return labels
 
-    The column's name is given by an option or by a list.
-    """
+
+def read_ids(target: Path, choice: Choice, name: str | None, given_by: str = "--id") -> Ids:
+    """Return what names the rows: a column of ids, whose name is given by an option or by a list, or their numbers."""
+    why = ""
     for column in ID_NAMES if name is None else (name,):
         try:
             table = opened_again(target, choice, column, "--id")
@@ -89,14 +113,16 @@ def read_ids(
         ids = ["" if value is None else str(value) for value in column_values(table)]
         unique = len({*ids}) == len(ids) and "" not in ids
         if unique:
-            return column, ids
+            return Ids(column, ids)
+        bad = next((x for x, times in Counter(ids).items() if x == "" or times > 1))
+        lacks = f"has {f'{bad!r} twice' if bad else 'nothing in one row'}"
+        why = why or f"{column!r} {lacks}"
         if name is not None:
-            bad = next(x for x in ids if x == "" or ids.count(x) > 1)
             fail(choice.caller, given_by, f"name rows by a column of {target} that tells all of them apart",
-                 f"{name!r}, which has {f'{bad!r} twice' if bad else 'nothing in one row'}",
+                 f"{name!r}, which {lacks}",
                  remedy="Leave it out to go by the rows' numbers" if given_by == "--id" else
                  f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
-    return ROW, None
+    return Ids(ROW, None, why)
 
 
 def lines_in(text: str) -> csv.DictReader[str]:
@@ -105,7 +131,21 @@ def lines_in(text: str) -> csv.DictReader[str]:
     return csv.DictReader(StringIO(text), delimiter=between)
 
 
-def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence[str] | None) -> Given:
+def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids:
+    """Return what names the rows of a list that has these columns: one that is called so, else the first that the
+    target has too."""
+    known = [column for column in (*ID_NAMES, ROW) if column in names]
+    first: InputError | None = None
+    for column in known or names:
+        try:
+            return Ids(ROW, None) if column == ROW else read_ids(target, choice, column, path)
+        except InputError as error:
+            first = first or error
+    assert first is not None
+    raise first
+
+
+def read_list(path: str, target: Path, choice: Choice, n: int, known: Source) -> Given:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     with readable(path, choice.caller):
         data = Path(path).read_bytes()
@@ -121,14 +161,13 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
     if not named or "label" not in head:
         fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
              remedy="`reprior query` writes such a file")  # fmt: skip
-    name = named[0]
+    name, ids, _ = ids_of(named, target, choice, path)
     lines, numbers = [], []
     for fields in reader:
         line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
         if any(line.values()):  # spreadsheets leave lines of nothing but commas
             lines.append(line)
             numbers.append(reader.line_num)
-    ids = None if name == ROW else read_ids(target, choice, name, path)[1]
     place = {x: i for i, x in enumerate(ids)} if ids is not None else {str(i): i for i in range(n)}
     for number, line in zip(numbers, lines, strict=True):
         if line[name] not in place:
@@ -140,8 +179,8 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
         twice = next(r for r in rows if rows.count(r) > 1)
         fail(choice.caller, path, "name each row once", f"{name} {lines[rows.index(twice)][name]!r} twice")
     labels, weights = [None] * n, np.ones(n)
-    values = as_labels([line["label"] for line in lines], classes)
-    refuse_unknown(values, lines, name, path, choice.caller, classes)
+    values = checked_labels([line["label"] for line in lines], known, choice.caller, column_in(path, "label"),
+                            lambda i: f"{name} {lines[i][name]!r}")  # fmt: skip
     for row, line, value in zip(rows, lines, values, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
@@ -150,20 +189,7 @@ def read_list(path: str, target: Path, choice: Choice, n: int, classes: Sequence
                 fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight),
                      place=f"{name} {line[name]!r}")  # fmt: skip
             weights[row] = float(weight)
-    return Given(as_labels(labels, classes), weights, Listed(name, lines, rows))
-
-
-def refuse_unknown(
-    values: Any, lines: list[dict[str, str]], name: str, path: str, caller: str, classes: Sequence[str] | None
-) -> None:
-    """Refuse text that names no class, by the name of its row; numbers are left to who knows what they mean."""
-    bad = [i for i, value in enumerate(values) if isinstance(value, str) and value and not is_number(value)]
-    bad = [i for i in bad if values[i] not in (classes or ())]
-    if bad and classes:
-        meant = perhaps(values[bad[0]], classes)
-        fail(caller, path, "have names of classes in the column 'label', or nothing", repr(values[bad[0]]),
-             place=f"{name} {lines[bad[0]][name]!r}", count=len(bad),
-             remedy=(meant and f"{meant}. ") + f"The classes are {listed(classes)}")  # fmt: skip
+    return Given(as_labels(labels, known.classes), weights, Listed(name, lines, rows))
 
 
 def filled_in(path: Path) -> int:

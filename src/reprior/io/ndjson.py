@@ -167,7 +167,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
 
     unused = numeric_rest(value, classes, choice)
     return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or (),
-                groups=groups if choice.by else None)  # fmt: skip
+                groups=groups if choice.by else None, label=label)  # fmt: skip
 
 
 def replaced(value: Any, key: str | None, classes: tuple[str, ...] | None, row: Any) -> Any:

@@ -91,9 +91,18 @@ def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, by_column, dtype
 
 
+def rows_in(archive: Any) -> str:
+    """Return what holds the rows of an NPZ file: `proba`, else the only array of two dimensions."""
+    wide = []
+    for key in () if "proba" in archive else archive.files:
+        with archive.zip.open(f"{key}.npy") as file:
+            wide += [key] * (len(npy_head(file)[0]) == 2)
+    return wide[0] if len(wide) == 1 else "proba"
+
+
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
-    """Return the reader of an NPY file, or of an NPZ file with `proba` and perhaps `y` and `classes`."""
-    classes, labels, groups = None, None, None
+    """Return the reader of an NPY file, or of an NPZ file with rows and perhaps `y` and `classes`."""
+    classes, labels, groups, key, wanted = None, None, None, None, ""
     array: Any
     if kind == "npy":
         if choice.by:
@@ -103,7 +112,7 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
             array = NpyRows(file, choice.caller, name)
     else:
         with opener() as file, np.load(file) as archive:
-            wanted = choice.columns or "proba"
+            wanted = choice.columns or rows_in(archive)
             if wanted not in archive:
                 missing(choice, name, wanted, {key: "" for key in archive.files})
             array = archive[wanted]
@@ -138,12 +147,12 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         with opener() as source, np.load(source) as archive:
             if sets is not None:
                 sets.refuse_taken(archive, choice.caller, name)
-            fixed = {**archive, choice.columns or "proba": fn(array)}
+            fixed = {**archive, wanted: fn(array)}
             np.savez(file, **fixed if sets is None else {**fixed, sets.name: sets.last()})
 
     return Part(
         name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",
-        groups=None if groups is None else lambda: iter([groups.tolist()]),
+        groups=None if groups is None else lambda: iter([groups.tolist()]), label=key,
     )  # fmt: skip
 
 

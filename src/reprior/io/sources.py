@@ -25,8 +25,9 @@ from reprior.io.files import (
     readable,
     taken,
 )
+from reprior.io.labels import FOR_FILES, column_in, row_in_file
 from reprior.io.ndjson import unique
-from reprior.io.npy import npy_head
+from reprior.io.npy import npy_head, rows_in
 from reprior.io.prepare import prepared
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -60,7 +61,8 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
     n, k = rows.proba.shape
-    labels = check_labels(rows.labels, choice.caller, str(path), n, k, table.classes)
+    labels = check_labels(rows.labels, choice.caller, column_in(path, table.parts[0].label), n, k, table.classes,
+                          place=row_in_file, remedy=FOR_FILES)  # fmt: skip
     source = summarize(rows.proba, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
 
@@ -137,7 +139,7 @@ def read_vector(
         if head.startswith(b"PK"):
             with np.load(file) as archive:
                 key = next((key for key in ("counts", "prior") if key in archive), None)
-                if key is None or "proba" in archive:
+                if key is None or rows_in(archive) in archive:
                     return None
                 return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
@@ -169,7 +171,10 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
     with io.TextIOWrapper(data, newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = [name.strip() for name in next(reader, [])]
-        if len(header) > 2 and (choice.label or not {*header}.isdisjoint(LABEL_NAMES)):
+        if not any(header):
+            fail(choice.caller, name, "have at least one row", "an empty file")
+        labelled = bool(choice.label) or not {*header}.isdisjoint(LABEL_NAMES)
+        if len(header) > 2 and labelled:
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []
         first = next(reader, header)
@@ -182,6 +187,8 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
         odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
+    if labelled:
+        return None
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", f"the columns {listed(likely)}",
          remedy=f"{perhaps('label', whole)}Name the label column with `--label`")  # fmt: skip

@@ -360,6 +360,10 @@ class Stream:
         with self._lock:
             return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
 
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row a class."""
+        return door("estimate_frame")(self, level)
+
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the whole stream, with its method, options, source and calibrator, as bytes for `from_bytes`.
 

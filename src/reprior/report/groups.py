@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from reprior._check import fail, listed
 from reprior._types import Interval, Status
 from reprior.batch.groups import Groups
 from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, pandas, share, unseen
+
+MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 def groups_text(
@@ -47,15 +50,22 @@ def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list
     shown = order[: top or None]
     rows = [["group", "rows", "class that moved most", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
+    called = key_texts(found)
     for g in shown:
         estimate = found[found.keys[g]]
         k = movers(estimate)[0]
-        rows.append([cut(str(found.keys[g])), f"{found.n[g]:,}", cut(estimate.source.called[k]),
+        rows.append([cut(called[g]), f"{found.n[g]:,}", cut(estimate.source.called[k]),
                      share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
         if level is not None:
             interval = estimate.interval(level)
             rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
     return rows, len(order) - len(shown)
+
+
+def key_texts(found: Groups) -> list[str]:
+    """Return what to call the groups: as their keys are written, and days by their date alone."""
+    called = [str(key) for key in found.keys]
+    return [name[:10] for name in called] if all(map(MIDNIGHT.fullmatch, called)) else called
 
 
 def groups_frame(found: Groups, level: float | None = 0.95) -> Any:
@@ -74,9 +84,10 @@ def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20,
     else:
         fail("Groups.plot", "label", "be one of the classes", repr(label),
              remedy=f"The classes are {listed(called)}")  # fmt: skip
+    keys = key_texts(found)
     order, interval = np.argsort(-found.n, kind="stable")[: top or None], found.interval()
     return drawn(
-        [str(found.keys[g]) for g in order], np.full(len(order), found.source.prior[k]), found.prior[order, k],
+        [keys[g] for g in order], np.full(len(order), found.source.prior[k]), found.prior[order, k],
         Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
         [f"Share of {cut(called[k])} in each group", "Groups sorted by their number of rows"],
     )  # fmt: skip

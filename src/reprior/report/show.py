@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import listed
+from reprior._check import listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
-from reprior.assess.diagnose import CLEARLY, told_p
+from reprior.assess.diagnose import CLEARLY
 from reprior.online.stream import Stream
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, TRAINED, stretched
@@ -139,8 +139,8 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
     return lines
 
 
-def estimate_frame(estimate: PriorEstimate, level: float | None = 0.95) -> Any:
-    """Return an estimate as a pandas DataFrame, one row a class in the classes' order."""
+def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
+    """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
     pd, columns = pandas(), {"source": estimate.source.prior, "target": estimate.prior, "weight": estimate.weights}
     if level is not None:
         interval = estimate.interval(level)

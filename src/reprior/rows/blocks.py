@@ -285,7 +285,7 @@ def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
         names = proba.classes if isinstance(proba, Named) else None
     else:
         called = getattr(source, "classes", None) or (None if isinstance(source, Source) else names_of(source)[1])
-        rows, names = names_of(proba, called)
+        rows, names = names_of(proba, called, caller)
     known = check_source(source, caller, names)
     return known, as_blocks(in_columns(rows, names, known.classes, caller), known.prior, caller)
 
@@ -300,7 +300,7 @@ def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | 
 
 def by_name(proba: Any, classes: Sequence[str] | None, caller: str) -> Any:
     """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
-    rows, names = names_of(proba, classes)
+    rows, names = names_of(proba, classes, caller)
     return in_columns(rows, names, classes, caller)
 
 

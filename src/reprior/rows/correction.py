@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, fail, index_order, names_of, order_of, warn
+from reprior._check import check_prior, check_proba, columns_of, fail, index_order, names_of, order_of, told_p, warn
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
@@ -140,24 +140,24 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
     return as_given(correct(rows, estimate.weights), proba, estimate.classes)  # type: ignore[no-any-return]
 
 
-def refuse_rejected(estimate: PriorEstimate, *, anyway: bool = False) -> None:
+def refuse_rejected(
+    estimate: PriorEstimate, *, anyway: bool = False, caller: str = "correct", name: str = "proba",
+    how: str = "estimate with on_reject='warn' (`--anyway` on the command line)",
+) -> None:  # fmt: skip
     """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
     if estimate.checks is not None and estimate.checks.contradiction and not anyway and estimate.on_reject != "ignore":
         if estimate.on_reject == "refuse":
-            fail("correct", "labels", "agree with the outputs", "a contradiction",
-                 remedy=f"{estimate.checks.contradiction} To correct all the same, estimate with on_reject='warn'"
-                 " (`--anyway` on the command line)")  # fmt: skip
+            fail(caller, "labels", "agree with the outputs", "a contradiction",
+                 remedy=f"{estimate.checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
         warn(estimate.checks.contradiction)
     p = None if estimate.checks is None else estimate.checks.label_shift_p
     asked = TRAINED if estimate.checks is not None and estimate.checks.trained else ""
     if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
-        shown = f"p = {max(p, 1e-300):.1g}"
         if estimate.on_reject == "refuse":
-            fail("correct", "proba", "differ from the held-out rows in their class mix alone", shown,
-                 remedy=f"Check the data.{asked} To correct all the same, estimate with on_reject='warn' (`--anyway` on"
-                 " the command line)")  # fmt: skip
-        warn(f"The rows differ from the held-out rows by more than their class mix ({shown}).{asked} The correction may"
-             " do harm.")  # fmt: skip
+            fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
+                 remedy=f"Check the data.{asked} To {caller} all the same, {how}")  # fmt: skip
+        warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)}).{asked} The correction"
+             " may do harm.")  # fmt: skip
         return
     told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
     if told is not None and told.stretch >= STRETCHED:
@@ -185,12 +185,9 @@ def stretched(checks: Checks) -> str:
 def as_given(rows: Any, proba: Any, classes: Sequence[str] | None) -> Any:
     """Return rows (n, K), or one (K,), in the order of `classes`, as `proba` came: a DataFrame with its own columns,
     order and index, a Series or dict with its own names, and all else as it is."""
-    if isinstance(proba, Mapping):
-        labels = tuple(proba)
-    elif hasattr(proba, "iloc"):
-        labels = tuple(getattr(proba, "columns", proba.index))
-    else:
+    if not isinstance(proba, Mapping) and not hasattr(proba, "iloc"):
         return rows
+    labels = columns_of(proba)
     order: Any = index_order(labels, classes)
     if order is None:
         order = range(len(labels)) if classes is None else order_of(labels, classes, "correct", "proba")
