@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_number, fail, percent
+from reprior._check import check_number, fail, percent, told_p
 from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
@@ -312,8 +312,3 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             say(f"There are too few held-out rows ({found.heldout_worth:.0f} by their worth) to notice a new class. "
                 "Hold out more, as many of each class.", False)  # fmt: skip
     return said
-
-
-def told_p(p: float) -> str:
-    """Return a p-value as it is read."""
-    return f"p = {p:.2g}" if p >= 1e-12 else "p < 1e-12"
