@@ -234,7 +234,8 @@ def test_intervals_beside_labels_are_wide_for_classes_with_few_heldout_rows():
     total = 33 + n / 4
     one, none = np.ones(1), nothing(3)
     fit = Weighed(one, one, share, share**2 * (1 / known - 1 / total), share, one)
-    given = Hypotheses(alpha, one, one, np.zeros(1, bool), told, replace(none, counts=np.full(3, 10.0)))
+    seen, no = replace(none, counts=np.full(3, 10.0)), np.zeros((1, 3), bool)
+    given = Hypotheses(alpha, one, one, no[0, :1], told, seen, no)
     found = of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 0.0)[0]
     assert found[1] > 2 * found[0]
     assert found[2] < 0.1 * found[0]

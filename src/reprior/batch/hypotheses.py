@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
@@ -76,7 +77,8 @@ def averaged(n_classes: int) -> float:
 class Hypotheses:
     """Dirichlet priors `alpha` (C, K) over the shares, how likely each is beforehand, `odds` (C,), and for intervals,
     which make no bet that nothing has shifted, `open` (C,); `still` (C,) ones say that nothing has shifted against a
-    source of so many `rows` (K,). Labels that were `seen` (K,) count in all."""
+    source of so many `rows` (K,). Labels that were `seen` (K,) count in all. Of classes `apart` (C, K) a hypothesis has
+    its share from the rows, so what it says of that is no evidence beside them."""
 
     alpha: Matrix
     odds: Vector
@@ -84,17 +86,19 @@ class Hypotheses:
     still: NDArray[np.bool_]
     rows: Vector
     seen: Seen
+    apart: NDArray[np.bool_]
 
     def those(self, kept: NDArray[np.bool_]) -> Hypotheses:
         """Return some of them."""
-        return Hypotheses(self.alpha[kept], self.odds[kept], self.open[kept], self.still[kept], self.rows, self.seen)
+        return self.each(lambda name: getattr(self, name)[kept])
 
     def joined(self, others: Hypotheses) -> Hypotheses:
         """Return these and others, which know of no labels."""
-        def both(name: str) -> Any:
-            return np.concatenate([getattr(self, name), getattr(others, name)])
+        return self.each(lambda name: np.concatenate([getattr(self, name), getattr(others, name)]))
 
-        return Hypotheses(both("alpha"), both("odds"), both("open"), both("still"), self.rows, self.seen)
+    def each(self, made: Callable[[str], Any]) -> Hypotheses:
+        """Return the same with other hypotheses: `made` has what belongs to each of them."""
+        return replace(self, **{name: made(name) for name in ("alpha", "odds", "open", "still", "apart")})
 
     def once(self) -> Hypotheses:
         """Return the same, each once: shifts around an even source and around the uniform prior may be alike."""
@@ -124,7 +128,8 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     flat = [np.full(len(near), half / len(near)), np.full(len(far), half / len(far)), NO_SHIFT_OPEN * none]
     still = np.arange(len(alpha)) >= len(near) + len(far)
     all_odds = np.concatenate(odds)
-    return Hypotheses(alpha, all_odds, np.concatenate(flat), still, rows, seen).those(all_odds > 1e-6)
+    apart = np.zeros(alpha.shape, bool)
+    return Hypotheses(alpha, all_odds, np.concatenate(flat), still, rows, seen, apart).those(all_odds > 1e-6)
 
 
 def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -> Hypotheses | None:
@@ -146,8 +151,8 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
         usual = middle * float(np.median(shares / middle))
         absent = (shares < ABSENT * usual) & (rows * usual > MISSED)
         alone = (shares > usual / ABSENT) & (rows * (shares - usual) > MISSED)
-        apart = absent | alone
-        return float(np.log(shares[~apart] / usual[~apart]).std()) if not apart.all() else np.inf, usual, absent, alone
+        like = ~(absent | alone)
+        return float(np.log(shares[like] / usual[like]).std()) if like.any() else np.inf, usual, absent, alone
 
     _, usual, absent, alone = min((unlike(middle) for middle in (base, np.full(k, 1 / k))), key=lambda found: found[0])
     if not (absent | alone).any():
@@ -162,7 +167,8 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
     odds = (1 - NO_SHIFT) * averaged(k) / len(strength) * np.exp(paid)
     kept = odds > LEAST_ODDS
     alpha, still = k * strength[:, None] * mix, np.zeros(len(odds), bool)
-    made = Hypotheses(alpha, odds, odds / (1 - NO_SHIFT), still, given.rows, given.seen)
+    apart = np.tile(absent | alone, (len(odds), 1))
+    made = Hypotheses(alpha, odds, odds / (1 - NO_SHIFT), still, given.rows, given.seen, apart)
     return made.those(kept) if kept.any() else None
 
 
@@ -269,6 +275,11 @@ def weigh(
         found = bends(ratio, strength, modes, each, seen.rows, factors, light)
         passes, reached = int(taken.max()), bool(ended.all())
     evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
+    if given.apart.any():  # as if these had no prior; and of a class that no row shows there may be one, or two
+        told = each * len(rows)
+        known = 1 / (variances / modes**2 + 1 / (strength.sum(axis=1, keepdims=True) + told + factors.sum()))
+        free = modes**2 * (1 - modes) / np.maximum(known - given.alpha, 1e-3 * known) + 1 / max(told, 1.0) ** 2
+        variances = np.where(given.apart, np.maximum(variances, free), variances)
     log_odds = evidence + np.log(given.odds)
     weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
     return Weighed(weights, flat, modes, variances, found.said, log_odds), passes, reached
