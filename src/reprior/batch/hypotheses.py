@@ -276,9 +276,9 @@ def weigh(
         passes, reached = int(taken.max()), bool(ended.all())
     evidence, variances = laplace(given.alpha, seen, modes, each, len(rows), factors, found)
     if given.apart.any():  # as if these had no prior; and of a class that no row shows there may be one, or two
-        told = each * len(rows)
-        known = 1 / (variances / modes**2 + 1 / (strength.sum(axis=1, keepdims=True) + told + factors.sum()))
-        free = modes**2 * (1 - modes) / np.maximum(known - given.alpha, 1e-3 * known) + 1 / max(told, 1.0) ** 2
+        counted = float(each * len(rows))
+        known = 1 / (variances / modes**2 + 1 / (strength.sum(axis=1, keepdims=True) + counted + factors.sum()))
+        free = modes**2 * (1 - modes) / np.maximum(known - given.alpha, 1e-3 * known) + 1 / max(counted, 1.0) ** 2
         variances = np.where(given.apart, np.maximum(variances, free), variances)
     log_odds = evidence + np.log(given.odds)
     weights, flat = softmax(log_odds), softmax(evidence + np.log(given.open))
