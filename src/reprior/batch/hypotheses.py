@@ -25,6 +25,7 @@ BUT_FOR_SOME = (1.0, 10.0, 100.0)  # as AROUND_SOURCE, of hypotheses that leave 
 KINDS = 0.1, 1.0, 0.1  # classes that are absent, usual, and apart: how many rows say so beforehand
 ABSENT, MISSED = 0.2, 8.0  # of the usual share, less than which a class is absent; rows that it must lack for that
 LEAST_ODDS = 1e-100  # of hypotheses that are worth a look
+EVENER = 0.85  # times as uneven as all classes the others may be, for a look at such hypotheses to pay
 GONE = 0.01  # of the usual share, what an absent class is granted
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
@@ -146,16 +147,17 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
 
     k, strength, shares = len(base), np.array(BUT_FOR_SOME), np.maximum(shares, 1e-12)
 
-    def unlike(middle: Vector) -> tuple[float, Vector, NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return how uneven the others are beside `middle`, their usual share (K,), and who is absent or alone (K,)."""
+    def unlike(middle: Vector) -> tuple[float, float, Vector, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return how uneven others and all are beside `middle`, the usual share (K,), who is absent or alone (K,)."""
         usual = middle * float(np.median(shares / middle))
         absent = (shares < ABSENT * usual) & (rows * usual > MISSED)
         alone = (shares > usual / ABSENT) & (rows * (shares - usual) > MISSED)
-        like = ~(absent | alone)
-        return float(np.log(shares[like] / usual[like]).std()) if like.any() else np.inf, usual, absent, alone
+        away, like = np.log(shares / usual), ~(absent | alone)
+        return float(away[like].std()) if like.any() else np.inf, float(away.std()), usual, absent, alone
 
-    _, usual, absent, alone = min((unlike(middle) for middle in (base, np.full(k, 1 / k))), key=lambda found: found[0])
-    if not (absent | alone).any():
+    found = (unlike(middle) for middle in (base, np.full(k, 1 / k)))
+    others, every, usual, absent, alone = min(found, key=lambda x: x[0])
+    if not (absent | alone).any() or others > EVENER * every:
         return None
     mix = np.where(alone, shares, np.where(absent, GONE, 1.0) * usual)
     mix = mix / mix.sum()
