@@ -79,7 +79,9 @@ def ebls(
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     supposed = supposed_once(middle.tobytes(), float(worth), shown_by(known).tobytes())
     fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
-    apart = but_for_some(fit.if_shifted(supposed.still), supposed, middle, n / (1 + unsure)) if n else None
+    apart = None
+    if n and known.heldout is not None:  # else nothing tells whether classes apart are not the classifier's errors
+        apart = but_for_some(fit.if_shifted(supposed.still), supposed, middle, n / (1 + unsure))
     if apart is not None:
         other, more, _ = weigh(rows, known.prior, apart, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
         supposed, total = supposed.joined(apart), total + more
