@@ -2,6 +2,7 @@
 
 import csv
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -262,6 +263,11 @@ def test_the_only_array_of_two_dimensions_holds_the_rows(ask, refused, files, he
         assert not np.allclose(fixed["predictions"], rows)
     np.savez(tmp_path / "two.npz", a=rows, b=rows)
     assert "must have the column 'proba'; got a, b" in refused("estimate", tmp_path / "two.npz", *given)
+    with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
+        archive.writestr("readme.txt", "not an array")
+    assert ask("estimate", tmp_path / "w.npz", *given)["prior"] == expected["prior"]
+    np.savez(tmp_path / "counts.npz", counts=np.ones(4), classes=CLASSES, confusion=np.eye(4))
+    assert ask("estimate", tmp_path / "w.npy", "--source", tmp_path / "counts.npz")["n"] == len(rows)
 
 
 def test_small_files_are_told_in_whole_sentences(refused, files, held, tmp_path):

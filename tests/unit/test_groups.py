@@ -434,3 +434,15 @@ def test_groups_drawn_at_random_are_not_said_to_differ() -> None:
             told[kind] += any(s.startswith("The groups differ") for s in said)
     assert told["random"] <= 2
     assert told["apart"] >= 18
+
+
+def test_a_group_that_stands_out_proves_that_groups_differ() -> None:
+    rng = np.random.default_rng(0)
+    mixes = [[0.6, 0.3, 0.1]] * 10 + [[0.02, 0.02, 0.96]]
+    keys = np.repeat(np.arange(11), [10] * 10 + [200])
+    y = np.concatenate([rng.choice(3, 300), [rng.choice(3, p=mixes[g]) for g in keys]])
+    rows = np.exp(rng.normal(size=(len(y), 3)) + 2.5 * np.eye(3)[y])
+    rows /= rows.sum(axis=1, keepdims=True)
+    found = rp.pipeline(rows[:300], y[:300]).groups(keys, rows[300:]).population
+    assert found.stand_out == (10,)
+    assert found.differ

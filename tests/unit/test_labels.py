@@ -465,3 +465,32 @@ def test_a_correction_is_not_bent_by_rows_that_look_like_another_class(misled):
     est, rows = pipe.estimate(proba, labels=some(y, 400), check=False), np.asarray(pipe.calibrate(proba))
     plain = rp.correct(rows, est.prior / pipe.source.prior)
     assert np.mean(est.correct(proba).argmax(axis=1) == y) > np.mean(plain.argmax(axis=1) == y) - 0.01
+
+
+def test_a_class_that_no_label_of_all_rows_has_keeps_a_bias_of_one():
+    found = rp.ebls([1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], labels=[0, 0, 0])
+    assert np.isfinite(found.bias).all()
+    assert found.bias[1] == 1
+
+
+def test_an_output_of_zero_is_no_proof_against_labels_of_one_class():
+    """Trees and neighbours give exact zeros: one strange row among sixty refused them all."""
+    rng = np.random.default_rng(0)
+    sure = rng.uniform(0.97, 1.0, 400)
+    rows = np.stack([sure, 1 - sure], axis=1)
+    rows[0] = 0.0, 1.0
+    pipe = rp.pipeline(rows[200:], (rng.random(200) > rows[200:, 0]).astype(int), calibration="none")
+    labels = np.where(np.arange(200) < 60, 0, -1)
+    assert pipe.estimate(rows[:200], labels=labels).checks.contradiction == ""
+
+
+def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh():
+    rng = np.random.default_rng(0)
+    y = rng.choice(4, 700)
+    rows = np.exp(rng.normal(size=(700, 4)) + 1.2 * np.eye(4)[y])
+    rows /= rows.sum(axis=1, keepdims=True)
+    pipe = rp.pipeline(rows[:300], y[:300])
+    est = pipe.estimate(rows[300:], labels=y[300:], label_weights=rng.uniform(0.5, 2.0, 400), check=False)
+    right = np.mean(np.asarray(est.correct(rows[300:])).argmax(axis=1) == y[300:])
+    found = rp.diagnose(pipe.source, est.target, estimate=est)
+    assert found.accuracy[1] == pytest.approx(right, abs=1e-9)

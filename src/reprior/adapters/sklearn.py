@@ -124,8 +124,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def adapt(self, X: Any, labels: Any = None, *, label_weights: Any = None) -> Self:
         """Estimate the prior of target rows, and predict under it from now on.
 
-        `labels` (n,) are the classes of some of them, −1 or None where unknown, and `label_weights` (n,) what `query`
-        said of them; `partial_adapt` goes on from the rows alone.
+        `labels` (n,) are the classes of some of them, None where unknown, or −1 if no class is called so, and
+        `label_weights` (n,) what `query` said of them; `partial_adapt` goes on from the rows alone.
 
         Warns, unless `on_reject` says otherwise, if the rows clearly differ from the held-out rows by more than their
         class mix, and if the shares move much further than the mean output, as a change within classes would make them.

@@ -38,13 +38,15 @@ class Accuracy(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What labels tell: the accuracies of rows without one (2,), before and after, variances of those (2,), by how much
-    rows with a label are right more often because of it (2,), and how many of all rows have one."""
+    """What labels tell: the accuracies of rows without one (2,), before and after, variances of those (2,), the
+    accuracies of rows with one (2,), how many of all rows those are, and by how much the others promise more than all
+    (2,)."""
 
     found: Vector
     noise: Vector
     own: Vector
     part: float
+    apart_by: Vector
 
 
 class Rows(NamedTuple):
@@ -97,13 +99,14 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         variance += redrawn.var(axis=1) if redrawn.size else 0.0
     left = 1.0
     if labelled is not None:
-        found, noise, own, part = by_labels(labelled, estimate, whole)
+        found, noise, own, part, apart_by = by_labels(labelled, estimate, whole)
+        mean = mean + apart_by  # of the rows without a label: those with one may have been chosen
         # beyond three standard errors held-out rows do not tell how wrong it is here; beyond two, labels often are
         variance = variance + np.maximum((found - mean) ** 2 - 9 * (variance + noise), 0.0)
         gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
         # rows with a label are as right as they are: only of the others anything is to be expected
-        left = max(1 - part, 1e-6)
-        mean = found + left * (1 - gain) * (mean - found) + part * own
+        left = 1 - part
+        mean = left * (found + (1 - gain) * (mean - found)) + part * own
         variance = left**2 * noise * gain
     variance = variance + left * spread / n
     before, after = np.clip(mean, 0.0, 1.0)
@@ -157,7 +160,9 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), 0.3 * plain)
-    return Tried(promise + missed @ each, noise, (seen.right - right) @ each, len(y) / len(there))
+    part = len(y) / len(there)
+    apart_by = part / max(1 - part, 1e-6) * (promise - seen.promised.mean(axis=1))
+    return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:

@@ -8,6 +8,7 @@ from reprior._check import percent
 from reprior._types import Labels, Matrix, PriorEstimate
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.batch.ebls import ebls
+from reprior.batch.few_labels import STRANGE
 from reprior.rows.correction import posteriors, reweight
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
@@ -96,8 +97,9 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     shares, most = np.maximum(alone.prior, 1e-9), max(float(alone.interval(OPEN).upper[j]), float(alone.prior[j]))
     shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
     shares[j] = most
-    own = posteriors(rows, shares / estimate.source.prior)[:, j]
-    if np.log(np.maximum(own, 1e-300)).sum() >= np.log(ALL_ALIKE):
+    # a row that rules its label out is strange, not proof
+    own = np.maximum(posteriors(rows, shares / estimate.source.prior)[:, j], STRANGE / len(shares))
+    if np.log(own).sum() >= np.log(ALL_ALIKE):
         return ""
     usual = float(posteriors(rows, alone.weights)[:, j].sum())
     called = estimate.source.called[j]

@@ -83,8 +83,8 @@ def ebls(
     if n and known.heldout is not None:  # else nothing tells whether classes apart are not the classifier's errors
         apart = but_for_some(fit.if_shifted(supposed.still), supposed, middle, n / (1 + unsure))
     if apart is not None:
-        other, more, _ = weigh(rows, known.prior, apart, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
-        supposed, total = supposed.joined(apart), total + more
+        other, more, also = weigh(rows, known.prior, apart, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
+        supposed, total, reached = supposed.joined(apart), total + more, reached and also
         fit = fit.joined(other, supposed)
     misled, vague, refuted, beyond, labelled_rows = unsure, 0.0, 1.0, 0.0, bool(seen.counts.any())
     if known.heldout is not None and n:
@@ -136,7 +136,8 @@ def ebls(
         some = len(target.labels) - n
         half = trust / (2 * refuted) * some / (some + SOON)
         shares = prior + half * (e_step(target, weights).counts / len(target.labels) - prior)
-        estimate = replace(estimate, prior=shares, weights=weights, bias=weights * known.prior / shares)
+        bias = np.divide(weights * known.prior, shares, out=np.ones(k), where=shares > 0)
+        estimate = replace(estimate, prior=shares, weights=weights, bias=bias)
     return replace(estimate, posterior=posterior)
 
 

@@ -300,7 +300,8 @@ def note(known: Source, *, shared: bool) -> str:
 
 
 def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
-    """Return the fit of groups that do not hear of each other, under the hypotheses of `ebls`."""
+    """Return the fit of groups that do not hear of each other, under those hypotheses of `ebls` that leave out no class.
+    """
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
     given = suppose(middle, worth, nothing(k), shown_by(known))
@@ -354,7 +355,7 @@ def describe(
     common = mix if len(model.centres) > 1 else model.centres[0]
     return Population(
         common, usual, model.centres, weights, tuple(names[g] for g in out), len(names), int(rows.sizes.sum()),
-        known.classes, len(model.centres) > 1 or model.scatter > SURELY * model.doubt,
+        known.classes, len(model.centres) > 1 or len(out) > 0 or model.scatter > SURELY * model.doubt,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ AROUND_UNIFORM = (0.3, 0.6, 1.0, 2.0, 5.0, 15.0, 50.0)
 NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a shift around the uniform prior
 NO_SHIFT_OPEN = 1e-6  # the first of these for intervals, which make no such bet: a mild shift would often lie outside
 TOLD = 2.0  # held-out rows of a class that half tell what it looks like
+LEAST_GRANTED = 1e-6  # of an even share
 UNLIKE = 0.5, 0.1  # rows to be expected of a class that none is half by chance, if few classes lack them so; if all do
 BUT_FOR_SOME = (1.0, 10.0, 100.0)  # as AROUND_SOURCE, of hypotheses that leave out some classes
 KINDS = 0.1, 1.0, 0.1  # classes that are absent, usual, and apart: how many rows say so beforehand
@@ -186,7 +187,7 @@ def granted(base: Vector, told: Vector) -> Vector:
     lacking = min(1.0, one * (one - 1) / (2 * (two + 1) * none)) if none else 1.0  # Chao's form without bias
     by_chance = averaged(k) / (1 + (UNLIKE[0] ** (1 - lacking) * UNLIKE[1] ** lacking / expected) ** 4)
     strange = (1 - by_chance) / (1 + (told / TOLD) ** 2)
-    return np.asarray(1 - strange * (1 - np.minimum(1.0, k * base)))
+    return np.asarray(1 - strange * (1 - np.clip(k * base, LEAST_GRANTED, 1.0)))
 
 
 @lru_cache(maxsize=1)

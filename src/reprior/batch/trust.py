@@ -19,10 +19,11 @@ MANY = 4096  # classes, beyond which a K×K matrix is too dear
 def stands_behind(known: Source, *, beside_base: bool) -> float:
     """Return how many held-out rows stand behind the outputs, unless the caller knows."""
     k = len(known.prior)
-    if known.heldout is None:
+    shown = shown_by(known).sum()
+    if not np.isfinite(shown):
         return BLIND * k
     counted = COUNTED + averaged(k) * (1 - COUNTED)
-    return max(counted * len(known.heldout[1]), FEWEST * (k - FEW_CLASSES) if beside_base else 0.0)
+    return max(counted * float(shown), FEWEST * (k - FEW_CLASSES) if beside_base else 0.0)
 
 
 def shown_by(known: Source) -> Vector:

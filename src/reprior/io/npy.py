@@ -94,7 +94,8 @@ def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 def rows_in(archive: Any) -> str:
     """Return what holds the rows of an NPZ file: `proba`, else the only array of two dimensions."""
     wide = []
-    for key in () if "proba" in archive else archive.files:
+    arrays = [name.removesuffix(".npy") for name in archive.zip.namelist() if name.endswith(".npy")]
+    for key in () if "proba" in archive else arrays:
         with archive.zip.open(f"{key}.npy") as file:
             wide += [key] * (len(npy_head(file)[0]) == 2)
     return wide[0] if len(wide) == 1 else "proba"

@@ -139,8 +139,9 @@ def read_vector(
         if head.startswith(b"PK"):
             with np.load(file) as archive:
                 key = next((key for key in ("counts", "prior") if key in archive), None)
-                if key is None or rows_in(archive) in archive:
-                    return None
+                labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
+                if key is None or "proba" in archive or (labelled and rows_in(archive) in archive):
+                    return None  # beside rows they are the rows' own; another array beside them is none
                 return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
             return json_vector(file.read(), choice.caller, str(path), of_source)
