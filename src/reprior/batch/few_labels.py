@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from reprior._types import Matrix, Vector
-from reprior.batch.hypotheses import Hypotheses, Seen, Weighed, nothing
+from reprior.batch.hypotheses import Hypotheses, Seen, Weighed, averaged, nothing
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import posteriors
@@ -21,6 +21,7 @@ from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
 from reprior.rows.passes import rows_kept, sample
 
 REFUTED, WIDER = 2.5, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
+STRAYS = 2.0  # nats more among very many classes, of which one strays far by chance
 UNTOLD = 2.0  # times that counts what a class's held-out rows leave open; by trials 1000 to 1023 of labels.py
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares
@@ -54,7 +55,7 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
 
     Were the outputs right to within those variances, labels of rows drawn at random would be negative binomial around
     the shares that outputs give. A classifier that misleads on the target in a way that held-out rows do not show is
-    found out here: labels then count for more. It takes evidence to say so, REFUTED nats and WIDER for each doubling.
+    found out here: labels then count for more. It takes evidence to say so, WIDER for each doubling and REFUTED once.
     """
     from scipy.special import gammaln
 
@@ -63,12 +64,12 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
     shape = mean**2 / np.maximum(wider * spread, 1e-300)
     counts = seen.drawn
     expected = counts.sum() * mean
-    doubled = np.arange(0.0, 12.0, 0.5)
+    doubled, enough = np.arange(0.0, 12.0, 0.5), REFUTED + STRAYS * averaged(len(mean)) ** 2
     score = []
     for step in doubled:
         a = shape / 2**step
         score.append(float((gammaln(counts + a) - gammaln(a) - (counts + a) * np.log1p(expected / a)
-                            - counts * np.log(a)).sum()) - WIDER * step - REFUTED * (step > 0))  # fmt: skip
+                            - counts * np.log(a)).sum()) - WIDER * step - enough * (step > 0))  # fmt: skip
     return float(2 ** doubled[int(np.argmax(score))])
 
 

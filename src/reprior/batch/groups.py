@@ -300,8 +300,7 @@ def note(known: Source, *, shared: bool) -> str:
 
 
 def by_itself(rows: Grouped, known: Source, base: Any, worth: float) -> State:
-    """Return the fit of groups that do not hear of each other, under those hypotheses of `ebls` that leave out no class.
-    """
+    """Return the fit of groups that do not hear of each other, under hypotheses of `ebls` that leave out no class."""
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "groups", "base", n_classes=k, like="`source`")
     given = suppose(middle, worth, nothing(k), shown_by(known))
