@@ -32,6 +32,7 @@ from reprior.rows.passes import e_step
 HELD_BACK, SOME_LABELS = 1.5, 20.0  # times as wide as held-out rows say that the outputs' error is taken to be beside
 # labels, of which so many bring half of that
 SOON = 10  # labels from which on the bias that they show has more than half of its say in the shares
+ENOUGH, MORE_PASSES = 50.0, 4  # rows a class that a sample must have to do without so many more passes over all rows
 FEW_ROWS = 5.0  # target rows a class of which the prior says half of what they would say by themselves
 LOOSE = 15.5  # rows a class up to which a hypothesis lets the rows themselves say the shares
 HOPELESS = 40.0  # nats by which a hypothesis has to be behind to be dropped
@@ -113,7 +114,7 @@ def ebls(
             weights = softmax(np.log(np.maximum(weights, 1e-300)) + by_labels) if refuted == 1 else fit.weights
             total += more
         fit = replace(fit, weights=weights)
-    prior = answer(target, known, fit, supposed, rows, n, vague, refuted)
+    prior = answer(target, known, fit, supposed, rows, n, 1 / (1 + unsure), vague, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
@@ -141,8 +142,9 @@ def ebls(
     return replace(estimate, posterior=posterior)
 
 
-def scarce(said: Vector, modes: Vector, n: int) -> float:
-    """Return how far, from 0 to 1, `n` rows are too few for what they say, `said` (K,), and the modes (K,) are better.
+def scarce(said: Any, drawn: Any, n: int) -> float:
+    """Return how far, from 0 to 1, `n` rows are too few for what they say, `said` (K,), and shares `drawn` (K,)
+    to a prior are better.
 
     Rows say nothing for classes that none of them shows. Those have together about as much as there are classes with
     one row [good1953], and no more is drawn back than that takes.
@@ -150,12 +152,13 @@ def scarce(said: Vector, modes: Vector, n: int) -> float:
     rows = n * said
     unseen, one = rows < 0.5, (rows >= 0.5) & (rows < 1.5)
     few = 1 / (1 + (n / (FEW_ROWS * len(said))) ** 2)
-    return float(min(few, one.sum() / max(n * modes[unseen].sum(), 1e-9)))
+    return float(min(few, one.sum() / max(n * drawn[unseen].sum(), 1e-9)))
 
 
 def answer(
-    target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, vague: float, refuted: float
-) -> Vector:
+    target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, temper: float, vague: float,
+    refuted: float,
+) -> Vector:  # fmt: skip
     """Return the estimate: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
     nothing open, or the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If
     nothing has shifted, nothing is changed but for labels. Rows with a label are what it says, and the others say less
@@ -164,13 +167,19 @@ def answer(
     weights = np.where(given.still, 0.0, fit.weights)
     moved = float(weights.sum())
     if len(rows) < n and moved > 1e-6:  # let all rows say it
-        middle = weights @ fit.modes / moved
+        middle, alpha = weights @ fit.modes / moved, weights @ (given.alpha + seen.counts) / moved
         raw = some_blocks(target.raw, target.labels < 0) if isinstance(target, LabelledBlocks) else target
-        said = np.broadcast_to(e_step(raw, middle / known.prior).counts / n, said.shape)
-    vague *= (1 - averaged(said.shape[1])) ** 2
+        counts = e_step(raw, middle / known.prior).counts
+        for _ in range(MORE_PASSES if len(rows) < ENOUGH * len(middle) else 0):  # a small sample left modes far away
+            middle = alpha + temper * counts
+            counts = e_step(raw, middle / middle.sum() / known.prior).counts
+        said = np.broadcast_to(counts / n, said.shape)
+    said = said - vague * (1 - averaged(said.shape[1])) ** 2 * (said - fit.modes)
     if moved > 1e-6:
-        vague = max(vague, scarce(np.asarray(weights @ said / moved), np.asarray(weights @ fit.modes / moved), n))
-    said = said - vague * (said - fit.modes)
+        # few rows a class are drawn back as if they were all that is uncertain: modes also bear the classifier's error
+        total = given.alpha.sum(axis=1, keepdims=True) + n
+        drawn = (given.alpha + n * said) / total
+        said = said + scarce(weights @ said / moved, weights @ drawn / moved, n) * (drawn - said)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
     kept = given.rows + seen.counts
     kept = kept / kept.sum()
