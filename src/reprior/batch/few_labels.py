@@ -21,7 +21,7 @@ from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
 from reprior.rows.passes import rows_kept, sample
 
 REFUTED, WIDER = 2.5, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
-STRAYS = 2.0  # nats more among very many classes, of which one strays far by chance
+STRAYS = 2.0  # nats more among very many classes, of which one strays far by chance; by a draw of late_labels.py
 UNTOLD = 2.0  # times that counts what a class's held-out rows leave open; by trials 1000 to 1023 of labels.py
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares

@@ -21,7 +21,9 @@ NO_SHIFT, UNIFORM = 0.8, 0.12  # how likely, before any row is seen: no shift; a
 NO_SHIFT_OPEN = 1e-6  # the first of these for intervals, which make no such bet: a mild shift would often lie outside
 TOLD = 2.0  # held-out rows of a class that half tell what it looks like
 LEAST_GRANTED = 1e-6  # of an even share
+# by texts trained 1:50 (pipeline.py) and the language channels, which are reported too
 UNLIKE = 0.5, 0.1  # rows to be expected of a class that none is half by chance, if few classes lack them so; if all do
+# from here to GONE by seeds 50 to 54 of quality.py, with the language channels in view
 BUT_FOR_SOME = (1.0, 10.0, 100.0)  # as AROUND_SOURCE, of hypotheses that leave out some classes
 KINDS = 0.1, 1.0, 0.1  # classes that are absent, usual, and apart: how many rows say so beforehand
 ABSENT, MISSED = 0.2, 8.0  # of the usual share, less than which a class is absent; rows that it must lack for that
