@@ -38,11 +38,13 @@ class Classifier(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Held-out rows at the training mix and a target; no row is in both, none is there twice. `rows` are indices."""
+    """Held-out rows at the training mix and a target; no row is in both, none is there twice. `rows` are indices, and
+    `prior` (K,) is the mix that they were drawn from, or theirs where a class ran out."""
 
     shift: str
     heldout: np.ndarray
     rows: np.ndarray
+    prior: np.ndarray
 
 
 def load(sets: tuple[str, ...] = DESIGNED_ON, folder: Path = CACHE) -> Iterator[Classifier]:
@@ -79,10 +81,12 @@ def draws(c: Classifier, n_heldout: int, seed: int, *, shifts: tuple[str, ...] =
         prior = prior / prior.sum()
         # classes that run out get what there is: at most a third less than asked for, and fewer rows in all
         size = int(np.clip((left / np.maximum(prior, 1e-12)).min(), min(n, len(rest)) // 3, n))
-        wanted = np.minimum(rng.multinomial(size, prior), left)
+        asked = rng.multinomial(size, prior)
+        wanted = np.minimum(asked, left)
         rows = np.concatenate([rng.permutation(rest[c.y[rest] == j])[: wanted[j]] for j in range(k)])
         if len(rows) >= 50:
-            out.append(Draw(shift, heldout, rng.permutation(rows)))
+            drawn = prior if (wanted == asked).all() else wanted / wanted.sum()
+            out.append(Draw(shift, heldout, rng.permutation(rows), drawn))
     return out
 
 
@@ -91,7 +95,8 @@ def months(c: Classifier, n_heldout: int, seed: int) -> list[Draw]:
     rng = np.random.default_rng([seed, n_heldout])
     heldout = rng.permutation(np.flatnonzero(c.group == 0))[:n_heldout]
     later = [m for m in np.unique(c.group) if m > 0]
-    return [Draw(f"month {m}", heldout, np.flatnonzero(c.group == m)) for m in later]
+    k, rows = len(c.counts), {m: np.flatnonzero(c.group == m) for m in later}
+    return [Draw(f"month {m}", heldout, r, np.bincount(c.y[r], minlength=k) / len(r)) for m, r in rows.items()]
 
 
 # -- making the cache -------------------------------------------------------------------------------------------------

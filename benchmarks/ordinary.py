@@ -37,20 +37,29 @@ def losses(rows: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return float(-np.log(np.maximum(own, 1e-12)).mean()), float((rows.argmax(axis=1) != y).mean())
 
 
-def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, *, before: bool) -> dict[str, float]:
-    """Return what the default changes on a target of calibrated outputs `rows` (n, K), in the order of nats."""
+def held(interval: Any, prior: np.ndarray) -> tuple[float, float]:
+    """Return how many of the shares an interval holds, and how wide it is."""
+    lower, upper = interval
+    return float(((lower <= prior) & (prior <= upper)).mean()), float((upper - lower).mean())
+
+
+def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, prior: np.ndarray, *, before: bool) -> dict[str, float]:
+    """Return what the default changes on a target of calibrated outputs `rows` (n, K), in the order of nats, and what
+    its interval holds of the mix `prior` (K,) that they were drawn from."""
     estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
     lower, upper = estimate.interval()
+    covered, width = held((lower, upper), prior)
     true, alone = np.bincount(y, minlength=rows.shape[1]) / len(y), losses(rows, y)
     after = losses(np.asarray(estimate.correct(rows)), y)
     out = {
         "log_loss": after[0] - alone[0], "error": after[1] - alone[1], "kl": float(rp.metrics.kl(true, estimate.prior)),
-        "covered": float(((lower <= true) & (true <= upper)).mean()),
+        "covered": covered, "width": width,
         "inside": float(((lower <= estimate.prior) & (estimate.prior <= upper)).all()),
     }  # fmt: skip
     if before:  # what the default was below 20 classes, and where that starts, whatever the rows say
         out["fmapls"] = losses(np.asarray(rp.fmapls(pipe.source, rows).correct(rows)), y)[0] - alone[0]
         out["uniform"] = losses(rp.correct(rows, 1 / pipe.source.prior), y)[0] - alone[0]
+        out["rows_covered"], out["rows_width"] = held(rp.mlls(pipe.source, rows).interval(), prior)
         out["left"] = float(np.abs(estimate.prior - pipe.source.prior).sum() < 2 * HARDLY)
     return out
 
@@ -70,7 +79,7 @@ def study(c: Classifier, sizes: list[int], seeds: int) -> list[dict[str, Any]]:
             for d in drawn:
                 for mode, pipe in pipes.items():
                     rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
-                    found = measure(pipe, rows, c.y[d.rows], before=mode == MODES[0])
+                    found = measure(pipe, rows, c.y[d.rows], d.prior, before=mode == MODES[0])
                     if mode == MODES[0]:
                         found["calibration"] = losses(rows, c.y[d.rows])[0] - losses(c.proba[d.rows], c.y[d.rows])[0]
                     out.append({"classifier": c.name, "size": size, "shift": d.shift, "mode": mode, **found})
@@ -85,7 +94,7 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
         for d in drawn:
             pipe = rp.pipeline(c.proba[d.heldout], c.y[d.heldout])
             rows = np.asarray(pipe.calibrate(c.proba[d.rows]))
-            found = measure(pipe, rows, c.y[d.rows], before=False)
+            found = measure(pipe, rows, c.y[d.rows], d.prior, before=False)
             estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
             assert pipe.source.heldout is not None
             p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior)
@@ -116,6 +125,7 @@ def main() -> None:
         later += in_months(c, [s for s in (200, 1000) if s in options.sizes])
         progress(done, len(classifiers), c.name)
     parts = [f"## {mode.capitalize()}\n\n" + table([r for r in records if r["mode"] == mode]) for mode in MODES]
+    parts.append("## Intervals\n\n" + interval_table([r for r in records if r["mode"] == MODES[0]]))
     parts.append("## Where the rows prove no shift\n\n" + left_table([r for r in records if r["mode"] == MODES[0]]))
     parts.append("## Calibration alone, no shift: against raw outputs\n\n" + calibration_table(records))
     if later:
@@ -141,7 +151,8 @@ def cells(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for r in records:
         groups[r["mode"], r["classifier"], r["size"], r["shift"]].append(r)
-    names = ("log_loss", "error", "kl", "covered", "inside", "fmapls", "uniform", "left", "calibration")
+    names = ("log_loss", "error", "kl", "covered", "width", "inside", "rows_covered", "rows_width", "fmapls",
+             "uniform", "left", "calibration")  # fmt: skip
     return [
         {"mode": m, "classifier": c, "size": s, "shift": d, "draws": len(rs),
          "harmed": round(float(np.mean([r["log_loss"] > HARM for r in rs])), 3)}
@@ -168,6 +179,24 @@ def table(records: list[dict[str, Any]]) -> str:
             rows.append(row)
     head = ["shift", "held-out rows", "draws", "log-loss", "harmed", "accuracy, points", "KL", "covered", "inside"]
     return markdown(head + (["FMAPLS", "harmed"] if "fmapls" in records[0] else []), rows)
+
+
+def interval_table(records: list[dict[str, Any]]) -> str:
+    """Return what 95 % intervals hold, and how wide they are, beside those that rows give by themselves."""
+    rows = []
+    for shift in SHIFTS:
+        for size in sorted({r["size"] for r in records}):
+            some = [r for r in records if r["shift"] == shift and r["size"] == size]
+            if some:
+                found = {n: float(np.mean([r[n] for r in some])) for n in ("covered", "rows_covered")}
+                wide, alone = (float(np.mean([r[n] for r in some])) for n in ("width", "rows_width"))
+                rows.append([shift, str(size), f"{found['covered']:.1%}", f"{wide:.3f}",
+                             f"{found['rows_covered']:.1%}", f"{alone:.3f}", f"{wide / alone:.2f}"])  # fmt: skip
+    head = ["shift", "held-out rows", "covered", "width", "rows alone", "width", "ratio of widths"]
+    return (
+        "Shares of the mix that targets were drawn from. Rows alone: the interval of `mlls`, which knows no hypothesis "
+        "that shares are near the source's.\n\n" + markdown(head, rows)
+    )
 
 
 def left_table(records: list[dict[str, Any]]) -> str:

@@ -13,8 +13,8 @@ from conftest import make_problem
 import reprior as rp
 from reprior import datasets
 from reprior._labels import check_some_labels
-from reprior.batch.few_labels import of_these_rows
 from reprior.batch.hypotheses import Hypotheses, Weighed, nothing
+from reprior.batch.trust import left_open
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.labelled import LabelledBlocks, some_blocks, taken_rows
 
@@ -226,7 +226,7 @@ def test_chosen_labels_that_refute_the_outputs_are_weighed_by_their_chances():
     assert mean < 0.02 * without
 
 
-def test_intervals_beside_labels_are_wide_for_classes_with_few_heldout_rows():
+def test_intervals_are_wide_for_classes_with_few_heldout_rows():
     """Two classes that outputs tell as well, the second of which hardly a held-out row is of; a third, told exactly."""
     share, alpha = np.array([[0.4, 0.4, 0.2]]), np.ones((1, 3))
     n, told = 1000, np.array([100.0, 100.0, 200.0])  # by 400, 400 and 200 rows; outputs are sure of the last
@@ -236,11 +236,23 @@ def test_intervals_beside_labels_are_wide_for_classes_with_few_heldout_rows():
     fit = Weighed(one, one, share, share**2 * (1 / known - 1 / total), share, one)
     seen, no = replace(none, counts=np.full(3, 10.0)), np.zeros((1, 3), bool)
     given = Hypotheses(alpha, one, one, no[0, :1], told, seen, no)
-    found = of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 0.0)[0]
-    assert found[1] > 2 * found[0]
-    assert found[2] < 0.1 * found[0]
-    wider = of_these_rows(fit, given, n, np.array([300.0, 2.0, 2.0]), 3.0, 5.0)[0]
-    assert (wider > found).all()
+    few, many = np.array([300.0, 2.0, 2.0]), np.full(3, 300.0)
+    for these in (True, False):  # the shares among these rows, and of the mix that they come from
+        found, better = (left_open(fit, given, n, heldout, 3.0, 0.0, these=these)[0] for heldout in (few, many))
+        assert found[1] > 1.4 * better[1]
+        assert found[1] > found[0] > better[0]  # what the second class errs by, the first has less or more
+        assert found[2] < 0.1 * found[0]
+        assert (left_open(fit, given, n, few, 3.0, 5.0, these=these)[0] > found).all()
+
+
+def test_outputs_that_are_sure_know_these_rows_and_not_whence_they_come():
+    """Two classes, told exactly, of 100 rows each."""
+    share, alpha, one, no = np.full((1, 2), 0.5), np.ones((1, 2)), np.ones(1), np.zeros((1, 2), bool)
+    fit = Weighed(one, one, share, share**2 * (1 / (alpha + 100) - 1 / 202), share, one)
+    given = Hypotheses(alpha, one, one, no[0, :1], 1e6 * share[0], nothing(2), no)
+    these, whence = (left_open(fit, given, 200, np.full(2, 1e6), 0.0, 0.0, these=t)[0] for t in (True, False))
+    assert whence == pytest.approx(0.25 / 202)
+    assert (these < 0.2 * whence).all()
 
 
 def test_intervals_beside_labels_hold_the_mix_of_these_rows():

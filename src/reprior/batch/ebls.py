@@ -21,10 +21,10 @@ from reprior._check import check_number, check_prior
 from reprior._kernels.small import ascend
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
-from reprior.batch.few_labels import contradicted, doubt, favoured, gathered, of_these_rows
+from reprior.batch.few_labels import contradicted, doubt, favoured, gathered
 from reprior.batch.hypotheses import Hypotheses, Weighed, averaged, but_for_some, softmax, supposed_once, weigh
 from reprior.batch.posterior import Posterior
-from reprior.batch.trust import MANY, shown_by, stands_behind, unsure_of
+from reprior.batch.trust import MANY, left_open, shown_by, stands_behind, unsure_of
 from reprior.rows.blocks import Blocks, given
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in, some_blocks
 from reprior.rows.passes import e_step
@@ -92,9 +92,10 @@ def ebls(
     if known.heldout is not None and n:
         # what held-out rows say of the classifier depends on the mix: ask them once, at what it is if it has shifted
         misled, vague = unsure_of(rows, n, fit.if_shifted(supposed.still), known, unsure=unsure)
+        beyond = max(misled - unsure, 0.0)  # what is seen of the outputs' error, and not foreseen
     if labelled_rows and n:
         refuted = contradicted(fit, seen, (1 + misled) / (1 + unsure))
-        beyond = refuted * (1 + max(misled - unsure, 0.0)) - 1  # what is seen of the outputs' error, and not foreseen
+        beyond = refuted * (1 + beyond) - 1
         labels_seen = float(seen.drawn.sum())
         misled = refuted * (1 + (1 + (HELD_BACK - 1) * labels_seen / (labels_seen + SOME_LABELS)) * misled) - 1
         seen = seen.believed(1 / refuted)
@@ -120,13 +121,15 @@ def ebls(
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
     means = np.concatenate([fit.modes, np.where(supposed.still[:, None], fit.modes, fit.said)])
-    variances = np.concatenate([fit.variances, fit.variances])
+    variances = fit.variances
+    if n and known.heldout is not None:
+        these = isinstance(target, LabelledBlocks)
+        variances = left_open(fit, supposed, n, shown_by(known), unsure, beyond, these=these)
+    variances = np.concatenate([variances, variances])
     if isinstance(target, LabelledBlocks):  # of these rows, some of which are known: no chance is left in those
         middle, left = both @ means, n / len(target.labels)
         means = np.maximum(put_in(middle, target, known.prior) + left * (means - middle), 1e-12)
-        variances = left * variances
-        if n and known.heldout is not None:
-            variances = left**2 * np.tile(of_these_rows(fit, supposed, n, shown_by(known), unsure, beyond), (2, 1))
+        variances = (left if known.heldout is None else left**2) * variances
     still = supposed.still
     swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
     swayed = swayed + fit.weights[still].sum() / (supposed.rows + seen.counts)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from reprior._types import Matrix, Vector
-from reprior.batch.hypotheses import Hypotheses, Seen, Weighed, averaged, nothing
+from reprior.batch.hypotheses import Seen, Weighed, averaged, nothing
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import posteriors
@@ -22,7 +22,6 @@ from reprior.rows.passes import rows_kept, sample
 
 REFUTED, WIDER = 2.5, 0.5  # nats it takes for labels to refute the outputs at all; to double the variance of those
 STRAYS = 2.0  # nats more among very many classes, of which one strays far by chance; by a draw of late_labels.py
-UNTOLD = 2.0  # times that counts what a class's held-out rows leave open; by trials 1000 to 1023 of labels.py
 STRANGE = 0.3  # of labelled rows, how many may have any class whatever their output says
 BIASED = 0.1  # variance of the logarithms by which outputs favour classes, were they corrected by the true shares
 
@@ -71,24 +70,6 @@ def contradicted(fit: Weighed, seen: Seen, wider: float) -> float:
         score.append(float((gammaln(counts + a) - gammaln(a) - (counts + a) * np.log1p(expected / a)
                             - counts * np.log(a)).sum()) - WIDER * step - enough * (step > 0))  # fmt: skip
     return float(2 ** doubled[int(np.argmax(score))])
-
-
-def of_these_rows(fit: Weighed, given: Hypotheses, n: int, heldout: Vector, unsure: float, misled: float) -> Matrix:
-    """Return the variances (C, K) of the shares among `n` rows without a label, beside rows with one.
-
-    Outputs tell as much of log π_j as o_j labels, if the classifier is right. So far they count o_j/(1 + `unsure`), as
-    if its error were alike for all classes. But nπ_j − o_j rows of a class they leave open, and how to read those only
-    the class's own rows in `heldout` (K,) tell. So their variance is 1 + `misled` + UNTOLD·(nπ_j − o_j)/(h_j + ½) times
-    1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. The share
-    among these very rows strays from π_j by 1/nπ_j. Their own outputs have seen that, and labels of others have not.
-    """
-    sure, count = given.alpha + given.seen.counts, np.maximum(n * fit.modes, 1e-9)
-    total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
-    known = 1 / (fit.variances / fit.modes**2 + 1 / total)
-    o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
-    by_outputs = (1 + misled + UNTOLD * np.maximum(count - o, 0.0) / (heldout + 0.5)) / o
-    by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
-    return np.asarray(fit.modes**2 * (1 - fit.modes) / (1 / (1 / sure + 1 / count) + 1 / by_outputs))
 
 
 def doubt(posterior: Posterior, prior: Vector) -> Vector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.batch.hypotheses import FORESEEN, averaged
+from reprior.batch.hypotheses import FORESEEN, Hypotheses, Weighed, averaged
 from reprior.rows.correction import posteriors
 from reprior.rows.passes import rows_kept
 
@@ -13,6 +13,8 @@ COUNTED = 0.8  # rows that a held-out row stands for if classes are few: the cal
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
+# by draws 200 to 202 of ordinary.py, designed and fresh sets, and trials 1000 to 1023 of labels.py
+UNTOLD = 4.0, 1.5  # times that counts what a class's held-out rows leave open, if there are two classes; if many
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 
 
@@ -91,3 +93,30 @@ def scatter(place: Matrix, y: Labels, within: Vector) -> float:
     squares = float((place**2).sum() - ((own**2).sum(axis=1) / np.maximum(counts, 1)).sum())
     few = FORESEEN * float(within.mean())  # that it is as said is worth as many rows
     return max(1.0, (squares + few) / max(float(np.maximum(counts - 1, 0) @ within) + few, 1e-300))
+
+
+def left_open(
+    fit: Weighed, given: Hypotheses, n: int, heldout: Vector, unsure: float, misled: float, *, these: bool
+) -> Matrix:
+    """Return the variances (C, K) of the shares that `n` rows without a label come from, or if `these` rows are meant,
+    of the shares among them.
+
+    Outputs tell as much of log π_j as o_j labels, if the classifier is right. So far they count o_j/(1 + `unsure`), as
+    if its error were alike for all classes. But nπ_j − o_j rows of a class they leave open, and how to read those only
+    the class's own rows in `heldout` (K,) tell. So their variance is 1 + `misled` + UNTOLD·(nπ_j − o_j)/(h_j + ½) times
+    1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. The share
+    among these very rows strays from π_j by 1/nπ_j. Their own outputs have seen that, and labels of others have not.
+    """
+    sure, count = given.alpha + given.seen.counts, np.maximum(n * fit.modes, 1e-9)
+    total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
+    known = 1 / (fit.variances / fit.modes**2 + 1 / total)
+    o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
+    few, many = UNTOLD
+    untold = few + averaged(len(heldout)) * (many - few)
+    by_outputs = (1 + misled + untold * np.maximum(count - o, 0.0) / (heldout + 0.5)) / o
+    if these:
+        by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
+        sure = 1 / (1 / sure + 1 / count)
+    apart = fit.modes**2 / (sure + 1 / by_outputs)
+    variances = apart * (1 - apart / apart.sum(axis=1, keepdims=True))  # given that shares add up to 1
+    return np.asarray(np.where(given.apart, np.maximum(variances, fit.variances), variances))
