@@ -1,5 +1,7 @@
 """What `diagnose` says about clean, shifted, foreign and confused data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_problem
@@ -79,6 +81,17 @@ def test_the_interval_of_the_accuracy_widens_where_the_mix_has_moved_from_that_o
     assert same < 0.92 * counted  # outputs that are unequally sure tell more than how many rows are right
     assert moved > 1.3 * same
     assert width(rp.summarize(*draw(UNIFORM, 30000, 1)), shifted)[0] < 0.6 * moved  # not where very many rows tell
+
+
+def test_the_interval_of_the_accuracy_allows_for_a_bet_that_is_lost(source):
+    est = rp.ebls(source, draw(UNIFORM, 2000, 3)[0])
+
+    def width(mix):
+        posterior = replace(est.posterior, means=np.tile(mix, (len(est.posterior.weights), 1)))
+        told = expected_accuracy(replace(est, posterior=posterior), est.target, source)
+        return told.upper - told.lower
+
+    assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.prior)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():

@@ -67,7 +67,7 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     if known.heldout is None and labelled is None:
         return None
     weights, n = estimate.weights, float(estimate.n)
-    others = might_be(estimate) / known.prior
+    others = np.concatenate([might_be(estimate), without_bet(estimate)]) / known.prior
     counts = np.zeros(len(weights)) if known.heldout is None else np.bincount(known.heldout[1], minlength=len(weights))
     untold = counts == 0
 
@@ -81,7 +81,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
 
     sums = np.asarray(target.map_sum(of_block) / n, np.float64)
-    mean, spread, alone, redrawn = *sums[:, :3].T, sums[:, 3:]  # one that promises p is right with variance p(1 − p)
+    mean, spread, alone = sums[:, :3].T  # one that promises p is right with variance p(1 − p)
+    redrawn, (kept, shifted) = sums[:, 3:-2], sums[:, -2:].T
     whole = promise = mean
     variance = np.full(2, np.inf)
     if known.heldout is not None:
@@ -106,7 +107,7 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         mean = promise + gain * (found - promise)
         # both stand on the same held-out rows: that they agree makes neither surer, until there are very many of those
         variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
-        variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0)
+        variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (shifted - kept) ** 2
     left = 1.0
     if labelled is not None:
         found, noise, own, part, apart_by = by_labels(labelled, estimate, whole)
@@ -145,6 +146,13 @@ def might_be(estimate: PriorEstimate) -> Matrix:
     if not isinstance(found, Posterior):
         return np.empty((0, len(estimate.prior)))
     return nearby(estimate.prior, np.sqrt(found.variance()), REDRAWN)
+
+
+def without_bet(estimate: PriorEstimate) -> Matrix:
+    """Return the estimated class mix, and what it would be without the bet that nothing has shifted, (2, K)."""
+    found = estimate.posterior
+    mean = found.weights @ found.means if isinstance(found, Posterior) else estimate.prior
+    return np.stack([estimate.prior, mean / mean.sum()])
 
 
 def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
