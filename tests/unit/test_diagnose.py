@@ -1,11 +1,14 @@
 """What `diagnose` says about clean, shifted, foreign and confused data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
+from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 
@@ -64,6 +67,31 @@ def test_what_is_not_label_shift_is_refused(source, how):
     assert found.applies is False
     assert found.shifted
     assert "do NOT explain" in str(found)
+
+
+def test_the_interval_of_the_accuracy_widens_where_the_mix_has_moved_from_that_of_the_heldout_rows(source):
+    def width(known, prior):
+        est = rp.ebls(known, draw(prior, 2000, 3)[0])
+        told = expected_accuracy(est, est.target, known)
+        counted = told.after * (1 - told.after) * (1 / len(known.heldout[1]) + 1 / 2000)
+        return told.upper - told.lower, 2 * 1.96 * np.sqrt(counted)
+
+    shifted = [0.5, 0.2, 0.15, 0.1, 0.05]
+    (same, counted), (moved, _) = width(source, UNIFORM), width(source, shifted)
+    assert same < 0.92 * counted  # outputs that are unequally sure tell more than how many rows are right
+    assert moved > 1.3 * same
+    assert width(rp.summarize(*draw(UNIFORM, 30000, 1)), shifted)[0] < 0.6 * moved  # not where very many rows tell
+
+
+def test_the_interval_of_the_accuracy_allows_for_a_bet_that_is_lost(source):
+    est = rp.ebls(source, draw(UNIFORM, 2000, 3)[0])
+
+    def width(mix):
+        posterior = replace(est.posterior, means=np.tile(mix, (len(est.posterior.weights), 1)))
+        told = expected_accuracy(replace(est, posterior=posterior), est.target, source)
+        return told.upper - told.lower
+
+    assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.prior)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():
