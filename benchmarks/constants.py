@@ -26,7 +26,7 @@ from _record import markdown, progress, store
 import numpy as np  # isort: skip
 from _ordinary import DESIGNED_ON, FRESH, Classifier, draws, load
 from _outputs import redrawn, shipped
-from labels import FLOOR, draw
+from labels import FLOOR, draw, shares_of
 from labels import networks as images
 
 import reprior as rp
@@ -45,7 +45,7 @@ BETS = (1e-6, 0.1, 0.3, 0.5, 0.8)
 RARE, LEAST = 0.005, (0.0, 0.03, 0.1, 0.3, 1.0)
 BESIDE_LABELS = {
     "HELD_BACK": (0.75, 1.0, 1.5, 2.0, 3.0),
-    "UNTOLD": (1.0, 2.0, 2.5, 5.0),
+    "UNTOLD": (0.5, 1.0, 2.0, 4.0),
     "BIASED": (0.01, 0.03, 0.1, 0.3, 1.0),
     "STRANGE": (0.03, 0.3, 1.0),
 }
@@ -205,8 +205,9 @@ def beside_labels(n_draws: int) -> Found:
                         est = pipe.estimate(target.proba, labels=right, check=False)
                         off = pipe.estimate(target.proba, labels=strange, check=False)
                     lower, upper = est.interval(0.95)
-                    found[f"KL, {m}"].append(rp.metrics.kl(target.prior, est.prior, floor=FLOOR))
-                    found[f"covered, {m}"].append(float(((lower <= target.prior) & (target.prior <= upper)).mean()))
+                    mix = shares_of(target)
+                    found[f"KL, {m}"].append(rp.metrics.kl(mix, est.prior, floor=FLOOR))
+                    found[f"covered, {m}"].append(float(((lower <= mix) & (mix <= upper)).mean()))
                     for about, which in (("accuracy", est), ("accuracy, strange", off)):
                         hit = which.correct(target.proba).argmax(axis=1) == target.y
                         found[f"{about}, {m}"].append(float(hit.mean()))

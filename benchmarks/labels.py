@@ -55,19 +55,28 @@ def draw(o: Outputs, trial: int, n: int) -> tuple[simulate.Sample, np.random.Gen
         lambda: simulate.shuffled_long_tail(k, 0.02, rng=rng), lambda: simulate.dirichlet(k, 1.0, rng=rng),
         lambda: simulate.shuffled_long_tail(k, 0.1, rng=rng), lambda: simulate.dirichlet(k, 3.0, rng=rng),
     )[trial % 4]()  # fmt: skip
-    return simulate.resample(o.pool, o.pool_y, prior, n=n, rng=rng), rng
+    return simulate.resample(o.pool, o.pool_y, prior, n=n, rng=rng, exact=False), rng
+
+
+def shares_of(target: simulate.Sample) -> np.ndarray:
+    """Return the mix (K,) of the rows of a target."""
+    return np.bincount(target.y, minlength=target.proba.shape[1]) / len(target.y)
 
 
 def judged(est: rp.PriorEstimate, target: simulate.Sample) -> dict[str, float]:
     """Return how good an estimate is: KL, accuracy after correction, share of intervals that hold the truth; and by how
-    much the accuracy to expect is off, and whether its interval holds the real one."""
+    much the accuracy to expect is off, and whether its interval holds the real one.
+
+    The truth is the mix of these rows. Without labels intervals speak of the mix that these come from."""
     lower, upper = est.interval(0.95)
+    mix = shares_of(target)
+    meant = mix if est.n_labels else target.prior
     right = float((est.correct(target.proba).argmax(axis=1) == target.y).mean())
     raw = est.target.raw if est.n_labels else est.target
     told = expected_accuracy(est, raw, est.source)
     return {
-        "kl": rp.metrics.kl(target.prior, est.prior, floor=FLOOR), "accuracy": right,
-        "covered": float(((lower - 1e-12 <= target.prior) & (target.prior <= upper + 1e-12)).mean()),
+        "kl": rp.metrics.kl(mix, est.prior, floor=FLOOR), "accuracy": right,
+        "covered": float(((lower - 1e-12 <= meant) & (meant <= upper + 1e-12)).mean()),
         "predicted": told.after - right, "inside": float(told.lower <= right <= told.upper),
     }  # fmt: skip
 
@@ -76,13 +85,13 @@ def trial_of(pipe: rp.Pipeline, target: simulate.Sample, rng: np.random.Generato
     """Return what comes of no labels, of labels alone, of random and of chosen rows."""
     n, k = target.proba.shape
     none = pipe.estimate(target.proba, check=False)
-    best = pipe.correct(target.proba, target.prior).argmax(axis=1) == target.y
+    best = pipe.correct(target.proba, shares_of(target)).argmax(axis=1) == target.y
     found = {"none": judged(none, target), "true mix": {"accuracy": float(best.mean())}}
     order = rng.permutation(n)
     for m in SIZES:
         counts = np.bincount(target.y[order[:m]], minlength=k)
         alone = (counts + 0.5) / (m + 0.5 * k)
-        found[f"alone {m}"] = {"kl": rp.metrics.kl(target.prior, alone, floor=FLOOR)}
+        found[f"alone {m}"] = {"kl": rp.metrics.kl(shares_of(target), alone, floor=FLOOR)}
         for kind in ("random", "chosen"):
             rows, w = (order[:m], np.ones(m)) if kind == "random" else rp.query(none, m, rng=rng)
             labels, weights = np.full(n, -1), np.ones(n)

@@ -14,7 +14,7 @@ SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is t
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 # by draws 200 to 202 of ordinary.py, designed and fresh sets, and trials 1000 to 1023 of labels.py
-UNTOLD = 4.0, 1.5  # times that counts what a class's held-out rows leave open, if there are two classes; if many
+UNTOLD_OF_TWO, UNTOLD = 4.0, 1.0  # times that counts what a class's held-out rows leave open: of two; of very many
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 
 
@@ -111,8 +111,7 @@ def left_open(
     total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
     known = 1 / (fit.variances / fit.modes**2 + 1 / total)
     o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
-    few, many = UNTOLD
-    untold = few + averaged(len(heldout)) * (many - few)
+    untold = UNTOLD_OF_TWO + averaged(len(heldout)) * (UNTOLD - UNTOLD_OF_TWO)
     by_outputs = (1 + misled + untold * np.maximum(count - o, 0.0) / (heldout + 0.5)) / o
     if these:
         by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
