@@ -29,6 +29,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     \b
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
+    from reprior._check import counted
     from reprior.report.collect import collect, grouped
     from reprior.report.groups import groups_rows
     from reprior.report.page import GROUPS, page
@@ -61,7 +62,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
         with whole_file(output) as file:
             file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
-    about = f"{told['n']:,.0f} row{'s' * (told['n'] != 1)}, {len(told['prior'])} classes, {given.told}"
+    about = f"{counted(told['n'], 'row')}, {len(told['prior'])} classes, {given.told}"
     finding = "".join(f"\n{said['text']}" for said in told["headline"])
     emit(told, f"{output}: {about}{finding}{given.note}", as_json)
     return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

@@ -176,6 +176,7 @@ def stream(
     \b
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
     """
+    from reprior._check import counted
     from reprior.adapters.spark.stream import follow, write_batch
 
     check_method("stream", method, stream_methods(), batch_methods(), "reprior spark estimate")
@@ -196,7 +197,7 @@ def stream(
         done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     n = sum(progress["numInputRows"] for progress in done)
     value = {"output": output, "rows": n, "batches": len(done), "warning": warning}
-    batches = f"{len(done):,} micro-batch{'es' * (len(done) != 1)}"
+    batches = counted(len(done), "micro-batch", "micro-batches")
     emit(value, f"{output}: {n:,} rows in {batches}" + f"\n{warning}" * bool(warning), as_json)
     return DONE
 

@@ -329,8 +329,8 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     if some:
         rule += ", since there is no file of that name"
         how = perhaps_file(wanted) + how
-    shown = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
-    fail(choice.caller, name, rule, shown + (", …" if len(there) > 30 else "") or "no column", remedy=how)
+    shown = [f"{column} ({there[column]})" if there[column] else column for column in order]
+    fail(choice.caller, name, rule, listed(shown, 30) or "no column", remedy=how)
 
 
 def perhaps(wanted: str, there: Collection[str]) -> str:
