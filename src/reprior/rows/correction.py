@@ -122,12 +122,11 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                 refuse_listed("correct", "proba")
             like = top_k_in(estimate.target)
             listed = check_top_k(*proba, "correct", estimate.source.prior if like is None else like.prior)
-            fixed, first = np.empty(listed.values.shape), 0
-            for block in listed:
+            fixed = np.empty(listed.values.shape)
+            for first, block in numbered(listed):
                 here = slice(first, first + len(block))
                 whole = correct(estimate.calibrator(block), estimate.weights)
                 fixed[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
-                first = here.stop
             return fixed
         listed = check_top_k(*proba, "correct", estimate.source.prior)
         counted = estimate.prior
