@@ -305,8 +305,8 @@ class Job:
             "records": self.records, "output": self.output, "weights": self.weights, "mark": self.mark,
             "begins": self.begins,
             "form": form_to_json(self.form) if self.form else None, **self.labels.to_fields(),
-            "read_tail": as_array(self.read_tail), "written_tail": as_array(self.written_tail),
-            "stream": as_array(self.stream.to_bytes()), **self.watch.to_fields(),
+            "read_tail": self.read_tail, "written_tail": self.written_tail,
+            "stream": self.stream.to_bytes(), **self.watch.to_fields(),
         }  # fmt: skip
         write_atomically(self.state, encode("stream-job", fields))
 
@@ -353,8 +353,3 @@ class Job:
 def file_mark(path: Path) -> bytes:
     """Return what tells a file's content from another's; nothing for a folder or a file that is not there."""
     return blake2b(path.read_bytes()).digest() if path.is_file() else b""
-
-
-def as_array(data: bytes) -> Any:
-    """Return bytes as an array, which is what a codec stores unchanged."""
-    return np.frombuffer(data, np.uint8)
