@@ -97,7 +97,7 @@ def batch_methods() -> tuple[str, ...]:
 
 def stream_methods() -> tuple[str, ...]:
     """Return the names of the stream methods; the library is loaded only now."""
-    from reprior.online.stream import ONLINE
+    from reprior.online.registry import ONLINE
 
     return tuple(ONLINE)
 

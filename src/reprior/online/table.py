@@ -18,22 +18,19 @@ from reprior._labels import check_label, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, counted, learned, refuse
+from reprior.online.registry import chosen, described, online_method, recovered
 from reprior.online.stream import (
     Stream,
     aligned,
     beta_interval,
     calibrated,
     checked,
-    chosen,
     contiguous,
-    described,
     fitting,
-    online_method,
     raw_row,
-    recovered,
 )
 from reprior.online.together import Together, shares
-from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k
+from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, correct_listed, reweight
 from reprior.state import Key, decode, encode, take, write_atomically
@@ -286,12 +283,10 @@ class StreamTable:
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return
-        first = 0
-        for block in blocks:
+        for first, block in numbered(blocks):
             rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
             here = slice(first, first + len(rows))
             self._learn_block(slots[here], new[here], rows)
-            first += len(rows)
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
         """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
