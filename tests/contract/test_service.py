@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="needs reprior[serve]")
 httpx = pytest.importorskip("httpx")
 import msgpack
 from service_crash import crash_run
-from service_help import ALL, WHY, Process, free_port, replay, rows_of, wait_for
+from service_help import ALL, WHY, Process, free_port, points_at_most, replay, rows_of, wait_for
 
 import reprior as rp
 from reprior import datasets
@@ -28,7 +28,7 @@ from reprior.service import store as store_module
 from reprior.service.hub import Hub
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Settings
-from reprior.service.store import SPACINGS, Store, check, points_at_most
+from reprior.service.store import SPACINGS, Store, check
 
 SOURCE = {"cat": 70, "dog": 20, "owl": 10}
 
@@ -87,6 +87,14 @@ def test_a_stream_is_made_read_and_deleted(http):
         assert "the stream's own name" in error(http.request("DELETE", "/streams/life", **body), 400)
     assert http.request("DELETE", "/streams/life", json={"confirm": "life"}).json() == {"deleted": "life"}
     assert "no stream 'life'" in error(http.get("/streams/life"), 404)
+
+
+def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http):
+    rows, y = rows_of(50, 3), [0, 1] * 25
+    body = {"heldout": {"proba": rows.tolist(), "y": y}, "options": {"robust": 0.01}, "alarm": False}
+    assert http.put("/streams/bounded", json=body).status_code == 201
+    found = http.get("/streams/bounded").json()["options"]
+    assert found == {"drift": True, "cautious": True, "base": None, "robust": 0.01}  # and no held-out row
 
 
 @pytest.mark.parametrize(("body", "said"), [

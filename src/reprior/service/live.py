@@ -174,14 +174,17 @@ class Live:
 
     # what is stored
 
+    def moment(self, t: float) -> Point:
+        """Return what the stream knows now, as the point of its history at the time `t`."""
+        variance, _ = self.stream.method.variance(self.stream.state.values)
+        return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+
     def point(self, now: float) -> None:
         """Add a point to the history."""
-        prior = self.stream.prior
-        variance, _ = self.stream.method.variance(self.stream.state.values)
-        self.fresh_points.append(Point(int(now * 1000), self.stream.n, floats(prior), floats(variance)))
+        self.fresh_points.append(self.moment(now))
         self.point_at = now
         if self.spark is not None:
-            self.spark.append(self.shift(prior))
+            self.spark.append(self.shift())
 
     def change(self) -> Change:
         """Return what is not stored yet; it counts as stored from now on, unless `restore` gets it back."""
@@ -221,7 +224,7 @@ def define(
         options = {"run_length": RUN_LENGTH, **alarm}
         watch, about = Alarm(source, **options), options
     fields: dict[str, Any] = {
-        "classes": classes, "alarm": about, "stream": np.frombuffer(stream.to_bytes(), np.uint8),
+        "classes": classes, "alarm": about, "stream": stream.to_bytes(),
         "prior": source.prior, "made": source.made,
     }  # fmt: skip
     for name in ("confusion", "hard_confusion", "counts"):
