@@ -95,16 +95,14 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
 
 def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
-    from reprior._labels import check_labels
     from reprior.io.files import open_table
     from reprior.io.keys import group_keys
-    from reprior.io.labels import FOR_FILES, column_in, row_in_file
+    from reprior.io.labels import label_columns
     from reprior.io.prepare import ordered
 
     table = ordered(open_table(truth, wanted), given.source.classes, given.table.n_classes)
     keys, labels = group_keys(table), table.load().labels
-    y = check_labels(labels, "compare", column_in(truth, table.parts[0].label), len(keys), given.table.n_classes,
-                     given.source.classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+    y = label_columns(labels, table, truth, len(keys), given.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):
         counts.setdefault(key, np.zeros(given.table.n_classes))[k] += 1

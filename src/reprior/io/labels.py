@@ -14,8 +14,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._labels import WHOLE, check_some_labels, is_number
-from reprior._types import Source, Vector
+from reprior._labels import WHOLE, check_labels, check_some_labels, is_number
+from reprior._types import Labels, Source, Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
 ROW = "row"  # what names rows where no column does
@@ -88,6 +88,12 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
         found = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
                  for v in found]  # fmt: skip
     return np.fromiter(found, object, len(found))
+
+
+def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
+    """Return the labels of all `n` rows of a file as column indices; one that is of no class is told by its row."""
+    return check_labels(labels, table.choice.caller, column_in(path, table.parts[0].label), n, table.n_classes, classes,
+                        place=row_in_file, remedy=FOR_FILES)  # fmt: skip
 
 
 def checked_labels(

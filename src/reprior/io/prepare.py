@@ -6,8 +6,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -86,10 +85,7 @@ def _part(part: Part, values: str, caller: str) -> Part:
                 yield Chunk(prepare(chunk.proba[at : at + step], values), labels)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        part.rewrite(file, partial(_as_before, fn), sets)
-
-    def _as_before(fn: Callable[[Matrix], Matrix], rows: Matrix) -> Any:
-        return fn(prepare(rows, values)).astype(rows.dtype, copy=False)
+        part.rewrite(file, lambda rows: fn(prepare(rows, values)).astype(rows.dtype, copy=False), sets)
 
     return replace(part, read=read, rewrite=rewrite, mapped=False)
 

@@ -222,7 +222,7 @@ def recognise(
     wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
     for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
-            missing(choice, "input", column, {column: "" for column in names})
+            missing(choice, "input", column, dict.fromkeys(names, ""))
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip

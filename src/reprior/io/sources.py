@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
-from reprior._labels import check_labels, named
+from reprior._labels import named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
@@ -25,7 +25,7 @@ from reprior.io.files import (
     readable,
     taken,
 )
-from reprior.io.labels import FOR_FILES, column_in, row_in_file
+from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
 from reprior.io.prepare import prepared
@@ -60,9 +60,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
     rows = prepared(table, values).load()
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
-    n, k = rows.proba.shape
-    labels = check_labels(rows.labels, choice.caller, column_in(path, table.parts[0].label), n, k, table.classes,
-                          place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+    labels = label_columns(rows.labels, table, path, len(rows.proba), table.classes)
     source = summarize(rows.proba, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
 
@@ -121,9 +119,7 @@ def disagreement(source: Source) -> float:
     return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
 
 
-def read_vector(
-    path: Path, choice: Choice, *, of_source: bool = False
-) -> tuple[Any, tuple[str, ...] | None] | None:
+def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return (values, class names) if the file holds one number a class, else None; no estimate for what `of_source`
     is wanted."""
     if path.is_dir():
