@@ -22,7 +22,7 @@ from reprior.cli._inputs import (
     read_pipeline,
     stream_methods,
 )
-from reprior.cli._labels import Batch, Labels
+from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
 from reprior.cli._watch import Watch, make_alarm, moment
 from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
@@ -59,7 +59,8 @@ class Job:
         self.level = check_number(level, "stream", "--level", low=0, high=1, open_low=True)
         self.state, self.output, self.skip_bad, self.save_every = state, str(output), skip_bad, save_every
         self.emit = emit or ("both" if self.output == "-" else "rows")
-        self.labels, self.values, self.columns, self.classes = Labels(label, name, remember), values, columns, classes
+        self.labels = LateLabels(label, name, remember)
+        self.values, self.columns, self.classes = values, columns, classes
         self.settings = {
             "--method": method, "-O": list(options), "--every": every, "--columns": columns, "--emit": self.emit,
             "--calibrate": calibrate, "--label": label, "--id": name, "--remember": remember,

@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     labels: list[Label]
 
 
-class Labels:
+class LateLabels:
     """Where records keep labels and names, and the last rows that still wait for a label."""
 
     def __init__(self, label: str | None, name: str | None, remember: int) -> None:

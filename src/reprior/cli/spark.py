@@ -80,26 +80,16 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     Example:  reprior spark estimate scores/ --source model.reprior
     """
     from reprior.adapters.spark.groups import groups
-    from reprior.cli.estimate import described
-    from reprior.report.collect import grouped
-    from reprior.report.groups import groups_text
-    from reprior.report.show import estimate_text
+    from reprior.cli.estimate import shown
 
-    wanted, by = None if no_interval else level, given["by"]
+    by = given["by"]
     with running(master, paths_only=not by) as spark:
         known = opened(spark, "estimate", **given)
         found = known.estimate()
-        value = described(found, known, wanted)
-        labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
-        head = f"{found.n:,.0f} rows{labelled}, {len(found.prior)} classes, {known.told}"
-        if by:
-            parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"])
-            value |= grouped(parts, by, wanted)
-            text = groups_text(parts, level=wanted, top=top, head=head, said=known.verdict(found), status=found.status)
-        else:
-            text = estimate_text(found, level=wanted, top=top, head=head)
-    emit(value, text + known.note, as_json)
-    return DONE if found.status.ok and (not by or parts.converged.all()) else NOT_CONVERGED
+        parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"]) if by else None
+        told = shown(found, parts, known, by, None if no_interval else level, top)
+    emit(*told, as_json)
+    return DONE if found.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
 
 
 @command.command("correct")
