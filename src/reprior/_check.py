@@ -20,6 +20,8 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+# what to do where a method needs more than counts
+UNLABELLED = "Give held-out rows with labels, by `summarize(proba, y)` (on the command line: `--source`)"
 P_LIMITS = (0.001, 0.05)  # p-values below which something is refused, or said
 ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a row
 
@@ -256,12 +258,17 @@ def in_order(
     return array, tuple(map(str, names))
 
 
+def is_masked(x: Any) -> bool:
+    """Return whether `x` is an array with a mask; np.ma, which is slow to import, is asked only about one that may."""
+    return hasattr(x, "mask") and isinstance(x, np.ma.MaskedArray)
+
+
 def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     """Return `x` as an array without copying what NumPy can share; tensors leave their graph and device."""
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
-    if hasattr(x, "mask") and isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):  # np.ma is slow to import
+    if is_masked(x) and np.ma.is_masked(x):
         count = int(np.ma.getmaskarray(x).sum())
         fail(caller, name, "have no masked value", f"{count} of them", remedy="Drop or fill them")
     try:

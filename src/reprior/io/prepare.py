@@ -12,7 +12,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.files import Chunk, Part, Sets, Table, difference
+from reprior.io.files import Chunk, Part, Sets, Table, classes_apart
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
@@ -96,11 +96,11 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
     remedy = f"Choose the class columns with `{table.choice.option}`; say what they are called with `--classes FILE`"
     if part.n_classes != n_classes:
         fail(caller, part.name, f"have the {n_classes} classes of the source",
-             difference(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
+             classes_apart(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
     if classes is None or part.classes is None or part.classes == classes:
         return table
     if set(classes) != set(part.classes) or len({*part.classes}) < n_classes:
-        fail(caller, part.name, "have the classes of the source", difference(part.classes, n_classes, classes),
+        fail(caller, part.name, "have the classes of the source", classes_apart(part.classes, n_classes, classes),
              remedy=remedy)  # fmt: skip
     order = np.array([part.classes.index(label) for label in classes])
     return replace(table, parts=tuple(_ordered(part, order, classes) for part in table.parts))

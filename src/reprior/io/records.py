@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, difference, missing, pick
+from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, classes_apart, missing, pick
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
 
@@ -238,7 +238,7 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
         return classes
     if {*names} != {*choice.classes} or len({*names}) < len(names):
         remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
-        got = difference(names, len(names), choice.classes)
+        got = classes_apart(names, len(names), choice.classes)
         fail(choice.caller, "input", "have the classes of the source", got, remedy=remedy)
     return tuple(classes[names.index(label)] for label in choice.classes)
 

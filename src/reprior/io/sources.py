@@ -12,16 +12,16 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
-from reprior._labels import named
+from reprior._labels import named, number_of
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
     check_names,
-    difference,
+    classes_apart,
     open_table,
     opener_of,
-    perhaps,
+    perhaps_column,
     readable,
     taken,
 )
@@ -76,11 +76,11 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     if len(numbers) != len(source.prior):
         remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
         fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
-             difference(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
+             classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
         return numbers
     if set(classes) != set(source.classes):
-        fail(caller, str(path), "have the classes of the source", difference(classes, len(numbers), source.classes))
+        fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
     return numbers[[classes.index(label) for label in source.classes]]
 
 
@@ -178,25 +178,17 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
     whole = [name for name, text in zip(header, first, strict=False) if "." not in text]  # these may hold labels
     likely = [*whole, *(name for name in header if name not in whole)]
     for names, counts in ((0, 1), (1, 0)):
-        body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
-        values = [number(row[counts]) if len(row) == 2 else None for row in body]
+        body = rows if not header or number_of(header[counts % len(header)]) is None else [header, *rows]
+        values = [number_of(row[counts]) if len(row) == 2 else None for row in body]
         labels = tuple(row[names].strip() for row in body if len(row) == 2)
-        odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
+        odd = any((number_of(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
     if labelled:
         return None
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", f"the columns {listed(likely)}",
-         remedy=f"{perhaps('label', whole)}Name the label column with `--label`")  # fmt: skip
-
-
-def number(text: str) -> float | None:
-    """Return the number a text says, if it does."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+         remedy=f"{perhaps_column('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 
 def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -37,6 +37,17 @@ from reprior.state import Key, decode, encode, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
 Evict = Callable[[Hashable, Stream], object]
+
+
+def check_storable(keys: Iterable[Hashable], caller: str) -> None:
+    """Refuse keys that bytes cannot hold."""
+    if odd := [key for key in keys if type(key) not in (str, int)]:
+        fail(caller, "keys", "be strings or whole numbers", repr(odd[0])[:60], remedy="Use `str(key)` as the key")
+
+
+def are_storable(keys: list[Any]) -> bool:
+    """Return whether keys that were read from bytes can have been written: strings or whole numbers, each once."""
+    return all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys)
 
 
 class Snapshot(Stream):
@@ -356,10 +367,7 @@ class StreamTable:
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
         with self._lock:
-            for name in self._slots:
-                if type(name) not in (str, int):
-                    fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name)[:60],
-                         remedy="Use `str(key)` as the key")  # fmt: skip
+            check_storable(self._slots, "StreamTable.to_bytes")
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
             values = self._table[slots]
@@ -374,8 +382,7 @@ class StreamTable:
         about = decode(data, "stream-table", caller, key=key)
         method, calibrator = recovered(about, caller, ndim=2)
         keys, values, most = take(about, "keys", list, caller), about["values"], take(about, "max_streams", int, caller)
-        plainly = all(type(name) in (str, int) for name in keys) and len(set(keys)) == len(keys)
-        if not plainly or not len(keys) == len(values) <= most:
+        if not are_storable(keys) or not len(keys) == len(values) <= most:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
                     share="together" in about, **chosen(method))  # fmt: skip

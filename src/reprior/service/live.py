@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_int, check_matrix, fail
 from reprior._labels import check_labels, named
-from reprior._types import Interval, Matrix, Source, Vector
+from reprior._types import Matrix, Source, Vector
 from reprior.online.alarm import Alarm
 from reprior.online.method import earlier, grown, state_size
 from reprior.online.stream import Stream
@@ -85,9 +85,6 @@ class Live:
             return 0.0
         now = self.stream.prior if prior is None else prior
         return float(np.abs(now - self.stream.source.prior).sum() / 2)
-
-    def interval(self, level: float = 0.95) -> Interval:
-        return self.stream.interval(level)
 
     # what clients send
 

@@ -95,7 +95,7 @@ async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str,
     """Return all that is known of a stream now."""
     method = live.stream.method
     options = {name: plain(value) for name, value in chosen(method).items()}
-    interval = live.interval()
+    interval = live.stream.interval()
     now = hub.clock()
     told = {
         "name": live.name, "n": live.stream.n, "labels": live.labels, "classes": live.classes,
@@ -111,7 +111,7 @@ async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str,
 
 def update(live: Live, now: float) -> dict[str, Any]:
     """Return what changes from moment to moment, in few digits."""
-    interval = live.interval()
+    interval = live.stream.interval()
     return {
         "t": now, "n": live.stream.n, "rate": round(live.rate(now), 3), "shift": round(live.shift(), 5),
         "prior": few(live.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
