@@ -84,7 +84,7 @@ class NdjsonForm:
     opening: str = ""
     unused: tuple[str, ...] = ()
 
-    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
+    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         values = parse_lines(records, "input", first, self.caller)
@@ -104,9 +104,6 @@ class NdjsonForm:
         values = parse_lines(records, "input", 0, self.caller)
         return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
 
-    def write_value(self, value: dict[str, Any]) -> bytes:
-        return dump(value)
-
     @property
     def named(self) -> tuple[str, ...] | None:
         return self.classes
@@ -122,7 +119,7 @@ class CsvForm:
     caller: str
     unused: tuple[str, ...] = ()
 
-    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
+    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
@@ -162,9 +159,6 @@ class CsvForm:
                 values[j] = repr(value)
             out.writerow(values)
         return text.getvalue().encode()
-
-    def write_value(self, value: dict[str, Any]) -> bytes:
-        return dump(value)
 
     @property
     def named(self) -> tuple[str, ...] | None:

@@ -33,6 +33,7 @@ RETRY_SECONDS = 0.5
 GATHER_SECONDS = 0.001
 COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
+LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # rows that may become the new reference of an alarm
 
 
@@ -454,13 +455,13 @@ class Hub:
                        (now, by, note, then, number))  # fmt: skip
             db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (alarm, stream))
 
-    async def alarms(self, live: Live, limit: int = 100) -> list[dict[str, Any]]:
+    async def alarms(self, live: Live) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
         if self.store is None:
             return [live.open_alarm] if live.open_alarm else []
         rows = await self.in_reader(
             self.store.read, "SELECT id, about, acknowledged, by, note, next FROM alarms WHERE stream = ?"
-            " ORDER BY t DESC, id DESC LIMIT ?", (live.id, limit),
+            " ORDER BY t DESC, id DESC LIMIT ?", (live.id, LISTED),
         )  # fmt: skip
         return [
             {"id": number, **json.loads(about), "acknowledged": t, "by": by, "note": note, "next": then}

@@ -183,8 +183,8 @@ def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     return rows, [values[i] for i in rows]
 
 
-def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:
-    """Return the pieces of all files in their order: whole files, or runs of row groups that are not too large."""
+def pieces_of(found: Sequence[Found]) -> list[Piece]:
+    """Return the pieces of all files in their order: files, or runs of their row groups that are not too large."""
     pieces: list[Piece] = []
     first = 0
     for about in found:
@@ -192,7 +192,7 @@ def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:
         sizes = about.rows
         for high in range(1, len(sizes) + 1):
             rows = sum(sizes[low:high])
-            if high == len(sizes) or (cut and (rows + sizes[high]) * about.n_classes > PIECE_NUMBERS):
+            if high == len(sizes) or (rows + sizes[high]) * about.n_classes > PIECE_NUMBERS:
                 if rows:
                     groups = (low, high) if about.grouped else None
                     pieces.append(Piece(about.file, groups, rows, start, first))
