@@ -163,7 +163,7 @@ def test_a_saved_stream_goes_on_where_it_was(http, tmp_path):
     for content, query, said in (
         (bytes(damaged), "", "whole and unchanged"), (b"hello", "", "bytes written by reprior"),
         (rp.Alarm([1, 1], exact=True).to_bytes(), "", "saved pipeline or stream"),
-        (stream.to_bytes(), "?method=online-fmapls", "leave method"),
+        (stream.to_bytes(), "?method=online-fmapls", "leave out method and options"),
         (stream.to_bytes(), "?x=1", "`query` must be one of"),
         (stream.to_bytes(), "?alarm={", "be JSON"),
     ):  # fmt: skip

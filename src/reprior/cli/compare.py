@@ -87,7 +87,8 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
         where = str(keys[far])[:20] if distance[far] else ""
         line = f"{way:<26} {distance.mean():>9.4f} {distance[far]:>9.4f}  {where:<20}"
         lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
-    lines.append(f"Distance: total variation from the first, in the mean of {len(keys):,} groups and at its largest.")
+    lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
+                 " largest of them, and in which group.")  # fmt: skip
     value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "by": wanted.by,
              "keys": keys, "ways": rows}  # fmt: skip
     emit(value | given.taken, "\n".join(lines) + given.note, as_json)

@@ -65,6 +65,6 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     if found.n_labels:
         lines[0] += f"; {counted(found.n_labels, 'row')} had one already"
     if waiting:
-        lines.append(f"{counted(len(waiting), 'row')} of the list before without a label yet.")
+        lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"Fill in the column label, then say --labels {output}.")
     emit(value, "\n".join(lines) + given.note, as_json)

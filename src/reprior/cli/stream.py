@@ -93,8 +93,8 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
     if job.skipped:
         lines.append(f"{counted(job.skipped, 'row')} left out; the first: {job.first_skipped}")
     if labels.lost:
-        some = "1 label was" if labels.lost == 1 else f"{labels.lost} labels were"
-        lines.append(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id")
+        found = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
+        lines.append(f"{found}; see --remember and --id")
     if alarm:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"

@@ -51,12 +51,12 @@ def are_storable(keys: list[Any]) -> bool:
 
 
 class Snapshot(Stream):
-    """A stream of a table as it was when asked for: it answers everything, and learns nothing."""
+    """A copy of a table's stream, to look at: it answers everything, and learns nothing."""
 
     __slots__ = ()
 
     def _refuse(self, caller: str) -> NoReturn:
-        fail(f"Stream.{caller}", "stream", "be one that can learn", "a table's stream as it was when asked for",
+        fail(f"Stream.{caller}", "stream", "be one that can learn", "a copy that a table gave to look at",
              remedy="Call `learn` or `observe` of the table with its key, or `pop` the stream from it")  # fmt: skip
 
     def learn_one(self, p: Any) -> None:

@@ -79,9 +79,9 @@ def judged(checks: Checks) -> list[str]:
                     f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate."
                     + TRAINED * checks.trained)  # fmt: skip
     elif checks.label_shift_p is None and checks.shift_p < ALPHA:
-        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the classes"
-                    " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
-                    " tell.")  # fmt: skip
+        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the class mix"
+                    " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
+                    " show which.")  # fmt: skip
     else:
         shifted = "has shifted" if checks.shift_p < CLEARLY else "may have shifted"
         found = "No shift found" if checks.shift_p >= ALPHA else f"The class mix {shifted}"

@@ -26,7 +26,7 @@ STRETCHED = 1.85  # times as far as the mean output that shares have to move for
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 TRAINED = (
-    " Nearly all held-out rows are predicted rightly, and these rows are less sure. Were the held-out rows used for"
+    " The classifier is right on nearly all held-out rows, and less sure on these rows. Were the held-out rows used for"
     " training?"
 )
 
@@ -175,9 +175,9 @@ def stretch(moved: Vector, seen: Vector) -> float:
 def stretched(checks: Checks) -> str:
     """Return the warning about shares that moved further than the outputs by themselves bear out."""
     return (
-        f"The shares moved {checks.stretch:.1f} times as far as the mean output, for the classifier tells classes apart"
-        " poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some rows"
-        " would tell."
+        f"The shares moved {checks.stretch:.1f} times as far as the mean output, because the classifier tells classes"
+        " apart poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some"
+        " rows would show it."
     )
 
 

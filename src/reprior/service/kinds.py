@@ -116,7 +116,8 @@ def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
         stream = pipe.stream(query.get("method", "online-ebls"), **(options or {}))
     elif kind == "stream":
         if options is not None or "method" in query:
-            fail("PUT", "query", "leave method and options to the saved stream, which has its own", "them")
+            fail("PUT", "query", "leave out method and options, because the saved stream has its own",
+                 ", ".join(key for key in ("method", "options") if key in query))  # fmt: skip
         stream = Stream.from_bytes(data)
         source = stream.source
         check_size(len(source.prior), limits)

@@ -287,8 +287,8 @@ def how_sure(options: dict[str, Any] | None) -> str | None:
 def check_seq(client: Any, seq: Any) -> tuple[str | None, int | None]:
     """Return a client's name and number, both or neither."""
     if (client is None) != (seq is None):
-        missing = "seq" if seq is None else "client"
-        fail("samples", missing, "be given with the other of `client` and `seq`, or both left out", "nothing")
+        given, missing = ("client", "seq") if seq is None else ("seq", "client")
+        fail("samples", missing, f"be given, because `{given}` is", "nothing", remedy="Or leave out both")
     if client is None:
         return None, None
     if not isinstance(client, str) or not 0 < len(client) <= 200 or not client.isprintable():
@@ -311,7 +311,7 @@ def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matri
     if isinstance(value, np.ndarray):
         return value
     if dtype is not None:
-        fail(caller, "dtype", "go with raw bytes", "it with a list")
+        fail(caller, "dtype", "be left out where rows are lists", repr(dtype)[:80])
     if not isinstance(value, list):
         fail(caller, "proba", "be a list of rows", type(value).__name__)
     if not value:
