@@ -144,23 +144,31 @@ def refuse_rejected(
     how: str = "estimate with on_reject='warn' (`--anyway` on the command line)",
 ) -> None:  # fmt: skip
     """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
-    if estimate.checks is not None and estimate.checks.contradiction and not anyway and estimate.on_reject != "ignore":
-        if estimate.on_reject == "refuse":
-            fail(caller, "labels", "agree with the outputs", "a contradiction",
-                 remedy=f"{estimate.checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
-        warn(estimate.checks.contradiction)
-    p = None if estimate.checks is None else estimate.checks.label_shift_p
-    asked = TRAINED if estimate.checks is not None and estimate.checks.trained else ""
-    if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
-        if estimate.on_reject == "refuse":
-            fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
-                 remedy=f"Check the data.{asked} To {caller} all the same, {how}")  # fmt: skip
-        warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)}).{asked} The correction"
-             " may do harm.")  # fmt: skip
+    checks = estimate.checks
+    if checks is None or anyway or estimate.on_reject == "ignore":
         return
-    told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
-    if told is not None and told.stretch >= STRETCHED:
-        warn(stretched(told))
+    if estimate.on_reject == "refuse":
+        refuse_clear(checks, caller, name, how)
+    elif checks.contradiction:
+        warn(checks.contradiction)
+    p = checks.label_shift_p
+    if p is not None and p < REJECTED:
+        warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)})."
+             f"{TRAINED * checks.trained} The correction may do harm.")  # fmt: skip
+    elif checks.stretch >= STRETCHED:
+        warn(stretched(checks))
+
+
+def refuse_clear(checks: Checks, caller: str, name: str, how: str, labels: str = "labels") -> None:
+    """Refuse rows that clearly differ by more than their class mix, or labels that contradict their outputs; `name` and
+    `labels` are what the user calls them, and `how` says how to go on all the same."""
+    if checks.contradiction:
+        fail(caller, labels, "agree with the outputs", "a contradiction",
+             remedy=f"{checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
+    p = checks.label_shift_p
+    if p is not None and p < REJECTED:
+        fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
+             remedy=f"Check the data.{TRAINED * checks.trained} To {caller} all the same, {how}")  # fmt: skip
 
 
 def stretch(moved: Vector, seen: Vector) -> float:
