@@ -80,6 +80,13 @@ by_option = click.option("--by", metavar="COLUMN",
                          help="What holds the group of each row: a class mix for each, learned from all.")  # fmt: skip
 
 
+level_option = click.option("--level", default=0.95, show_default=True, help="The level of the intervals.")
+anyway_option = click.option(
+    "--anyway", is_flag=True,
+    help="Correct even if the rows differ from the held-out rows by more than their class mix.",
+)  # fmt: skip
+
+
 def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
@@ -100,6 +107,14 @@ def stream_methods() -> tuple[str, ...]:
     from reprior.online.registry import ONLINE
 
     return tuple(ONLINE)
+
+
+def stream_method_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the choice of an online method and of its options."""
+    command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
+                           help="An option of the method.")(command)  # fmt: skip
+    return click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption,
+                        names=stream_methods, help="Which online method: {names}.")(command)  # fmt: skip
 
 
 class MethodOption(click.Option):

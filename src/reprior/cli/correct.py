@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, anyway_option, by_option, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -36,10 +36,9 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
               help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
               help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
-@click.option("--anyway", is_flag=True,
-              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@anyway_option
 @click.option("--sets", type=float, metavar="LEVEL",
-              help="Add the column `set`: the classes that hold the true one with this chance, as 0.9.")  # fmt: skip
+              help="Add the column `set`: classes that include the true one with this chance, as 0.9.")  # fmt: skip
 @click.option("--sets-by-class", is_flag=True, help="Keep that promise for each class by itself; sets are larger.")
 @as_json
 def command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, by_option, inputs, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @inputs
 @method_options
 @by_option
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost three more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes, or groups, to list; 0 lists all.")
 @as_json

@@ -20,7 +20,7 @@ from reprior.cli._shell import as_json, emit
 @click.option("-n", "size", default=100, show_default=True, help="How many rows.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the list (CSV).")
 @click.option("--id", "name", help="What names the rows.  [default: id or row_id, else their numbers from 0]")
-@click.option("--seed", default=0, show_default=True, help="Of the draw.")
+@click.option("--seed", default=0, show_default=True, help="The seed of the draw.")
 @as_json
 def command(size: int, output: Path, name: str | None, seed: int, as_json: bool, **files: Any) -> None:
     """Choose the rows of TARGET whose labels would tell most about its class mix, and list them for you to fill in.

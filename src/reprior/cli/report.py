@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import by_option, inputs, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 
@@ -20,8 +20,8 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 @method_options
 @by_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file; not needed with --json.")
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--title", help="At the top of the page.")
+@level_option
+@click.option("--title", help="The title of the page.")
 @as_json
 def command(output: Path | None, level: float, title: str | None, as_json: bool, **files: Any) -> int:
     """Estimate the class mix of TARGET and tell about it in one self-contained HTML file.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprior.cli._inputs import level_option
 from reprior.cli._shell import as_json, emit
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records":
 
 @click.command("show")
 @click.argument("saved", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @as_json
 def command(saved: Path, level: float, as_json: bool) -> None:
     """Print what SAVED holds: what `reprior fit` wrote, what `reprior stream --state` keeps, or what `save` wrote.

@@ -20,14 +20,16 @@ import click
 
 from reprior.cli._inputs import (
     Inputs,
-    MethodOption,
+    anyway_option,
     batch_methods,
     by_option,
     check_method,
+    level_option,
     method_options,
     parse_options,
     read_pipeline,
     refuse_unsorted,
+    stream_method_options,
     stream_methods,
     with_method,
 )
@@ -69,7 +71,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @by_option
 @labels_option
 @click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
 @as_json
@@ -99,8 +101,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @by_option
 @labels_option
 @click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
-@click.option("--anyway", is_flag=True,
-              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@anyway_option
 @as_json
 def correct(output: str, anyway: bool, as_json: bool, master: str | None, **given: Any) -> int:
     """Write TARGET, a folder of Parquet, again with its predictions corrected for the estimated class mix.
@@ -142,9 +143,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
 @shared
 @click.option("--key", required=True, metavar="COLUMN", help="What says which stream a row belongs to.")
 @click.option("--order", metavar="COLUMN", help="What orders the rows of a key: a sequence number or a time.")
-@click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption, names=stream_methods,
-              help="Which online method: {names}.")  # fmt: skip
-@click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
+@stream_method_options
 @click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
 @click.option("--files", default=100, show_default=True, help="How many files to take in a micro-batch, at most.")
 @click.option("--every", type=float, metavar="SECONDS",
