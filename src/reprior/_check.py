@@ -374,7 +374,7 @@ def check_logits(x: Any, caller: str, n_classes: int | None = None) -> Matrix:
     # no row but one in ten thousand of logits adds up to 1; as logits, probabilities would say next to nothing
     if len(array) and (array >= 0).all() and (np.abs(array.sum(axis=1, dtype=np.float64) - 1) < 1e-4).all():
         fail(caller, "logits", "be logits", "rows of probabilities",
-             remedy="Leave out that they are logits, or take their logarithm")  # fmt: skip
+             remedy="Pass them as probabilities, or take their logarithm")  # fmt: skip
     return array
 
 

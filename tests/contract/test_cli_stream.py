@@ -359,7 +359,7 @@ def test_an_alarm_that_was_dealt_with_is_armed_again(call, ask, files, tmp_path)
                         tmp_path / "t", "--no-alarm")  # fmt: skip
     assert code == 0
     code, _, err = call("stream", tmp_path / "in", "--state", tmp_path / "t", "-o", tmp_path / "p", "--rearm")
-    assert (code, "`--rearm` must be given where an alarm watches" in err) == (1, True)
+    assert (code, "`--rearm` must be used with an alarm; got none" in err) == (1, True)
 
 
 def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):

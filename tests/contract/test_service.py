@@ -992,7 +992,7 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
             client.put("unsorted", counts, heldout=(rows, y))
         with pytest.raises(rp.InputError, match="A Pipeline or Stream is given as `source` or `saved`"):
             client.put("slip", [1, 1], pipeline=rp.pipeline(counts=[1, 1]))
-        with pytest.raises(rp.InputError, match="`saved` must stand without source, classes and heldout"):
+        with pytest.raises(rp.InputError, match="`saved` must be given without source, classes and heldout"):
             client.put("twice", rp.pipeline(counts=[1, 1]), classes=["a", "b"])
         with pytest.raises(ServiceError, match=r"have 3 classes, so rows of 3 numbers .*; got 2 numbers"):
             client.send("series", [[0.5, 0.5]])

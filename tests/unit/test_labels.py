@@ -264,7 +264,7 @@ def test_a_bias_that_labels_show_moves_the_shares_little_by_little(problem):
 
 def test_weights_are_checked(problem):
     labels = some(problem.y, 5)
-    with pytest.raises(rp.InputError, match="label_weights` must stand beside `labels`"):
+    with pytest.raises(rp.InputError, match="label_weights` must be given with `labels`"):
         rp.ebls(problem.source, problem.proba, label_weights=np.ones(400))
     with pytest.raises(rp.InputError, match="label_weights` must have shape"):
         rp.ebls(problem.source, problem.proba, labels=labels, label_weights=np.ones(5))

@@ -352,8 +352,8 @@ def read_pipeline(
         if not isinstance(pipe, Pipeline):
             fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
         if counts is not None or calibrate != "auto":
-            fail(caller, "--source", "be fitted with these settings", "--counts or --calibrate beside a saved pipeline",
-                 remedy="Say them to `reprior fit`")  # fmt: skip
+            fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
+                 "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
             return Fitted(replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits")
         return Fitted(pipe, values)
@@ -364,7 +364,7 @@ def read_pipeline(
             fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
                  remedy="Give held-out predictions as --source")  # fmt: skip
         if counts is not None:
-            fail(caller, "--counts", "stand beside held-out rows with labels",
+            fail(caller, "--counts", "be given with held-out rows that have labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
         numbers = read_counts(path, known, caller)
         pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)

@@ -61,7 +61,7 @@ class Watch:
     def rearm(self, n: int) -> None:
         """Start the alarm anew after `n` rows: the last one was dealt with."""
         if self.alarm is None:
-            fail("stream", "--rearm", "be given where an alarm watches", "none", remedy="`--alarm` asks for one")
+            fail("stream", "--rearm", "be used with an alarm", "none", remedy="`--alarm` asks for one")
         self.alarm.reset()
         self.told, self.before, self.rows, self.times, self.believed = False, n, [], [], None
 

@@ -44,7 +44,7 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     given = read_inputs("query", **files)
     before = None if given.given is None else given.given.listed
     if before is not None and name is not None and name != before.name:
-        fail("query", "--id", f"be {before.name!r}, as in the list of the rows before", repr(name))
+        fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name
     column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], given.table.choice, named)
     with progress(given.rows):

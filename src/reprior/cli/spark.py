@@ -206,7 +206,7 @@ def opened(
     pipe, logits, warning = fitted(caller, source, columns, logits)
     pipe = with_method(pipe, method, options)
     if by and (pipe.method != "ebls" or logits):
-        fail(caller, "--by", "stand beside the method ebls and probabilities", "logits" if logits else pipe.method)
+        fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
     rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
                        label=labels)  # fmt: skip
     matched = "name" if pipe.classes and rows.classes else "position"

@@ -245,8 +245,8 @@ def table_part(
 def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
     """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
     if as_text and any(BETWEEN in label for label in sets.classes):
-        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which parts them in a CSV file", "others",
-             remedy="Write Parquet")  # fmt: skip
+        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
+             "one with it", remedy="Write Parquet")  # fmt: skip
     return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
 
 

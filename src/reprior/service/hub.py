@@ -433,8 +433,8 @@ class Hub:
             if then == "accept":
                 rows = self._recent.of(live)
                 if len(rows) < ENOUGH_TO_ACCEPT:
-                    fail("acknowledge", "next", f"be 'restart' until {ENOUGH_TO_ACCEPT} samples of late are there",
-                         f"'accept' with {len(rows)}", remedy="Try again when more have come")  # fmt: skip
+                    rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
+                    fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
                 options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
                 seen = live.stream.calibrated(rows.astype(np.float64))
                 fresh = await self.in_thinker(lambda: Alarm(live.source, reference=seen, **options))

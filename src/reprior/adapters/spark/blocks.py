@@ -126,7 +126,7 @@ class SparkBlocks:
         if choice.label is None:
             fail(choice.caller, "label", "name the column of the labels", "none")
         if self.n > LABELLED:
-            fail(choice.caller, "label", f"stand beside at most {LABELLED:,} rows on Spark", f"{self.n:,}",
+            fail(choice.caller, "label", f"be used with at most {LABELLED:,} rows on Spark", f"{self.n:,}",
                  remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
 
         def look(about: Found) -> tuple[list[int], list[Any]] | InputError:
