@@ -218,8 +218,11 @@ def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     there, asked = Counter(found), {*wanted}
     twice = [c for c, times in there.items() if times > 1]
     lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
-    phrases = [say.format(listed(some, 5))
-               for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
+    phrases = [
+        say.format(listed(some, 5))
+        for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
+        if some
+    ]
     return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
 
 

@@ -14,14 +14,7 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, check_source, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import (
-    batch_methods,
-    check_method,
-    parse_options,
-    read_names,
-    read_pipeline,
-    stream_methods,
-)
+from reprior.cli._inputs import batch_methods, check_method, parse_options, read_names, read_pipeline, stream_methods
 from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
 from reprior.cli._watch import Watch, make_alarm, moment

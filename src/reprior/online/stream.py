@@ -9,15 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from reprior._check import (
-    as_array,
-    check_level,
-    check_logits,
-    check_proba,
-    check_row,
-    fail,
-    in_order,
-)
+from reprior._check import as_array, check_level, check_logits, check_proba, check_row, fail, in_order
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label

@@ -19,16 +19,7 @@ from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, counted, learned, refuse
 from reprior.online.registry import chosen, described, online_method, recovered
-from reprior.online.stream import (
-    Stream,
-    aligned,
-    beta_interval,
-    calibrated,
-    checked,
-    contiguous,
-    fitting,
-    raw_row,
-)
+from reprior.online.stream import Stream, aligned, beta_interval, calibrated, checked, contiguous, fitting, raw_row
 from reprior.online.together import Together, shares
 from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator

@@ -11,16 +11,7 @@ from reprior._check import check_prior, check_proba, columns_of, fail, index_ord
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
-from reprior.rows.blocks import (
-    ArrayBlocks,
-    TopKBlocks,
-    by_name,
-    check_top_k,
-    is_top_k,
-    numbered,
-    top_k_in,
-    unlisted,
-)
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, top_k_in, unlisted
 
 STRETCHED = 1.85  # times as far as the mean output that shares have to move for a correction to warn
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
