@@ -34,7 +34,6 @@ SETTINGS: dict[str, tuple[int, Prior]] = {
     "N=200": (200, lambda source, rng: simulate.dirichlet(source.size, 1.0, rng=rng)),
 }
 ORDINARY = ("shuffled .02", "shuffled .1", "Dirichlet 1", "Dirichlet 3")
-HARD = ("no shift", "one class 50 %", "30 % absent")
 
 METHODS: dict[str, Callable[[rp.Source, np.ndarray], np.ndarray]] = {
     "source prior": lambda source, proba: source.prior,

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import reprior as rp
+from reprior.service.store import LONGEST, SPACINGS
 
 ALL = os.environ.get("REPRIOR_TEST_ALL") == "1"
 WHY = "needs more than pip packages, or longer: set REPRIOR_TEST_ALL=1"
@@ -28,6 +29,14 @@ def replay(source, blocks, method="online-ebls", **options) -> rp.Stream:
     for block in blocks:
         stream.learn_many(np.asarray(block))
     return stream
+
+
+def points_at_most(point_seconds: float = 1.0) -> int:
+    """Return how many points the history of one stream can hold just after it was compacted."""
+    total, since, spacing = 0.0, 0.0, point_seconds
+    for age, coarser in SPACINGS:
+        total, since, spacing = total + (age - since) / spacing, age, max(coarser, spacing)
+    return int(total + (LONGEST - since) / spacing) + len(SPACINGS) + 1
 
 
 def free_port() -> int:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from reprior.batch.registry import ALIASES, METHODS, estimate
     from reprior.online.alarm import Alarm
     from reprior.online.alarm_table import AlarmTable
-    from reprior.online.stream import ONLINE, Stream
+    from reprior.online.registry import ONLINE
+    from reprior.online.stream import Stream
     from reprior.online.table import StreamTable
     from reprior.pipelines import calibrate
     from reprior.pipelines.fit import pipeline
@@ -55,7 +56,8 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "batch.registry": ("ALIASES", "METHODS", "estimate"),
     "online.alarm": ("Alarm",),
     "online.alarm_table": ("AlarmTable",),
-    "online.stream": ("ONLINE", "Stream"),
+    "online.registry": ("ONLINE",),
+    "online.stream": ("Stream",),
     "online.table": ("StreamTable",),
     "pipelines.fit": ("pipeline",),
     "pipelines.load": ("load",),

@@ -20,6 +20,8 @@ from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+# what to do where a method needs more than counts
+UNLABELLED = "Give held-out rows with labels, by `summarize(proba, y)` (on the command line: `--source`)"
 P_LIMITS = (0.001, 0.05)  # p-values below which something is refused, or said
 ROW_SUM_TOLERANCE = 1e-3  # half of this is what rounding to float16 can cost a row
 
@@ -216,8 +218,11 @@ def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
     there, asked = Counter(found), {*wanted}
     twice = [c for c, times in there.items() if times > 1]
     lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
-    phrases = [say.format(listed(some, 5))
-               for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice)) if some]
+    phrases = [
+        say.format(listed(some, 5))
+        for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
+        if some
+    ]
     return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
 
 
@@ -256,12 +261,17 @@ def in_order(
     return array, tuple(map(str, names))
 
 
+def is_masked(x: Any) -> bool:
+    """Return whether `x` is an array with a mask; np.ma, which is slow to import, is asked only about one that may."""
+    return hasattr(x, "mask") and isinstance(x, np.ma.MaskedArray)
+
+
 def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     """Return `x` as an array without copying what NumPy can share; tensors leave their graph and device."""
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
-    if hasattr(x, "mask") and isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):  # np.ma is slow to import
+    if is_masked(x) and np.ma.is_masked(x):
         count = int(np.ma.getmaskarray(x).sum())
         fail(caller, name, "have no masked value", f"{count} of them", remedy="Drop or fill them")
     try:
@@ -367,7 +377,7 @@ def check_logits(x: Any, caller: str, n_classes: int | None = None) -> Matrix:
     # no row but one in ten thousand of logits adds up to 1; as logits, probabilities would say next to nothing
     if len(array) and (array >= 0).all() and (np.abs(array.sum(axis=1, dtype=np.float64) - 1) < 1e-4).all():
         fail(caller, "logits", "be logits", "rows of probabilities",
-             remedy="Leave out that they are logits, or take their logarithm")  # fmt: skip
+             remedy="Pass them as probabilities, or take their logarithm")  # fmt: skip
     return array
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from reprior._check import (
     check_logits,
     check_proba,
     fail,
+    is_masked,
     listed,
     names_of,
     order_of,
@@ -73,7 +73,7 @@ def check_labels(
     `remedy` what to do where columns have no names.
     """
     values = _read(y, n, caller, name, "one label a row")
-    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+    if is_masked(y) and np.ma.is_masked(y):
         fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
     text = values.dtype.kind in "UOST"
     names = [] if classes is None else [str(label) for label in classes]
@@ -121,11 +121,11 @@ def check_some_labels(
 
     Where a class itself is called −1, that is a label like any other.
     """
-    if hasattr(y, "mask") and isinstance(y, np.ma.MaskedArray):
+    if is_masked(y):
         y = np.ma.filled(y.astype(object), None)
     values = _read(y, n, caller, name, "one a row and −1 where unknown")
     values = values.astype(object) if values.dtype.kind in "US" else values  # room for any name
-    nothing = () if classes is not None and any(is_number(c) and float(c) == -1 for c in classes) else (-1, "-1")
+    nothing = () if classes is not None and any(number_of(c) == -1 for c in classes) else (-1, "-1")
     if values.dtype.kind in "UOST":
         unknown = np.array([is_missing(v) or v in nothing for v in values.tolist()], bool)
     else:
@@ -161,12 +161,12 @@ def named(y: Labels, classes: Sequence[str] | None) -> Any:
     return y if classes is None else np.asarray(classes)[y]
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text says a number."""
-    with suppress(ValueError):
-        float(text)
-        return True
-    return False
+def number_of(text: str) -> float | None:
+    """Return the number that a text says, if it says one."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _by_name(
@@ -186,7 +186,7 @@ def _by_name(
     column = np.array([column_of.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
     unknown = next((label for label, k in zip(told, column, strict=True) if k < 0), None)
-    meant = perhaps(unknown, map(str, classes)) if isinstance(unknown, str) and not is_number(unknown) else ""
+    meant = perhaps(unknown, map(str, classes)) if isinstance(unknown, str) and number_of(unknown) is None else ""
     remedy = (meant and f"{meant}. ") + f"The classes are {listed(classes)}"
     if len(labels) > 1 and (labels < 0).all():
         remedy += (

@@ -137,7 +137,7 @@ class Client:
             source, saved = None, source
         if saved is not None:
             if source is not None or classes is not None or heldout is not None:
-                fail("Client.put", "saved", "stand without source, classes and heldout, which it has", "both")
+                fail("Client.put", "saved", "be given without source, classes and heldout, because it has them", "both")
             saved = saved.to_bytes() if hasattr(saved, "to_bytes") else bytes(saved)
             given = {"method": method, "options": json.dumps(options) if options else None,
                      "alarm": None if alarm is None else json.dumps(alarm)}  # fmt: skip
@@ -376,7 +376,7 @@ class Batches:
         if self.error is not None:
             raise self.error
         if self._closing:
-            fail("Batches.add", "batches", "be open", "closed ones")
+            fail("Batches.add", "batches", "be open", "closed")
 
     def _run(self) -> None:
         while True:

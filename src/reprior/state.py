@@ -46,11 +46,12 @@ def checksum(body: Any, key: Key) -> bytes:
 
 
 def encode(kind: str, fields: Mapping[str, Any], key: Key = None) -> bytes:
-    """Return `fields` (JSON values and arrays) as bytes of the given kind.
+    """Return `fields` (JSON values, arrays, and bytes, which are read back as arrays) as bytes of the given kind.
 
     >>> decode(encode("note", {"n": 3, "x": np.ones(2)}), "note", "example")
     {'n': 3, 'x': array([1., 1.])}
     """
+    fields = {name: np.frombuffer(x, np.uint8) if isinstance(x, bytes) else x for name, x in fields.items()}
     arrays = {name: x for name, x in fields.items() if isinstance(x, np.ndarray)}
     arrays = {name: x.astype(x.dtype.newbyteorder("<"), copy=False) for name, x in arrays.items()}
     header = {

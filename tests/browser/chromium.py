@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
-from pathlib import Path
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
@@ -40,7 +39,3 @@ def browser(width: int = 1280, height: int = 1000):
 def faults(driver) -> list[str]:
     """Return what the page complained of: script errors, what the policy stopped, what was not found."""
     return [entry["message"] for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "ERROR")]
-
-
-def whole_page(driver, path: Path) -> None:
-    driver.save_screenshot(str(path))

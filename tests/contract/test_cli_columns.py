@@ -138,7 +138,7 @@ def test_a_late_label_that_is_still_unknown_changes_nothing(call, files, tmp_pat
     assert (code, len(out.splitlines()), err.count("\n")) == (0, 4, 1)
     assert "matched by position" in err
     told = call("stream", late(tmp_path, {"id": "b", "truth": "cat"}), *given)[2]
-    assert "1 label was of no row among the last 10000 that wait for one; see --remember" in told
+    assert "1 label found no row among the last 10,000 that wait for one; see --remember" in told
 
 
 def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):

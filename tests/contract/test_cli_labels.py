@@ -209,7 +209,7 @@ def test_labels_of_rows_that_somebody_picked_are_noticed(call, refused, files, t
     given = [folder / "t.csv", "--source", files["heldout"], "--labels", folder / "a.csv"]
     code, out, _ = call("estimate", *given)
     assert (code, "The labelled rows are unlike the others" in out) == (0, True)
-    assert "Label rows that chance chose" in refused("correct", *given, "-o", folder / "out.csv")
+    assert "Label rows drawn at random" in refused("correct", *given, "-o", folder / "out.csv")
 
 
 def test_labels_counted_from_one_are_told_by_file_and_row(refused, files, target, tmp_path):
@@ -266,4 +266,4 @@ def test_query_says_why_rows_go_by_their_numbers(call, files, target):
     assert (code, "named by row\n" in out) == (0, True)
     (folder / "d.csv").write_text("id,label\nrow 3,ant\nrow 4,\n")
     code, out, _ = call("query", folder / "t.csv", *given, "-o", folder / "e.csv", "--labels", folder / "d.csv")
-    assert (code, "; 1 row had one already\n1 row of the list before without a label yet." in out) == (0, True)
+    assert (code, "; 1 row had one already\n1 row of the earlier list still without a label." in out) == (0, True)

@@ -155,7 +155,7 @@ def test_labels_of_forgotten_rows_are_counted_and_wrong_ones_refused(call, refus
     (tmp_path / "in").write_bytes(data)
     given = ["stream", tmp_path / "in", "-s", files["heldout"], "--label", "truth", "--id", "id"]
     _, _, err = call(*given, "--remember", 100, "-o", tmp_path / "o")
-    assert err.startswith(f"{len(later)} labels were of no row among the last 100 that wait for one; see --remember")
+    assert err.startswith(f"{len(later)} labels found no row among the last 100 that wait for one; see --remember")
     assert f"1,000 rows, {len(told)} labels; no state kept" in err
     (tmp_path / "in").write_bytes(data.replace(b'"ant"', b'"eel"', 1))
     assert "must hold names of classes; got eel, first at row" in refused(*given, "--emit", "prior")
@@ -359,7 +359,7 @@ def test_an_alarm_that_was_dealt_with_is_armed_again(call, ask, files, tmp_path)
                         tmp_path / "t", "--no-alarm")  # fmt: skip
     assert code == 0
     code, _, err = call("stream", tmp_path / "in", "--state", tmp_path / "t", "-o", tmp_path / "p", "--rearm")
-    assert (code, "`--rearm` must be given where an alarm watches" in err) == (1, True)
+    assert (code, "`--rearm` must be used with an alarm; got none" in err) == (1, True)
 
 
 def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):

@@ -76,7 +76,7 @@ def test_counts_alone_are_a_source_and_counts_beside_counts_are_refused(ask, ref
         "estimate", files["npy"], "-s", files["counts"]
     )
     err = refused("estimate", files["npy"], "-s", files["counts"], "--counts", files["counts"])
-    assert "must stand beside held-out rows with labels" in err
+    assert "must be given with held-out rows that have labels" in err
     err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", files["npz"])
     assert "must hold one number a class; got rows" in err
 

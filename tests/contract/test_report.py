@@ -136,7 +136,7 @@ def found(shift_p, label_shift_p):
         (1e-9, 0.6, True, [True, True], ["has shifted", "do not tell which classes moved"]),
         (1e-9, 0.6, False, [True, True], ["has shifted", "of 2 of 2 classes exclude their source share: 0 (50.0 %"]),
         (1e-9, 1e-9, False, [False, True, True], ["clearly differ", "holds only if", "exclude"]),
-        (1e-9, None, False, [False, True], ["Held-out rows would tell", "exclude"]),
+        (1e-9, None, False, [False, True], ["Held-out rows would show which", "exclude"]),
         (0.3, None, True, [True, True], ["No shift found", "every class includes"]),
     ],
 )

@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="needs reprior[serve]")
 httpx = pytest.importorskip("httpx")
 import msgpack
 from service_crash import crash_run
-from service_help import ALL, WHY, Process, free_port, replay, rows_of, wait_for
+from service_help import ALL, WHY, Process, free_port, points_at_most, replay, rows_of, wait_for
 
 import reprior as rp
 from reprior import datasets
@@ -28,7 +28,7 @@ from reprior.service import store as store_module
 from reprior.service.hub import Hub
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Settings
-from reprior.service.store import SPACINGS, Store, check, points_at_most
+from reprior.service.store import SPACINGS, Store, check
 
 SOURCE = {"cat": 70, "dog": 20, "owl": 10}
 
@@ -87,6 +87,14 @@ def test_a_stream_is_made_read_and_deleted(http):
         assert "the stream's own name" in error(http.request("DELETE", "/streams/life", **body), 400)
     assert http.request("DELETE", "/streams/life", json={"confirm": "life"}).json() == {"deleted": "life"}
     assert "no stream 'life'" in error(http.get("/streams/life"), 404)
+
+
+def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http):
+    rows, y = rows_of(50, 3), [0, 1] * 25
+    body = {"heldout": {"proba": rows.tolist(), "y": y}, "options": {"robust": 0.01}, "alarm": False}
+    assert http.put("/streams/bounded", json=body).status_code == 201
+    found = http.get("/streams/bounded").json()["options"]
+    assert found == {"drift": True, "cautious": True, "base": None, "robust": 0.01}  # and no held-out row
 
 
 @pytest.mark.parametrize(("body", "said"), [
@@ -155,7 +163,7 @@ def test_a_saved_stream_goes_on_where_it_was(http, tmp_path):
     for content, query, said in (
         (bytes(damaged), "", "whole and unchanged"), (b"hello", "", "bytes written by reprior"),
         (rp.Alarm([1, 1], exact=True).to_bytes(), "", "saved pipeline or stream"),
-        (stream.to_bytes(), "?method=online-fmapls", "leave method"),
+        (stream.to_bytes(), "?method=online-fmapls", "leave out method and options"),
         (stream.to_bytes(), "?x=1", "`query` must be one of"),
         (stream.to_bytes(), "?alarm={", "be JSON"),
     ):  # fmt: skip
@@ -984,7 +992,7 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
             client.put("unsorted", counts, heldout=(rows, y))
         with pytest.raises(rp.InputError, match="A Pipeline or Stream is given as `source` or `saved`"):
             client.put("slip", [1, 1], pipeline=rp.pipeline(counts=[1, 1]))
-        with pytest.raises(rp.InputError, match="`saved` must stand without source, classes and heldout"):
+        with pytest.raises(rp.InputError, match="`saved` must be given without source, classes and heldout"):
             client.put("twice", rp.pipeline(counts=[1, 1]), classes=["a", "b"])
         with pytest.raises(ServiceError, match=r"have 3 classes, so rows of 3 numbers .*; got 2 numbers"):
             client.send("series", [[0.5, 0.5]])

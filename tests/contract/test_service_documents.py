@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("starlette", reason="needs reprior[serve]")
+from service_help import points_at_most
+
 from reprior.client import Client
 from reprior.service.server import Background
 from reprior.service.settings import Settings
-from reprior.service.store import points_at_most
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "service.md").read_text()

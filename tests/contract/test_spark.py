@@ -168,7 +168,7 @@ def test_labels_in_a_column_count_as_in_memory(spark, made, tmp_path, ask, refus
     np.testing.assert_allclose(told["prior"], expected.prior, atol=1e-9)
     assert "must be left out with --by" in refused(*line, "--by", "id")
     monkeypatch.setattr(module, "LABELLED", 100)
-    assert "must stand beside at most 100 rows on Spark; got 900" in refused(*line)
+    assert "must be used with at most 100 rows on Spark; got 900" in refused(*line)
 
 
 def kept_files(blocks):

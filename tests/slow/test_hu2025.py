@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +11,6 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "hu2025"
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def experiment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Make the experiment's modules importable; they live beside each other, outside the package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = {p.stem for p in FOLDER.glob("*.py")} | {"style"}
-    before = list(sys.path)
-    yield FOLDER
-    sys.path[:] = before
-    for name in names & set(sys.modules):
-        del sys.modules[name]
 
 
 def test_outputs_are_the_files_listed_and_hold_probabilities(experiment: Path) -> None:

@@ -276,7 +276,7 @@ def test_a_bias_that_labels_show_moves_the_shares_little_by_little(problem):
 
 def test_weights_are_checked(problem):
     labels = some(problem.y, 5)
-    with pytest.raises(rp.InputError, match="label_weights` must stand beside `labels`"):
+    with pytest.raises(rp.InputError, match="label_weights` must be given with `labels`"):
         rp.ebls(problem.source, problem.proba, label_weights=np.ones(400))
     with pytest.raises(rp.InputError, match="label_weights` must have shape"):
         rp.ebls(problem.source, problem.proba, labels=labels, label_weights=np.ones(5))
@@ -317,18 +317,24 @@ def weak(seed):
     return rp.pipeline(rows[:200], y[:200]), rows[200:], y[200:]
 
 
+def some_labelled(pipe, rows, y, n, *, chosen):
+    """Return which rows have a label, the labels of all, and their weights: chosen by `query`, or drawn at random."""
+    which, weights = np.random.default_rng(1).permutation(len(rows))[:n], None
+    if chosen:
+        which, some_weights = rp.query(pipe.estimate(rows), n=n)
+        weights = np.ones(len(rows))
+        weights[which] = some_weights
+    labels = np.full(len(rows), -1)
+    labels[which] = y[which]
+    return which, labels, weights
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
     """Corrected outputs agree with labels that are nearly all the same: only the mean output still tells."""
     for seed in range(4):
         pipe, rows, y = weak(seed)
-        which, weights = np.random.default_rng(1).permutation(600)[:100], None
-        if chosen:
-            which, some_weights = rp.query(pipe.estimate(rows), n=100)
-            weights = np.ones(600)
-            weights[which] = some_weights
-        labels = np.full(600, -1)
-        labels[which] = y[which]
+        which, labels, weights = some_labelled(pipe, rows, y, 100, chosen=chosen)
         good = pipe.estimate(rows, labels=labels, label_weights=weights)
         assert good.checks.contradiction == ""
         assert good.checks.shift_p > 0.001
@@ -337,7 +343,7 @@ def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
         assert "All 100 labels are 0; by the outputs about" in same.checks.contradiction
         labels[which[:3]] = 1, 2, 3
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "it has gone " in bad.checks.contradiction
+        assert "The mean output of all rows has moved only " in bad.checks.contradiction
         for wrong in (same, bad):
             with pytest.raises(rp.InputError, match="Are the labels right"):
                 wrong.correct(rows)
@@ -352,13 +358,7 @@ def test_labels_all_of_the_class_that_is_frequent_now_are_noticed(chosen):
         rows = np.exp(rng.normal(size=(900, 3)) + 1.5 * np.eye(3)[y])
         rows /= rows.sum(axis=1, keepdims=True)
         pipe, rows, y = rp.pipeline(rows[:300], y[:300], classes=["dog", "cat", "bee"]), rows[300:], y[300:]
-        which, weights = np.random.default_rng(1).permutation(600)[:50], None
-        if chosen:
-            which, some_weights = rp.query(pipe.estimate(rows), n=50)
-            weights = np.ones(600)
-            weights[which] = some_weights
-        labels = np.full(600, -1)
-        labels[which] = y[which]
+        which, labels, weights = some_labelled(pipe, rows, y, 50, chosen=chosen)
         assert pipe.estimate(rows, labels=labels, label_weights=weights).checks.contradiction == ""
         labels[which] = 0
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
@@ -421,7 +421,7 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
     picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
     found = pipe.estimate(problem.proba, labels=picked)
     assert "The labelled rows are unlike the others" in found.checks.contradiction
-    with pytest.raises(rp.InputError, match="Label rows that chance chose"):
+    with pytest.raises(rp.InputError, match="Label rows drawn at random"):
         found.correct(problem.proba)
 
 

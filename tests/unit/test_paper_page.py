@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +14,6 @@ import reprior as rp
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments" / "hu2025"
-
-
-@pytest.fixture
-def experiment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Make the experiment's modules importable; they live beside each other, outside the package."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    names = {p.stem for p in FOLDER.glob("*.py")} | {"style"}
-    before = list(sys.path)
-    yield FOLDER
-    sys.path[:] = before
-    for name in names & set(sys.modules):
-        del sys.modules[name]
 
 
 def test_the_page_is_the_template_filled_from_the_stored_results(experiment: Path) -> None:

@@ -274,8 +274,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         how = "have" if found.shift_p < CLEARLY else "may have"
         say(f"The outputs {how} shifted against the source ({shift}).")
     else:
-        say(f"The mean output differs from the source prior ({shift}). Either the classes have shifted, or the outputs "
-            "never had that mean. Held-out rows would tell.", False)  # fmt: skip
+        say(f"The mean output differs from the source prior ({shift}). Either the class mix has shifted, or the "
+            "outputs never had that mean. Held-out rows would show which.", False)  # fmt: skip
     if found.label_shift_p is None:
         say("Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.",
             False)  # fmt: skip
@@ -304,8 +304,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
         if found.may_harm:
-            say("Correction may also lower the accuracy, for too little is known of the class mix. Labels of some rows "
-                "would tell.", False)  # fmt: skip
+            say("Correction may also lower the accuracy, because too little is known about the class mix. Labels of "
+                "some rows would show whether it does.", False)  # fmt: skip
     if found.applies and found.heldout_worth is not None:
         say(f"The held-out rows are worth {found.heldout_worth:.0f} rows at these shares.")
         if found.heldout_worth < ENOUGH_HELDOUT:

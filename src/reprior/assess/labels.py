@@ -69,8 +69,8 @@ def misplaced(rows: Matrix, y: Labels) -> str:
     if found.mean() >= (squares.mean() + chance) / 2 or squares.sum() - found.sum() <= 4 * noise:
         return ""
     given, expected = percent(float(found.mean())), percent(float(squares.mean()))
-    return (f"The labels contradict the outputs. Those give the class of the label {given} on average, "
-            f"where {expected} is to be expected. Do the labels belong to these rows?")  # fmt: skip
+    return (f"The labels contradict the outputs. The outputs give the labelled class {given} on average, and "
+            f"{expected} would be expected. Do the labels belong to these rows?")  # fmt: skip
 
 
 def swapped(rows: Matrix, y: Labels, called: tuple[str, ...]) -> str:
@@ -122,9 +122,9 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
     gone, short = (sum(x) / 2 for x in zip(*told, strict=True))
     if gone >= UNMOVED or short <= BEYOND:
         return ""
-    return ("The labels contradict the outputs. If the class mix were what they say, the mean output of all rows would "
-            f"have moved; it has gone {percent(max(gone, 0.0))} of that way. Are the labels right, and are rows of "
-            "every class among them?")  # fmt: skip
+    return ("The labels contradict the outputs. The mean output of all rows has moved only "
+            f"{percent(max(gone, 0.0))} of the way to where the class mix of the labels would put it. Are the labels "
+            "right, and are rows of every class among them?")  # fmt: skip
 
 
 def travelled(
@@ -174,4 +174,5 @@ def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
     return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "
-            f"{percent(every[k])} of all rows. Label rows that chance chose, or `query` with its weights.")  # fmt: skip
+            f"{percent(every[k])} of all rows are. Label rows drawn at random, or rows that `query` chose, with its "
+            "weights.")  # fmt: skip

@@ -16,7 +16,7 @@ from reprior._check import fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
-from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 from reprior.rows.labelled import some_blocks
 
 S = TypeVar("S")
@@ -281,17 +281,17 @@ def inverse_of(source_prior: Vector) -> Vector:
 
 
 def map_keyed(target: Blocks, codes: Codes, fn: Callable[[Matrix, Codes], S]) -> S:
-    """Return the sum of `fn(block, its rows' groups)` over blocks that come in the order of the rows."""
-    at = 0
+    """Return the sum of `fn(block, its rows' groups)`."""
+    seen = 0
 
-    def of_block(block: Matrix) -> S:
-        nonlocal at
-        at += len(block)
-        return fn(block, codes[at - len(block) : at])
+    def of_block(first: int, block: Matrix) -> S:
+        nonlocal seen
+        seen += len(block)
+        return fn(block, codes[first : first + len(block)])
 
-    total = target.map_sum(of_block)
-    if at != len(codes):  # what `fn` notes down in another process, nobody here gets to see
-        fail("groups", "proba", f"be {len(codes)} rows that this process reads in their order", f"{at} such rows",
+    total = map_numbered(target, of_block)
+    if seen != len(codes):  # what `fn` notes down in another process, nobody here gets to see
+        fail("groups", "proba", f"be {len(codes)} rows that this process reads in their order", f"{seen} such rows",
              remedy="On Spark call `reprior.adapters.spark.groups`")  # fmt: skip
     return total
 

@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_flag, check_level, check_number, check_prior, check_proba, fail, missing, percent
+from reprior._check import (
+    check_flag,
+    check_level,
+    check_number,
+    check_prior,
+    check_proba,
+    counted,
+    fail,
+    listed,
+    missing,
+    percent,
+)
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
 from reprior.batch.ebls import ebls
@@ -77,7 +88,7 @@ class Population:
         largest = np.argsort(-self.prior, kind="stable")[:5]
         mix = ", ".join(f"{names[j]} {percent(self.prior[j], 1)}" for j in largest)
         more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
-        said = [f"{count(self.n_groups, 'group')} with {count(self.n, 'row')}.", f"Common mix: {mix}{more}."]
+        said = [f"{counted(self.n_groups, 'group')} with {counted(self.n, 'row')}.", f"Common mix: {mix}{more}."]
         spread = float(np.sqrt(0.1 * 0.9 / (self.concentration + 1)))
         if self.n_groups == 1:
             return said
@@ -94,9 +105,8 @@ class Population:
             parts = ", ".join(percent(w) for w in held[:-1])
             said.append(f"They form {len(held)} kinds, with {parts} and {percent(held[-1])} of the groups.")
         if self.stand_out:
-            shown = ", ".join(map(str, self.stand_out[:5])) + (", …" if len(self.stand_out) > 5 else "")
             verb = "stands" if len(self.stand_out) == 1 else "stand"
-            said.append(f"{count(len(self.stand_out), 'group')} {verb} out: {shown}.")
+            said.append(f"{counted(len(self.stand_out), 'group')} {verb} out: {listed(self.stand_out, 5)}.")
         return said
 
     def __repr__(self) -> str:
@@ -377,8 +387,3 @@ def ends(prior: Vector, variance: Vector, level: float) -> tuple[Vector, Vector]
     # a class that has less than its own uncertainty may well be absent
     lower = np.where(prior <= (upper - lower) / 2, 0.0, lower)
     return np.minimum(lower, prior), np.maximum(upper, prior)
-
-
-def count(n: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{n:,} {noun}" + "s" * (n != 1)

@@ -60,8 +60,12 @@ def misfit(
     else:
         by_output = n * fit.variances
     unsaid = np.maximum(by_output - by_label, 0) / (worth * fit.variances)
-    expected = float(np.mean(unsaid[fit.shares > 1e-6]))
-    blend = (observed.sum() + FORESEEN * expected) / (len(observed) + FORESEEN)
+    return blended(observed, unsaid[fit.shares > 1e-6])
+
+
+def blended(observed: Vector, unsaid: Vector) -> float:
+    """Return the mean of observed errors and, as FORESEEN classes more, of the mean one that must be expected."""
+    blend = (observed.sum() + FORESEEN * float(np.mean(unsaid))) / (len(observed) + FORESEEN)
     return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
 
 
@@ -101,8 +105,7 @@ def inflation(misled: Matrix, shares: Vector, variances: Vector) -> float:
     told, worth = wanted > 0, 1 / float((wanted**2 / np.maximum(counts, 1)).sum())
     observed = (astray * wanted**2)[told] / np.maximum(variances[told], counts.sum() ** -2.0)
     unsaid = shares * (1 - shares) * (vague - 1) / (worth * variances)
-    blend = (observed.sum() + FORESEEN * float(np.mean(unsaid[shares > 1e-6]))) / (len(observed) + FORESEEN)
-    return float(max(blend, observed.mean()))
+    return blended(observed, unsaid[shares > 1e-6])
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

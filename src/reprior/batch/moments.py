@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_flag, check_number, fail
+from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
 from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.solve import nonnegative_quadratic
@@ -21,8 +21,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> tu
         x is None for x in (source.confusion, source.hard_confusion, source.counts)
     ):
         fail(caller, "source", "hold a confusion matrix", type(source).__name__,
-             remedy="Give held-out rows with labels, by `summarize(proba, y)` (on the command line:"
-             " `--source`)")  # fmt: skip
+             remedy=UNLABELLED)  # fmt: skip
     source, target = given(source, proba, caller)
     k = len(source.prior)
 

@@ -33,6 +33,7 @@ BEND = 0.75  # of a gradient, that a step may be taken to close
 GIVEN = 0.5  # rows, to every class, of a sample that tells where to begin
 FEW = 256  # classes, up to which a Hessian of all rows costs hardly more than to read them
 MEMORY = 5  # past steps the acceleration looks at
+PIVOTS = 60  # exchanges of classes at most, until the signs of all are right
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ def rescaled(hessian: Matrix, point: Point) -> Matrix:
     return np.asarray(hessian * grown * grown[:, None])
 
 
-def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, rounds: int = 60) -> Vector | None:
+def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_]) -> Vector | None:
     """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994], None if H is singular.
 
     `free` (K,) guesses which classes are positive.
@@ -243,7 +244,7 @@ def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_], *, roun
 
     best, patience = len(b) + 1, 3
     x = np.zeros(len(b))
-    for _ in range(rounds):
+    for _ in range(PIVOTS):
         x = np.zeros(len(b))
         if not free.any():
             return x

@@ -80,6 +80,13 @@ by_option = click.option("--by", metavar="COLUMN",
                          help="What holds the group of each row: a class mix for each, learned from all.")  # fmt: skip
 
 
+level_option = click.option("--level", default=0.95, show_default=True, help="The level of the intervals.")
+anyway_option = click.option(
+    "--anyway", is_flag=True,
+    help="Correct even if the rows differ from the held-out rows by more than their class mix.",
+)  # fmt: skip
+
+
 def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
@@ -97,9 +104,17 @@ def batch_methods() -> tuple[str, ...]:
 
 def stream_methods() -> tuple[str, ...]:
     """Return the names of the stream methods; the library is loaded only now."""
-    from reprior.online.stream import ONLINE
+    from reprior.online.registry import ONLINE
 
     return tuple(ONLINE)
+
+
+def stream_method_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the choice of an online method and of its options."""
+    command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
+                           help="An option of the method.")(command)  # fmt: skip
+    return click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption,
+                        names=stream_methods, help="Which online method: {names}.")(command)  # fmt: skip
 
 
 class MethodOption(click.Option):
@@ -337,8 +352,8 @@ def read_pipeline(
         if not isinstance(pipe, Pipeline):
             fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
         if counts is not None or calibrate != "auto":
-            fail(caller, "--source", "be fitted with these settings", "--counts or --calibrate beside a saved pipeline",
-                 remedy="Say them to `reprior fit`")  # fmt: skip
+            fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
+                 "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
             return Fitted(replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits")
         return Fitted(pipe, values)
@@ -349,7 +364,7 @@ def read_pipeline(
             fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
                  remedy="Give held-out predictions as --source")  # fmt: skip
         if counts is not None:
-            fail(caller, "--counts", "stand beside held-out rows with labels",
+            fail(caller, "--counts", "be given with held-out rows that have labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
         numbers = read_counts(path, known, caller)
         pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)

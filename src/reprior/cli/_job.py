@@ -14,15 +14,8 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, check_source, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import (
-    batch_methods,
-    check_method,
-    parse_options,
-    read_names,
-    read_pipeline,
-    stream_methods,
-)
-from reprior.cli._labels import Batch, Labels
+from reprior.cli._inputs import batch_methods, check_method, parse_options, read_names, read_pipeline, stream_methods
+from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
 from reprior.cli._watch import Watch, make_alarm, moment
 from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
@@ -59,7 +52,8 @@ class Job:
         self.level = check_number(level, "stream", "--level", low=0, high=1, open_low=True)
         self.state, self.output, self.skip_bad, self.save_every = state, str(output), skip_bad, save_every
         self.emit = emit or ("both" if self.output == "-" else "rows")
-        self.labels, self.values, self.columns, self.classes = Labels(label, name, remember), values, columns, classes
+        self.labels = LateLabels(label, name, remember)
+        self.values, self.columns, self.classes = values, columns, classes
         self.settings = {
             "--method": method, "-O": list(options), "--every": every, "--columns": columns, "--emit": self.emit,
             "--calibrate": calibrate, "--label": label, "--id": name, "--remember": remember,
@@ -305,8 +299,8 @@ class Job:
             "records": self.records, "output": self.output, "weights": self.weights, "mark": self.mark,
             "begins": self.begins,
             "form": form_to_json(self.form) if self.form else None, **self.labels.to_fields(),
-            "read_tail": as_array(self.read_tail), "written_tail": as_array(self.written_tail),
-            "stream": as_array(self.stream.to_bytes()), **self.watch.to_fields(),
+            "read_tail": self.read_tail, "written_tail": self.written_tail,
+            "stream": self.stream.to_bytes(), **self.watch.to_fields(),
         }  # fmt: skip
         write_atomically(self.state, encode("stream-job", fields))
 
@@ -353,8 +347,3 @@ class Job:
 def file_mark(path: Path) -> bytes:
     """Return what tells a file's content from another's; nothing for a folder or a file that is not there."""
     return blake2b(path.read_bytes()).digest() if path.is_file() else b""
-
-
-def as_array(data: bytes) -> Any:
-    """Return bytes as an array, which is what a codec stores unchanged."""
-    return np.frombuffer(data, np.uint8)

@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     labels: list[Label]
 
 
-class Labels:
+class LateLabels:
     """Where records keep labels and names, and the last rows that still wait for a label."""
 
     def __init__(self, label: str | None, name: str | None, remember: int) -> None:
@@ -58,7 +58,7 @@ class Labels:
             if late and y >= 0:
                 if called is None:
                     known = f"`--id {self.name}` and `--label {self.label}` say where to look"
-                    fail("stream", "input", "name the row that a late label is of", repr(fields)[:80],
+                    fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80],
                          place=f"row {first + number}",
                          remedy=known if self.name else "Say with `--id` what names rows")  # fmt: skip
                 labels.append(Label(len(kept), y, called))

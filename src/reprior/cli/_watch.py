@@ -61,7 +61,7 @@ class Watch:
     def rearm(self, n: int) -> None:
         """Start the alarm anew after `n` rows: the last one was dealt with."""
         if self.alarm is None:
-            fail("stream", "--rearm", "be given where an alarm watches", "none", remedy="`--alarm` asks for one")
+            fail("stream", "--rearm", "be used with an alarm", "none", remedy="`--alarm` asks for one")
         self.alarm.reset()
         self.told, self.before, self.rows, self.times, self.believed = False, n, [], [], None
 
@@ -120,9 +120,8 @@ class Watch:
 
     def to_fields(self) -> dict[str, Any]:
         """Return what a state must keep."""
-        data = self.alarm.to_bytes() if self.alarm else b""
         return {
-            "alarm": np.frombuffer(data, np.uint8), "alarm_told": self.told, "alarm_dated": self.dated,
+            "alarm": self.alarm.to_bytes() if self.alarm else b"", "alarm_told": self.told, "alarm_dated": self.dated,
             "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
             "alarm_times": list(self.times), "alarm_believed": self.believed, "alarm_before": self.before,
         }  # fmt: skip

@@ -87,7 +87,8 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
         where = str(keys[far])[:20] if distance[far] else ""
         line = f"{way:<26} {distance.mean():>9.4f} {distance[far]:>9.4f}  {where:<20}"
         lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
-    lines.append(f"Distance: total variation from the first, in the mean of {len(keys):,} groups and at its largest.")
+    lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
+                 " largest of them, and in which group.")  # fmt: skip
     value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "by": wanted.by,
              "keys": keys, "ways": rows}  # fmt: skip
     emit(value | given.taken, "\n".join(lines) + given.note, as_json)
@@ -95,16 +96,14 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
 
 def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
-    from reprior._labels import check_labels
     from reprior.io.files import open_table
     from reprior.io.keys import group_keys
-    from reprior.io.labels import FOR_FILES, column_in, row_in_file
+    from reprior.io.labels import label_columns
     from reprior.io.prepare import ordered
 
     table = ordered(open_table(truth, wanted), given.source.classes, given.table.n_classes)
     keys, labels = group_keys(table), table.load().labels
-    y = check_labels(labels, "compare", column_in(truth, table.parts[0].label), len(keys), given.table.n_classes,
-                     given.source.classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+    y = label_columns(labels, table, truth, len(keys), given.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):
         counts.setdefault(key, np.zeros(given.table.n_classes))[k] += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, anyway_option, by_option, inputs, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -36,10 +36,9 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
               help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
               help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
-@click.option("--anyway", is_flag=True,
-              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@anyway_option
 @click.option("--sets", type=float, metavar="LEVEL",
-              help="Add the column `set`: the classes that hold the true one with this chance, as 0.9.")  # fmt: skip
+              help="Add the column `set`: classes that include the true one with this chance, as 0.9.")  # fmt: skip
 @click.option("--sets-by-class", is_flag=True, help="Keep that promise for each class by itself; sets are larger.")
 @as_json
 def command(
@@ -179,11 +178,10 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     clearly differ by more are refused."""
     import numpy as np
 
-    from reprior._check import fail, told_p
     from reprior.assess.conformal import scores, scores_of
     from reprior.io.files import Choice
     from reprior.io.sources import read_prior
-    from reprior.rows.correction import REJECTED, TRAINED
+    from reprior.rows.correction import refuse_clear
 
     def least(found: Scores) -> Any:
         return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
@@ -197,14 +195,8 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
         return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
-    if found.checks is not None and found.checks.contradiction and not wanted.anyway:
-        fail("correct", "--labels", "agree with the outputs", "a contradiction",
-             remedy=f"{found.checks.contradiction} To correct all the same, say `--anyway`")  # fmt: skip
-    p = found.checks and found.checks.label_shift_p
-    if found.checks is not None and p is not None and p < REJECTED and not wanted.anyway:
-        asked = TRAINED * found.checks.trained
-        fail("correct", "target", "differ from the held-out rows in its class mix alone", told_p(p),
-             remedy=f"Check the data.{asked} To correct all the same, say `--anyway`")  # fmt: skip
+    if found.checks is not None and not wanted.anyway:
+        refuse_clear(found.checks, "correct", "target", "say `--anyway`", "--labels")
     if given.table.choice.by is None:
         told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
         return told if not wanted.sets else told | {"least": least(scores(found))}

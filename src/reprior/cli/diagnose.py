@@ -33,4 +33,4 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
     value |= {"shifted": found.shifted, "applies": found.applies, "sentences": str(found).split("\n"),
               "n": found.estimate.n, "n_labels": found.estimate.n_labels, "matched": given.matched,
               "warning": given.warning} | given.taken  # fmt: skip
-    emit(value, f"{found}\nThe estimate judged is by {given.told}.{given.note}", as_json)
+    emit(value, f"{found}\nThe estimate was made by {given.told}.{given.note}", as_json)

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import Inputs, by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, by_option, inputs, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate
+    from reprior.batch.groups import Groups
 
 
 @click.command("estimate")
 @inputs
 @method_options
 @by_option
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost three more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes, or groups, to list; 0 lists all.")
 @as_json
@@ -28,26 +29,31 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     \b
     Example:  reprior estimate scores.parquet --source model.reprior
     """
+    given = read_inputs("estimate", **files)
+    with progress(given.rows):
+        found = given.estimate()
+        parts = given.groups() if files["by"] else None
+        told = shown(found, parts, given, files["by"], None if no_interval else level, top)
+    emit(*told, as_json)
+    return DONE if found.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
+
+
+def shown(
+    found: PriorEstimate, parts: Groups | None, given: Inputs, by: str | None, level: float | None, top: int
+) -> tuple[dict[str, Any], str]:
+    """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
     from reprior._check import counted
     from reprior.report.collect import grouped
     from reprior.report.groups import groups_text
     from reprior.report.show import estimate_text
 
-    given = read_inputs("estimate", **files)
-    with progress(given.rows):
-        found = given.estimate()
-        value = described(found, given, None if no_interval else level)
-        labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
-        head = f"{counted(found.n, 'row')}{labelled}, {len(found.prior)} classes, {given.told}"
-        if files["by"]:
-            by_group = given.groups()
-            value |= grouped(by_group, files["by"], None if no_interval else level)
-            text = groups_text(by_group, level=None if no_interval else level, top=top, head=head,
-                               said=given.verdict(found), status=found.status)  # fmt: skip
-        else:
-            text = estimate_text(found, level=None if no_interval else level, top=top, head=head)
-    emit(value, text + given.note, as_json)
-    return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
+    value = described(found, given, level)
+    labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
+    head = f"{counted(found.n, 'row')}{labelled}, {len(found.prior)} classes, {given.told}"
+    if parts is None or by is None:
+        return value, estimate_text(found, level=level, top=top, head=head) + given.note
+    text = groups_text(parts, level=level, top=top, head=head, said=given.verdict(found), status=found.status)
+    return value | grouped(parts, by, level), text + given.note
 
 
 def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from reprior.cli._shell import as_json, emit
 @click.option("-n", "size", default=100, show_default=True, help="How many rows.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the list (CSV).")
 @click.option("--id", "name", help="What names the rows.  [default: id or row_id, else their numbers from 0]")
-@click.option("--seed", default=0, show_default=True, help="Of the draw.")
+@click.option("--seed", default=0, show_default=True, help="The seed of the draw.")
 @as_json
 def command(size: int, output: Path, name: str | None, seed: int, as_json: bool, **files: Any) -> None:
     """Choose the rows of TARGET whose labels would tell most about its class mix, and list them for you to fill in.
@@ -44,7 +44,7 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     given = read_inputs("query", **files)
     before = None if given.given is None else given.given.listed
     if before is not None and name is not None and name != before.name:
-        fail("query", "--id", f"be {before.name!r}, as in the list of the rows before", repr(name))
+        fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name
     column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], given.table.choice, named)
     with progress(given.rows):
@@ -65,6 +65,6 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     if found.n_labels:
         lines[0] += f"; {counted(found.n_labels, 'row')} had one already"
     if waiting:
-        lines.append(f"{counted(len(waiting), 'row')} of the list before without a label yet.")
+        lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"Fill in the column label, then say --labels {output}.")
     emit(value, "\n".join(lines) + given.note, as_json)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import by_option, inputs, level_option, method_options, read_inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 
@@ -20,8 +20,8 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 @method_options
 @by_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file; not needed with --json.")
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--title", help="At the top of the page.")
+@level_option
+@click.option("--title", help="The title of the page.")
 @as_json
 def command(output: Path | None, level: float, title: str | None, as_json: bool, **files: Any) -> int:
     """Estimate the class mix of TARGET and tell about it in one self-contained HTML file.
@@ -29,6 +29,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     \b
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
+    from reprior._check import counted
     from reprior.report.collect import collect, grouped
     from reprior.report.groups import groups_rows
     from reprior.report.page import GROUPS, page
@@ -61,7 +62,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
         with whole_file(output) as file:
             file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
-    about = f"{told['n']:,.0f} row{'s' * (told['n'] != 1)}, {len(told['prior'])} classes, {given.told}"
+    about = f"{counted(told['n'], 'row')}, {len(told['prior'])} classes, {given.told}"
     finding = "".join(f"\n{said['text']}" for said in told["headline"])
     emit(told, f"{output}: {about}{finding}{given.note}", as_json)
     return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

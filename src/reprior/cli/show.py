@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprior.cli._inputs import level_option
 from reprior.cli._shell import as_json, emit
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records":
 
 @click.command("show")
 @click.argument("saved", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @as_json
 def command(saved: Path, level: float, as_json: bool) -> None:
     """Print what SAVED holds: what `reprior fit` wrote, what `reprior stream --state` keeps, or what `save` wrote.
@@ -27,7 +28,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     Example:  reprior show state.bin
     """
     from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
-    from reprior._check import fail
+    from reprior._check import fail, listed
     from reprior.cli._watch import Watch
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
@@ -62,8 +63,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     elif isinstance(held, StreamTable):
         keys = list(held)
         value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:SHOWN]}
-        some = ", ".join(map(str, keys[:SHOWN])) + ", …" * (len(keys) > SHOWN)
-        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {some}"]
+        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, SHOWN)}"]
     elif isinstance(held, Alarm):
         said = held.verdict
         called = [str(name) for name in said.names or said.classes]
@@ -74,8 +74,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     elif isinstance(held, AlarmTable):
         loud = [name for name in held if held[name]]
         value |= {"streams": len(held), "raised": loud[:SHOWN]}
-        some = ", ".join(map(str, loud[:SHOWN])) + ", …" * (len(loud) > SHOWN)
-        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {some or 'none'}"]
+        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, SHOWN) or 'none'}"]
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]

@@ -40,9 +40,8 @@ def command(
 
     from reprior import simulate
     from reprior._check import fail
-    from reprior._labels import check_labels
     from reprior.io.files import Choice, open_table
-    from reprior.io.labels import FOR_FILES, column_in, row_in_file
+    from reprior.io.labels import label_columns
     from reprior.io.prepare import prepared
     from reprior.state import whole_file
 
@@ -52,8 +51,7 @@ def command(
     wanted = Choice(columns=columns, label=label, with_labels=True, caller="simulate")
     table = prepared(open_table(pool, wanted), values)
     chunk = table.load()
-    y = check_labels(chunk.labels, "simulate", column_in(pool, table.parts[0].label), len(chunk.proba), table.n_classes,
-                     table.classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+    y = label_columns(chunk.labels, table, pool, len(chunk.proba), table.classes)
     rng, k = np.random.default_rng(seed), table.n_classes
     value = SHIFTS[shift] if strength is None else strength
     draw: Any = {"long-tail": simulate.shuffled_long_tail, "dirichlet": simulate.dirichlet,

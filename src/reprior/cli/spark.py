@@ -20,14 +20,16 @@ import click
 
 from reprior.cli._inputs import (
     Inputs,
-    MethodOption,
+    anyway_option,
     batch_methods,
     by_option,
     check_method,
+    level_option,
     method_options,
     parse_options,
     read_pipeline,
     refuse_unsorted,
+    stream_method_options,
     stream_methods,
     with_method,
 )
@@ -69,7 +71,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @by_option
 @labels_option
 @click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
-@click.option("--level", default=0.95, show_default=True, help="Of the intervals.")
+@level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
 @as_json
@@ -80,26 +82,16 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     Example:  reprior spark estimate scores/ --source model.reprior
     """
     from reprior.adapters.spark.groups import groups
-    from reprior.cli.estimate import described
-    from reprior.report.collect import grouped
-    from reprior.report.groups import groups_text
-    from reprior.report.show import estimate_text
+    from reprior.cli.estimate import shown
 
-    wanted, by = None if no_interval else level, given["by"]
+    by = given["by"]
     with running(master, paths_only=not by) as spark:
         known = opened(spark, "estimate", **given)
         found = known.estimate()
-        value = described(found, known, wanted)
-        labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
-        head = f"{found.n:,.0f} rows{labelled}, {len(found.prior)} classes, {known.told}"
-        if by:
-            parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"])
-            value |= grouped(parts, by, wanted)
-            text = groups_text(parts, level=wanted, top=top, head=head, said=known.verdict(found), status=found.status)
-        else:
-            text = estimate_text(found, level=wanted, top=top, head=head)
-    emit(value, text + known.note, as_json)
-    return DONE if found.status.ok and (not by or parts.converged.all()) else NOT_CONVERGED
+        parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"]) if by else None
+        told = shown(found, parts, known, by, None if no_interval else level, top)
+    emit(*told, as_json)
+    return DONE if found.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
 
 
 @command.command("correct")
@@ -109,8 +101,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @by_option
 @labels_option
 @click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
-@click.option("--anyway", is_flag=True,
-              help="Correct even if the rows differ from the held-out rows by more than their class mix.")  # fmt: skip
+@anyway_option
 @as_json
 def correct(output: str, anyway: bool, as_json: bool, master: str | None, **given: Any) -> int:
     """Write TARGET, a folder of Parquet, again with its predictions corrected for the estimated class mix.
@@ -152,9 +143,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
 @shared
 @click.option("--key", required=True, metavar="COLUMN", help="What says which stream a row belongs to.")
 @click.option("--order", metavar="COLUMN", help="What orders the rows of a key: a sequence number or a time.")
-@click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption, names=stream_methods,
-              help="Which online method: {names}.")  # fmt: skip
-@click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
+@stream_method_options
 @click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
 @click.option("--files", default=100, show_default=True, help="How many files to take in a micro-batch, at most.")
 @click.option("--every", type=float, metavar="SECONDS",
@@ -176,6 +165,7 @@ def stream(
     \b
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
     """
+    from reprior._check import counted
     from reprior.adapters.spark.stream import follow, write_batch
 
     check_method("stream", method, stream_methods(), batch_methods(), "reprior spark estimate")
@@ -196,7 +186,7 @@ def stream(
         done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     n = sum(progress["numInputRows"] for progress in done)
     value = {"output": output, "rows": n, "batches": len(done), "warning": warning}
-    batches = f"{len(done):,} micro-batch{'es' * (len(done) != 1)}"
+    batches = counted(len(done), "micro-batch", "micro-batches")
     emit(value, f"{output}: {n:,} rows in {batches}" + f"\n{warning}" * bool(warning), as_json)
     return DONE
 
@@ -216,7 +206,7 @@ def opened(
     pipe, logits, warning = fitted(caller, source, columns, logits)
     pipe = with_method(pipe, method, options)
     if by and (pipe.method != "ebls" or logits):
-        fail(caller, "--by", "stand beside the method ebls and probabilities", "logits" if logits else pipe.method)
+        fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
     rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
                        label=labels)  # fmt: skip
     matched = "name" if pipe.classes and rows.classes else "position"

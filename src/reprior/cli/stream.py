@@ -10,14 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import alone
-from reprior.cli._inputs import (
-    MethodOption,
-    calibrate_option,
-    classes_option,
-    counts_option,
-    stream_methods,
-    values_options,
-)
+from reprior.cli._inputs import calibrate_option, classes_option, counts_option, stream_method_options, values_options
 from reprior.cli._shell import DONE, INTERRUPTED, printable
 
 
@@ -31,9 +24,7 @@ from reprior.cli._shell import DONE, INTERRUPTED, printable
 @classes_option
 @values_options[0]
 @values_options[1]
-@click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption, names=stream_methods,
-              help="Which online method: {names}.")  # fmt: skip
-@click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the method.")
+@stream_method_options
 @click.option("--columns", help="What holds the probabilities: a key, or class columns a,b,c or first:last.")
 @click.option("--label", help="What holds the label of a row, where it is known; null or empty where it is not.")
 @click.option("--id", "name", help="What names a row, so that its label can follow in a record of its own.")
@@ -43,7 +34,7 @@ from reprior.cli._shell import DONE, INTERRUPTED, printable
               "  [default: with held-out rows, where the prior is written]")  # fmt: skip
 @click.option("--on-alarm", metavar="COMMAND", help="Run this once the alarm is raised: no shell, the facts as JSON on"
               " its standard input and in REPRIOR_ALARM.")  # fmt: skip
-@click.option("--rearm", is_flag=True, help="On a restart: the alarm of before was dealt with; watch anew from here.")
+@click.option("--rearm", is_flag=True, help="On a restart: the earlier alarm was dealt with; watch anew from here.")
 @click.option("--level", default=0.95, show_default=True, help="Of the intervals beside the prior; 1: none.")
 @click.option("--state", type=click.Path(path_type=Path), help="Keep the state here, and go on from it.")
 @click.option("-o", "--output", default="-", type=click.Path(allow_dash=True, path_type=Path), help="Where rows go.")
@@ -93,8 +84,8 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
     if job.skipped:
         lines.append(f"{counted(job.skipped, 'row')} left out; the first: {job.first_skipped}")
     if labels.lost:
-        some = "1 label was" if labels.lost == 1 else f"{labels.lost} labels were"
-        lines.append(f"{some} of no row among the last {labels.remember} that wait for one; see --remember and --id")
+        found = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
+        lines.append(f"{found}; see --remember and --id")
     if alarm:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"

@@ -207,7 +207,7 @@ def table_part(
         first = start
         for batch in batches(wanted):
             place = (choice.caller, name, first)
-            rows = list_rows(batch.column(0), n_classes, place) if listed else stacked(batch, n_classes, place)
+            rows = rows_from(batch, chosen, n_classes, place)
             yield Chunk(rows, label_values(batch.column(len(chosen)), place) if label else None)
             first += len(rows)
 
@@ -222,9 +222,7 @@ def table_part(
         with writer(file, wide) as target:
             first = 0
             for batch in batches(None):
-                place = (choice.caller, name, first)
-                picked = batch.select(chosen)
-                rows = list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
+                rows = rows_from(batch, chosen, n_classes, (choice.caller, name, first))
                 first += len(rows)
                 fixed = replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out)
                 if sets is not None:
@@ -247,8 +245,8 @@ def table_part(
 def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
     """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
     if as_text and any(BETWEEN in label for label in sets.classes):
-        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which parts them in a CSV file", "others",
-             remedy="Write Parquet")  # fmt: skip
+        fail(caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
+             "one with it", remedy="Write Parquet")  # fmt: skip
     return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
 
 
@@ -324,6 +322,13 @@ def first_length(name: str, batches: Any, columns: list[str], choice: Choice) ->
         if batch.num_rows:
             return int(batch.column(0).value_lengths()[0].as_py() or 0)
     fail(choice.caller, name, "have at least one row", "none")
+
+
+def rows_from(batch: Any, columns: list[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
+    """Return the rows (n, K) that some columns of a batch hold: one of lists, or one a class."""
+    picked = batch.select(columns)
+    listed = is_list(picked.schema.field(0).type)
+    return list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
 
 
 def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:

@@ -19,9 +19,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reprior._check import Fault, InputError, counted, fail, listed
-from reprior._check import difference as names_apart
-from reprior._check import perhaps as meant_name
+from reprior._check import Fault, InputError, counted, difference, fail, listed, perhaps
 from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
@@ -201,7 +199,7 @@ def open_table(path: str | Path, choice: Choice) -> Table:
     for part in parts[1:]:
         if part.n_classes != parts[0].n_classes or part.classes != parts[0].classes:
             fail(choice.caller, part.name, f"have the classes of {parts[0].name}",
-                 difference(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
+                 classes_apart(part.classes, part.n_classes, parts[0].classes))  # fmt: skip
     return renamed(Table(parts, choice))
 
 
@@ -221,17 +219,18 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
     if len(names) != n_classes:
         fail(choice.caller, "--classes", f"name all {n_classes} classes of {name}", f"{len(names)} names")
     if columns is not None and set(columns) & set(names):
-        fail(choice.caller, "--classes", f"agree with the columns of {name}, which have names", difference(names,
-             n_classes, columns), remedy="Leave it out to use the names of the columns")  # fmt: skip
+        fail(choice.caller, "--classes", f"agree with the columns of {name}, which have names",
+             classes_apart(names, n_classes, columns),
+             remedy="Leave it out to use the names of the columns")  # fmt: skip
     return names
 
 
-def difference(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
+def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:
         said = counted(n_classes, "class", "classes")
         return said + (" without names" if found is None else f": {listed(found)}")
-    return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else names_apart(found, wanted)
+    return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else difference(found, wanted)
 
 
 SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
@@ -324,19 +323,19 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
         how = f"Name what holds the {held}"
     order = sorted(there, key=lambda column: labels and there[column] in FLOATS)
     among = [column for column in order if there[column] not in FLOATS] if wanted in LABEL_NAMES else order
-    how = perhaps(wanted, among) + how
+    how = perhaps_column(wanted, among) + how
     rule = f"have the column {wanted!r}"
     if some:
         rule += ", since there is no file of that name"
         how = perhaps_file(wanted) + how
-    shown = ", ".join(f"{column} ({there[column]})" if there[column] else column for column in order[:30])
-    fail(choice.caller, name, rule, shown + (", …" if len(there) > 30 else "") or "no column", remedy=how)
+    shown = [f"{column} ({there[column]})" if there[column] else column for column in order]
+    fail(choice.caller, name, rule, listed(shown, 30) or "no column", remedy=how)
 
 
-def perhaps(wanted: str, there: Collection[str]) -> str:
+def perhaps_column(wanted: str, there: Collection[str]) -> str:
     """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
     (only,) = there if wanted in LABEL_NAMES and len(there) == 1 else (wanted,)
-    meant = meant_name(only, there)
+    meant = perhaps(only, there)
     return meant and f"{meant}. "
 
 
@@ -347,7 +346,7 @@ def perhaps_file(wanted: str) -> str:
         there = [file.name for file in path.parent.iterdir() if file.is_file()]
     except OSError:
         return f"There is no folder {path.parent}. "
-    meant = meant_name(path.name, there, lambda name: f"the file {str(path.parent / name)!r}")
+    meant = perhaps(path.name, there, lambda name: f"the file {str(path.parent / name)!r}")
     return meant and f"{meant}. "
 
 

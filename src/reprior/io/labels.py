@@ -14,8 +14,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._labels import WHOLE, check_some_labels, is_number
-from reprior._types import Source, Vector
+from reprior._labels import WHOLE, check_labels, check_some_labels, number_of
+from reprior._types import Labels, Source, Vector
 from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
 
 ROW = "row"  # what names rows where no column does
@@ -83,11 +83,17 @@ def opened_again(target: Path, choice: Choice, column: str, option: str) -> Tabl
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     """Return labels as they were meant: text that says a whole number is one, unless classes are called so."""
     found = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
-    if classes is None or not all(map(is_number, classes)):
+    if classes is None or any(number_of(name) is None for name in classes):
         names = {*(classes or ())}
         found = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
                  for v in found]  # fmt: skip
     return np.fromiter(found, object, len(found))
+
+
+def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
+    """Return the labels of all `n` rows of a file as column indices; one that is of no class is told by its row."""
+    return check_labels(labels, table.choice.caller, column_in(path, table.parts[0].label), n, table.n_classes, classes,
+                        place=row_in_file, remedy=FOR_FILES)  # fmt: skip
 
 
 def checked_labels(
@@ -185,10 +191,11 @@ def read_list(path: str, target: Path, choice: Choice, n: int, known: Source) ->
         labels[row] = value
         if weight := line.get("weight", ""):
             weight = weight.replace(",", ".") if between != "," else weight
-            if not is_number(weight):
+            found = number_of(weight)
+            if found is None:
                 fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight),
                      place=f"{name} {line[name]!r}")  # fmt: skip
-            weights[row] = float(weight)
+            weights[row] = found
     return Given(as_labels(labels, known.classes), weights, Listed(name, lines, rows))
 
 

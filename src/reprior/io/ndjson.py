@@ -122,48 +122,40 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
         there = {k: type(v).__name__ for k, v in value.items()} if isinstance(value, dict) else {"(a list)": "list"}
         missing(choice, name, "label", there)
 
-    def read() -> Iterator[Chunk]:
+    def parsed() -> Iterator[tuple[int, list[Any]]]:
+        """Yield the values of some lines at a time, with the number of the first one's row."""
         first = 0
         with opener() as file:
             filled = lines_of(file, choice.caller, name)
             while lines := list(islice(filled, LINES)):
-                values = parse_lines(lines, name, first, choice.caller)
-                rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
-                labels = None
-                if choice.with_labels:
-                    labels = np.array([value.get(label) if isinstance(value, dict) else None for value in values])
-                    if labels.dtype == object:
-                        row = next((i for i, value in enumerate(labels) if value is None), 0)
-                        fail(
-                            choice.caller, name, f"have {label!r} in every row", labels[row], place=f"row {first + row}"
-                        )
-                yield Chunk(rows, labels)
-                first += len(rows)
+                yield first, parse_lines(lines, name, first, choice.caller)
+                first += len(lines)
+
+    def read() -> Iterator[Chunk]:
+        for first, values in parsed():
+            rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
+            labels = None
+            if choice.with_labels:
+                labels = np.array([value.get(label) if isinstance(value, dict) else None for value in values])
+                if labels.dtype == object:
+                    row = next((i for i, value in enumerate(labels) if value is None), 0)
+                    fail(choice.caller, name, f"have {label!r} in every row", labels[row], place=f"row {first + row}")
+            yield Chunk(rows, labels)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        first = 0
         if sets is not None and not isinstance(value, dict):
             fail(choice.caller, name, "have an object on each line, to have room for sets", "a list")
-        with opener() as source:
-            filled = lines_of(source, choice.caller, name)
-            while lines := list(islice(filled, LINES)):
-                values = parse_lines(lines, name, first, choice.caller)
-                rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
-                fixed = [replaced(v, key, classes, r) for v, r in zip(values, fn(rows), strict=True)]
-                if sets is not None:
-                    sets.refuse_taken({k for v in fixed for k in v}, choice.caller, name)
-                    fixed = [{**v, sets.name: s} for v, s in zip(fixed, sets.names(), strict=True)]
-                file.write(b"".join(map(dump, fixed)))
-                first += len(rows)
+        for first, values in parsed():
+            rows = rows_of(values, key, classes, n_classes, name, first, choice.caller)
+            fixed = [replaced(v, key, classes, r) for v, r in zip(values, fn(rows), strict=True)]
+            if sets is not None:
+                sets.refuse_taken({k for v in fixed for k in v}, choice.caller, name)
+                fixed = [{**v, sets.name: s} for v, s in zip(fixed, sets.names(), strict=True)]
+            file.write(b"".join(map(dump, fixed)))
 
     def groups() -> Iterator[list[Any]]:
-        first = 0
-        with opener() as file:
-            filled = lines_of(file, choice.caller, name)
-            while lines := list(islice(filled, LINES)):
-                values = parse_lines(lines, name, first, choice.caller)
-                yield [value.get(choice.by) if isinstance(value, dict) else None for value in values]
-                first += len(values)
+        for _, values in parsed():
+            yield [value.get(choice.by) if isinstance(value, dict) else None for value in values]
 
     unused = numeric_rest(value, classes, choice)
     return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or (),

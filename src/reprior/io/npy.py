@@ -26,8 +26,7 @@ class NpyRows:
         self.handle = os.dup(file.fileno())
         self.caller, self.name, self.turn = caller, name, Lock()
         shape, self.by_column, self.stored = npy_head(file)
-        if len(shape) != 2 or shape[1] < 2 or self.stored.kind not in "fiu":
-            fail(caller, name, "hold an array (n, K) of numbers, K at least 2", f"{self.stored} {shape}")
+        check_shape(self.stored, shape, caller, name)
         self.shape: tuple[int, int] = (shape[0], shape[1])
         self.dtype = self.stored if self.stored.kind == "f" else np.dtype(np.float64)
         self.start, self.size = file.tell(), math.prod(shape) * self.stored.itemsize
@@ -83,6 +82,12 @@ class NpyRows:
                  f"{max(0, there)} of the {self.size} bytes that its rows take")  # fmt: skip
 
 
+def check_shape(dtype: np.dtype[Any], shape: tuple[int, ...], caller: str, name: str) -> None:
+    """Refuse an array that cannot be rows of probabilities."""
+    if len(shape) != 2 or shape[1] < 2 or dtype.kind not in "fiu":
+        fail(caller, name, "hold an array (n, K) of numbers, K at least 2", f"{dtype} {shape}")
+
+
 def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, whether it is stored column by column, and type of the array that begins here."""
     version = np.lib.format.read_magic(file)
@@ -115,17 +120,16 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         with opener() as file, np.load(file) as archive:
             wanted = choice.columns or rows_in(archive)
             if wanted not in archive:
-                missing(choice, name, wanted, {key: "" for key in archive.files})
+                missing(choice, name, wanted, dict.fromkeys(archive.files, ""))
             array = archive[wanted]
             classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
             key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
             labels = archive[key] if choice.with_labels and key in archive else None
             if choice.by:
                 if choice.by not in archive:
-                    missing(choice, name, choice.by, {key: "" for key in archive.files})
+                    missing(choice, name, choice.by, dict.fromkeys(archive.files, ""))
                 groups = archive[choice.by]
-        if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind not in "fiu":
-            fail(choice.caller, name, "hold an array (n, K) of numbers, K at least 2", f"{array.dtype} {array.shape}")
+        check_shape(array.dtype, array.shape, choice.caller, name)
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
         if groups is not None and groups.shape != array.shape[:1]:
             fail(choice.caller, name, f"have {len(array)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")

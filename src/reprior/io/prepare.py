@@ -6,14 +6,13 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.files import Chunk, Part, Sets, Table, difference
+from reprior.io.files import Chunk, Part, Sets, Table, classes_apart
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
@@ -86,10 +85,7 @@ def _part(part: Part, values: str, caller: str) -> Part:
                 yield Chunk(prepare(chunk.proba[at : at + step], values), labels)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        part.rewrite(file, partial(_as_before, fn), sets)
-
-    def _as_before(fn: Callable[[Matrix], Matrix], rows: Matrix) -> Any:
-        return fn(prepare(rows, values)).astype(rows.dtype, copy=False)
+        part.rewrite(file, lambda rows: fn(prepare(rows, values)).astype(rows.dtype, copy=False), sets)
 
     return replace(part, read=read, rewrite=rewrite, mapped=False)
 
@@ -100,11 +96,11 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
     remedy = f"Choose the class columns with `{table.choice.option}`; say what they are called with `--classes FILE`"
     if part.n_classes != n_classes:
         fail(caller, part.name, f"have the {n_classes} classes of the source",
-             difference(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
+             classes_apart(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
     if classes is None or part.classes is None or part.classes == classes:
         return table
     if set(classes) != set(part.classes) or len({*part.classes}) < n_classes:
-        fail(caller, part.name, "have the classes of the source", difference(part.classes, n_classes, classes),
+        fail(caller, part.name, "have the classes of the source", classes_apart(part.classes, n_classes, classes),
              remedy=remedy)  # fmt: skip
     order = np.array([part.classes.index(label) for label in classes])
     return replace(table, parts=tuple(_ordered(part, order, classes) for part in table.parts))

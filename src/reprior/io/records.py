@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, difference, missing, pick
+from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, classes_apart, missing, pick
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
 
@@ -84,7 +84,7 @@ class NdjsonForm:
     opening: str = ""
     unused: tuple[str, ...] = ()
 
-    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
+    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         values = parse_lines(records, "input", first, self.caller)
@@ -104,9 +104,6 @@ class NdjsonForm:
         values = parse_lines(records, "input", 0, self.caller)
         return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
 
-    def write_value(self, value: dict[str, Any]) -> bytes:
-        return dump(value)
-
     @property
     def named(self) -> tuple[str, ...] | None:
         return self.classes
@@ -122,7 +119,7 @@ class CsvForm:
     caller: str
     unused: tuple[str, ...] = ()
 
-    cut, length = staticmethod(whole_lines), staticmethod(length_of_lines)
+    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
 
     def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
         return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
@@ -162,9 +159,6 @@ class CsvForm:
                 values[j] = repr(value)
             out.writerow(values)
         return text.getvalue().encode()
-
-    def write_value(self, value: dict[str, Any]) -> bytes:
-        return dump(value)
 
     @property
     def named(self) -> tuple[str, ...] | None:
@@ -222,7 +216,7 @@ def recognise(
     wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
     for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
-            missing(choice, "input", column, {column: "" for column in names})
+            missing(choice, "input", column, dict.fromkeys(names, ""))
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
@@ -238,7 +232,7 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
         return classes
     if {*names} != {*choice.classes} or len({*names}) < len(names):
         remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
-        got = difference(names, len(names), choice.classes)
+        got = classes_apart(names, len(names), choice.classes)
         fail(choice.caller, "input", "have the classes of the source", got, remedy=remedy)
     return tuple(classes[names.index(label)] for label in choice.classes)
 

@@ -19,7 +19,7 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
 from reprior.io.files import Choice, Part, Table, left_aside, taken
-from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows
+from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows, numbered
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class FileBlocks:
 
         def total(segment: Segment) -> tuple[S, int]:
             with np.errstate(**mode):
-                return add_up(starmap(fn, placed(segment))), segment.rows
+                return add_up(starmap(fn, numbered(segment.blocks(), segment.first))), segment.rows
 
         for value, n in ahead(total, segments, self.threads):
             if self.watch:
@@ -145,12 +145,11 @@ class FileBlocks:
 
     def _keeping(self, blocks: Callable[[], Iterator[Matrix]], first: int) -> Iterator[Matrix]:
         """Yield blocks as `fn` shall see them, once they are written to their place in the scratch file."""
-        for block in self._seen(blocks):
+        for at, block in numbered(self._seen(blocks), first):
             with self.turn:  # threads come in any order
-                if self.kept is not None and not self._keep(self.kept, first, block):
+                if self.kept is not None and not self._keep(self.kept, at, block):
                     self._forget()
             yield block
-            first += len(block)
 
     def _keep(self, file: IO[bytes], first: int, block: Matrix) -> bool:
         """Return whether rows could be kept: not where the disk is full, nor where parts have several types."""
@@ -179,18 +178,10 @@ def check_block(part: Part, choice: Choice, first: int, total: int, block: Matri
         fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)
 
 
-def placed(segment: Segment) -> Iterator[tuple[int, Matrix]]:
-    """Yield the blocks of a segment, each with the number of its first row."""
-    at = segment.first
-    for block in segment.blocks():
-        yield at, block
-        at += len(block)
-
-
 def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:
     """Yield the blocks of a segment that `check(rows before it, block)` lets pass."""
-    for at, block in placed(segment):
-        check(at - segment.first, block)
+    for at, block in numbered(segment.blocks()):
+        check(at, block)
         yield block
 
 

@@ -12,20 +12,20 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
-from reprior._labels import check_labels, named
+from reprior._labels import named, number_of
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
     check_names,
-    difference,
+    classes_apart,
     open_table,
     opener_of,
-    perhaps,
+    perhaps_column,
     readable,
     taken,
 )
-from reprior.io.labels import FOR_FILES, column_in, row_in_file
+from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
 from reprior.io.prepare import prepared
@@ -60,9 +60,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
     rows = prepared(table, values).load()
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
-    n, k = rows.proba.shape
-    labels = check_labels(rows.labels, choice.caller, column_in(path, table.parts[0].label), n, k, table.classes,
-                          place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+    labels = label_columns(rows.labels, table, path, len(rows.proba), table.classes)
     source = summarize(rows.proba, named(labels, table.classes), classes=table.classes)
     return replace(source, made=f"{source.made} of {path.name}")
 
@@ -78,11 +76,11 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     if len(numbers) != len(source.prior):
         remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
         fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
-             difference(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
+             classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
         return numbers
     if set(classes) != set(source.classes):
-        fail(caller, str(path), "have the classes of the source", difference(classes, len(numbers), source.classes))
+        fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
     return numbers[[classes.index(label) for label in source.classes]]
 
 
@@ -121,9 +119,7 @@ def disagreement(source: Source) -> float:
     return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
 
 
-def read_vector(
-    path: Path, choice: Choice, *, of_source: bool = False
-) -> tuple[Any, tuple[str, ...] | None] | None:
+def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple[Any, tuple[str, ...] | None] | None:
     """Return (values, class names) if the file holds one number a class, else None; no estimate for what `of_source`
     is wanted."""
     if path.is_dir():
@@ -182,25 +178,17 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
     whole = [name for name, text in zip(header, first, strict=False) if "." not in text]  # these may hold labels
     likely = [*whole, *(name for name in header if name not in whole)]
     for names, counts in ((0, 1), (1, 0)):
-        body = rows if not header or number(header[counts % len(header)]) is None else [header, *rows]
-        values = [number(row[counts]) if len(row) == 2 else None for row in body]
+        body = rows if not header or number_of(header[counts % len(header)]) is None else [header, *rows]
+        values = [number_of(row[counts]) if len(row) == 2 else None for row in body]
         labels = tuple(row[names].strip() for row in body if len(row) == 2)
-        odd = any((number(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
+        odd = any((number_of(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
         if body and None not in values and not odd and len({*labels}) == len(body):
             return values, labels
     if labelled:
         return None
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", f"the columns {listed(likely)}",
-         remedy=f"{perhaps('label', whole)}Name the label column with `--label`")  # fmt: skip
-
-
-def number(text: str) -> float | None:
-    """Return the number a text says, if it does."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+         remedy=f"{perhaps_column('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 
 def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:

@@ -15,7 +15,7 @@ from reprior._types import Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
-from reprior.online.table import StreamTable
+from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.state import Key, decode, encode, refuse, take, write_atomically
 
@@ -129,8 +129,7 @@ class AlarmTable:
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all alarms as bytes; keys must be strings or whole numbers."""
-        if odd := [name for name in self._seen if type(name) not in (str, int)]:
-            fail("AlarmTable.to_bytes", "keys", "be strings or whole numbers", repr(odd[0]))
+        check_storable(self._seen, "AlarmTable.to_bytes")
         seen = [seen_to_fields(*pair) for pair in self._seen.values()]
         arrays = {f"{i}_{name}": x for i, one in enumerate(seen) for name, x in one.items()}
         return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
@@ -142,7 +141,7 @@ class AlarmTable:
         stored = decode(data, "alarm-table", caller, key=key)
         table.model = Alarm._from_fields(stored, caller)
         keys = take(stored, "keys", list, caller)
-        if not all(type(name) in (str, int) for name in keys) or len(set(keys)) != len(keys):
+        if not are_storable(keys):
             refuse(caller, "data", "keys that are not strings or whole numbers, each once")
         parts: list[dict[str, Any]] = [{} for _ in keys]
         for name, value in stored.items():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_number, fail
+from reprior._check import UNLABELLED, check_flag, check_number, fail
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, unpack
 
@@ -39,9 +39,7 @@ def black_box(method: Any) -> BlackBox:
     source = method.source
     matrix = source.hard_confusion if method.hard else source.confusion
     if matrix is None or source.counts is None or ("heldout" in method.needs and source.heldout is None):
-        fail(method.name, "source", "have held-out rows with labels", "a prior alone",
-             remedy="Give held-out rows with labels, by `summarize(proba, y)` (on the command line:"
-             " `--source`)")  # fmt: skip
+        fail(method.name, "source", "have held-out rows with labels", "a prior alone", remedy=UNLABELLED)
     seen = source.counts > 0  # a class with no held-out row is taken to be predicted without error
     forward = np.where(seen, matrix / np.where(seen, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
     ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -32,12 +32,6 @@ class Robust:
         if name == "method":  # while a copy is being made
             raise AttributeError(name)
         return getattr(self.method, name)
-
-    @property
-    def chosen(self) -> dict[str, Any]:
-        """The options of the method, and the bound."""
-        own = {f.name: getattr(self.method, f.name) for f in fields(self.method)[1:]}  # type: ignore[arg-type]
-        return own | {"robust": self.robust}
 
     @cached_property
     def layout(self) -> Layout:

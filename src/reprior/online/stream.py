@@ -3,69 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 
-from reprior._check import (
-    as_array,
-    check_choice,
-    check_level,
-    check_logits,
-    check_proba,
-    check_row,
-    check_source,
-    fail,
-    in_order,
-)
+from reprior._check import as_array, check_level, check_logits, check_proba, check_row, fail, in_order
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label
 from reprior._types import Interval, Labels, Matrix, Source, Vector, door
-from reprior.online.ebls import OnlineEbls
-from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import (
-    Layout,
-    StreamMethod,
-    StreamState,
-    counted,
-    earlier,
-    grown,
-    learned,
-    refuse,
-    state_size,
-)
-from reprior.online.published import PEERS
-from reprior.online.robust import Robust
+from reprior.online.method import StreamMethod, StreamState, counted, learned, refuse
+from reprior.online.registry import described, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, correct, correct_listed, refuse_listed
-from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, kind_of, take, write_atomically
-from reprior.state import refuse as refuse_bytes
-
-ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (OnlineFmapls, OnlineEbls)} | PEERS
-
-
-def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) -> StreamMethod:
-    """Return the online method of that name with its options, or say which there are."""
-    made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
-    known = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
-    for option in options:
-        check_choice(option, caller, "options", [*known, "robust"])
-    own = {option: value for option, value in options.items() if option != "robust"}
-    method: StreamMethod = made(check_source(source, caller), **own)  # type: ignore[call-arg]
-    return method if options.get("robust") is None else cast(StreamMethod, Robust(method, options["robust"]))
-
-
-def chosen(method: StreamMethod) -> dict[str, Any]:
-    """Return the options of a method."""
-    if isinstance(method, Robust):
-        return method.chosen
-    return {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
 
 
 def aligned(shape: tuple[int, ...]) -> Vector:
@@ -124,44 +78,6 @@ def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) 
 def contiguous(blocks: TopKBlocks) -> tuple[Labels, Vector]:
     """Return top-k rows in the types that kernels take."""
     return np.ascontiguousarray(blocks.indices, np.int64), np.ascontiguousarray(blocks.values, np.float64)
-
-
-def listed(layout: Layout) -> list[Any]:
-    """Return a layout as bytes say it."""
-    return [[name, list(shape)] for name, shape in layout.items()]
-
-
-def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
-    """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
-    told = replace(method.source, misled=method.misled) if "misled" in method.needs else method.source  # type: ignore[attr-defined]
-    return {"method": method.name, "options": chosen(method), "layout": listed(method.layout),
-            **to_fields(told, calibrator, method.needs)}  # fmt: skip
-
-
-def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
-    """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
-    made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
-    source, calibrator = from_fields(about, caller)
-    options = getattr(made, "before", {}) | take(about, "options", dict, caller)
-    method = online_method(made.name, source, options, caller)
-    written, before = take(about, "layout", list, caller), earlier(method)
-    if written == listed(before) != listed(method.layout):
-        for name in ("values", "together", "together_start"):
-            if isinstance(about.get(name), np.ndarray):
-                shape = (None, state_size(before))[-about[name].ndim :]
-                about[name] = grown(method, take(about, name, np.ndarray, caller, shape))
-    elif written != listed(method.layout):
-        fail(caller, "data", f"have the parts {method.layout}", str(written)[:200],
-             remedy="Another release of reprior wrote it")  # fmt: skip
-    size = state_size(method.layout)
-    states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)
-    n = states[:, 0]
-    whole = ((n >= 0) & (n <= 2**53) & (n == np.floor(n))).all()
-    with np.errstate(all="ignore"):  # numbers that overflow here are no state
-        sound = states.dtype == np.float64 and whole and method.valid(states)
-    if not sound:
-        refuse_bytes(caller, "data", f"numbers that are no state of {method.name!r}")
-    return method, calibrator
 
 
 def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:

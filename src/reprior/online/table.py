@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -18,22 +18,10 @@ from reprior._labels import check_label, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, counted, learned, refuse
-from reprior.online.stream import (
-    Stream,
-    aligned,
-    beta_interval,
-    calibrated,
-    checked,
-    chosen,
-    contiguous,
-    described,
-    fitting,
-    online_method,
-    raw_row,
-    recovered,
-)
+from reprior.online.registry import chosen, described, online_method, recovered
+from reprior.online.stream import Stream, aligned, beta_interval, calibrated, checked, contiguous, fitting, raw_row
 from reprior.online.together import Together, shares
-from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k
+from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, correct_listed, reweight
 from reprior.state import Key, decode, encode, take, write_atomically
@@ -42,13 +30,24 @@ from reprior.state import refuse as refuse_bytes
 Evict = Callable[[Hashable, Stream], object]
 
 
+def check_storable(keys: Iterable[Hashable], caller: str) -> None:
+    """Refuse keys that bytes cannot hold."""
+    if odd := [key for key in keys if type(key) not in (str, int)]:
+        fail(caller, "keys", "be strings or whole numbers", repr(odd[0])[:60], remedy="Use `str(key)` as the key")
+
+
+def are_storable(keys: list[Any]) -> bool:
+    """Return whether keys that were read from bytes can have been written: strings or whole numbers, each once."""
+    return all(type(key) in (str, int) for key in keys) and len(set(keys)) == len(keys)
+
+
 class Snapshot(Stream):
-    """A stream of a table as it was when asked for: it answers everything, and learns nothing."""
+    """A copy of a table's stream, to look at: it answers everything, and learns nothing."""
 
     __slots__ = ()
 
     def _refuse(self, caller: str) -> NoReturn:
-        fail(f"Stream.{caller}", "stream", "be one that can learn", "a table's stream as it was when asked for",
+        fail(f"Stream.{caller}", "stream", "be one that can learn", "a copy that a table gave to look at",
              remedy="Call `learn` or `observe` of the table with its key, or `pop` the stream from it")  # fmt: skip
 
     def learn_one(self, p: Any) -> None:
@@ -286,12 +285,10 @@ class StreamTable:
         if isinstance(blocks, TopKBlocks) and self._top is not refuse:
             learned(self._top(slots, *contiguous(blocks), 2))
             return
-        first = 0
-        for block in blocks:
+        for first, block in numbered(blocks):
             rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
             here = slice(first, first + len(rows))
             self._learn_block(slots[here], new[here], rows)
-            first += len(rows)
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
         """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
@@ -361,10 +358,7 @@ class StreamTable:
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
         with self._lock:
-            for name in self._slots:
-                if type(name) not in (str, int):
-                    fail("StreamTable.to_bytes", "keys", "be strings or whole numbers", repr(name)[:60],
-                         remedy="Use `str(key)` as the key")  # fmt: skip
+            check_storable(self._slots, "StreamTable.to_bytes")
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
             values = self._table[slots]
@@ -379,8 +373,7 @@ class StreamTable:
         about = decode(data, "stream-table", caller, key=key)
         method, calibrator = recovered(about, caller, ndim=2)
         keys, values, most = take(about, "keys", list, caller), about["values"], take(about, "max_streams", int, caller)
-        plainly = all(type(name) in (str, int) for name in keys) and len(set(keys)) == len(keys)
-        if not plainly or not len(keys) == len(values) <= most:
+        if not are_storable(keys) or not len(keys) == len(values) <= most:
             refuse_bytes(caller, "data", f"{len(keys)} keys for {len(values)} streams, of at most {most}")
         table = cls(method.name, method.source, calibrator=calibrator, max_streams=most, on_evict=on_evict,
                     share="together" in about, **chosen(method))  # fmt: skip

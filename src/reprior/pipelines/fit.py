@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_choice, check_prior, check_source, fail, in_order, warn
-from reprior._labels import check_labelled, named
+from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
@@ -71,10 +71,7 @@ def pipeline(
     check_options(method, options, "pipeline", ("counts", "classes", "logits", "calibration", "prior", "method"))
     if proba is None:
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
-    rows, labels, names = check_labelled(proba, y, "pipeline", classes, logits=logits)
-    if logits:
-        rows = np.array(rows, np.float64)
-        softmax(rows)
+    rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     n, k = rows.shape
     if against_chance(rows, labels) < OPPOSED:
         warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order"
@@ -105,6 +102,16 @@ def pipeline(
     if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
         total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     return Pipeline(kept, source, method, _options(method, total, options), raw)
+
+
+def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool) -> Labelled:
+    """Return held-out rows and their labels, both checked; logits come back as probabilities."""
+    found = check_labelled(proba, y, caller, classes, logits=logits)
+    if not logits:
+        return found
+    rows = np.array(found.rows, np.float64)
+    softmax(rows)
+    return found._replace(rows=rows)
 
 
 def against_chance(rows: Matrix, labels: Labels) -> float:

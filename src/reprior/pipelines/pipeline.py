@@ -92,18 +92,17 @@ class Pipeline:
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
-        if not isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) and isinstance(proba, Blocks):
-            proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
-            raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
-            return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
-        if is_top_k(proba):
-            if self.calibrator is not None and self.calibrator.of_logits:
-                fail(caller, "proba", "be rows of logits, one a class", "top-k rows",
-                     remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
-            return self.rows(as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller))
-        array = proba.array if isinstance(proba, ArrayBlocks) else proba
-        rows = self._calibrated(array, caller)
-        return as_blocks(rows, self.source.prior, caller) if self.calibrator is None else ArrayBlocks(rows)
+        listed = is_top_k(proba)
+        if listed and self.calibrator is not None and self.calibrator.of_logits:
+            fail(caller, "proba", "be rows of logits, one a class", "top-k rows",
+                 remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
+        in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
+        if in_memory and not listed:
+            rows = self._calibrated(proba.array if isinstance(proba, ArrayBlocks) else proba, caller)
+            return as_blocks(rows, self.source.prior, caller) if self.calibrator is None else ArrayBlocks(rows)
+        proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
+        raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
+        return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
 
     def estimate(
         self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "refuse",

@@ -10,13 +10,12 @@ import numpy as np
 
 from reprior import simulate
 from reprior._check import as_rng, check_choice, check_int
-from reprior._labels import check_labelled, named
+from reprior._labels import named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.fit import pipeline, training_rows
+from reprior.pipelines.fit import heldout_rows, pipeline, training_rows
 from reprior.pipelines.pipeline import Candidate, Pipeline
-from reprior.rows.calibrated import softmax
 
 CRITERIA = ("kl", "log-loss", "accuracy")
 
@@ -56,10 +55,7 @@ def select(
     >>> sorted(trial.method for trial in pipe.trials)
     ['ebls', 'mlls']
     """
-    rows, labels, names = check_labelled(proba, y, "select", classes, logits=logits)
-    if logits:
-        rows = np.array(rows, np.float64)
-        softmax(rows)
+    rows, labels, names = heldout_rows(proba, y, "select", classes, logits=logits)
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     check_choice(criterion, "select", "criterion", CRITERIA)
     total = None if counts is None else training_rows(counts, names)

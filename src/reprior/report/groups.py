@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import fail, listed
+from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
 from reprior.batch.groups import Groups
 from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, pandas, share, unseen
@@ -30,7 +30,7 @@ def groups_text(
     rows, rest = groups_rows(found, level, top)
     lines = [*first, *(said or unseen(found.source)), *common, "", *aligned(rows)]
     if rest:
-        lines.append(f"… and {rest:,} group{'s' * (rest > 1)} with no more rows than these")
+        lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
     late = int((~found.converged).sum())
     return ended(lines, status, found.note if level is not None else "",
                  f"{late:,} of the groups had not settled." if late else "")  # fmt: skip

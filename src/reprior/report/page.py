@@ -8,6 +8,7 @@ from html import escape
 from math import isfinite
 from typing import Any
 
+from reprior._check import counted
 from reprior.report.charts import TINY, cloud_chart, named, pair_chart, percent, shift_chart
 from reprior.report.show import times
 
@@ -159,7 +160,7 @@ def groups(report: dict[str, Any]) -> str:
     (head, *body), rest = report["group_table"]
     rows = ["<tr>" + "".join(f"<td>{named(cell)}</td>" for cell in row) + "</tr>" for row in body]
     table = grid("<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>", rows, "groups")
-    more = f" {rest:,} group{'s' * (rest > 1)} with no more rows than these are left out." if rest else ""
+    more = f" {counted(rest, 'group')} with no more rows than these are left out." if rest else ""
     about = f"Groups sorted by their number of rows.{more} {report['groups_note']}"
     return f'<p>{named(report["population"]["text"])}</p>{table}<p class="soft">{named(about)}</p>'
 
@@ -170,7 +171,7 @@ def before_after(report: dict[str, Any]) -> str:
     names, before, after = ([values[j] for j in order] for values in (report["classes"], said["before"], said["after"]))
 
     def rows(count: int) -> str:
-        return f"{count:,} row{'s' * (count != 1)} ({percent(count / report['n'])})"
+        return f"{counted(count, 'row')} ({percent(count / report['n'])})"
 
     what = f"Correction changes the predicted class of {rows(said['changed_by_correction'])}."
     if said["changed_by_calibration"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import listed, told_p
+from reprior._check import counted, listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
 from reprior.assess.diagnose import CLEARLY
 from reprior.online.stream import Stream
@@ -79,9 +79,9 @@ def judged(checks: Checks) -> list[str]:
                     f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate."
                     + TRAINED * checks.trained)  # fmt: skip
     elif checks.label_shift_p is None and checks.shift_p < ALPHA:
-        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the classes"
-                    " have shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
-                    " tell.")  # fmt: skip
+        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the class mix"
+                    " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
+                    " show which.")  # fmt: skip
     else:
         shifted = "has shifted" if checks.shift_p < CLEARLY else "may have shifted"
         found = "No shift found" if checks.shift_p >= ALPHA else f"The class mix {shifted}"
@@ -99,7 +99,7 @@ def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: i
     interval = estimate.interval(level) if level is not None and (cheap or head) else None
     lines = [
         head
-        or f"Estimate of {len(estimate.prior)} class shares from {estimate.n:,.0f} row{'s' * (estimate.n != 1)}"
+        or f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'row')}"
         + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
     ]
     lines += [*verdicts(estimate), "", *table(estimate, interval, top)]
@@ -115,7 +115,7 @@ def ended(lines: list[str], status: Status, *after: str) -> str:
 def stream_text(stream: Stream) -> str:
     """Return a stream as a short table of the largest movers so far."""
     interval = stream.interval()
-    head = f"Stream of {stream.n:,} sample{'s' * (stream.n != 1)}, method {stream.method.name}"
+    head = f"Stream of {counted(stream.n, 'sample')}, method {stream.method.name}"
     return ended([head, *unseen(stream.source), "", *table(stream, interval, SHOWN)], Status.CONVERGED, interval.note)
 
 
@@ -135,7 +135,7 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
         for name, *cells in rows
     ]
     if rest := len(order) - len(shown):
-        lines.append(f"… and {rest:,} class{'es' * (rest > 1)} that moved less")
+        lines.append(f"… and {counted(rest, 'class', 'classes')} that moved less")
     return lines
 
 

@@ -7,7 +7,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
@@ -304,9 +304,8 @@ def by_name(proba: Any, classes: Sequence[str] | None, caller: str) -> Any:
     return in_columns(rows, names, classes, caller)
 
 
-def numbered(blocks: ArrayBlocks) -> Iterator[tuple[int, Matrix]]:
-    """Yield each block with the number of its first row."""
-    first = 0
+def numbered(blocks: Iterable[Matrix], first: int = 0) -> Iterator[tuple[int, Matrix]]:
+    """Yield each block with the number of its first row; that of the first block is `first`."""
     for block in blocks:
         yield first, block
         first += len(block)

@@ -11,22 +11,13 @@ from reprior._check import check_prior, check_proba, columns_of, fail, index_ord
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
-from reprior.rows.blocks import (
-    ArrayBlocks,
-    TopKBlocks,
-    by_name,
-    check_top_k,
-    is_top_k,
-    numbered,
-    top_k_in,
-    unlisted,
-)
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, top_k_in, unlisted
 
 STRETCHED = 1.85  # times as far as the mean output that shares have to move for a correction to warn
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 TRAINED = (
-    " Nearly all held-out rows are predicted rightly, and these rows are less sure. Were the held-out rows used for"
+    " The classifier is right on nearly all held-out rows, and less sure on these rows. Were the held-out rows used for"
     " training?"
 )
 
@@ -122,12 +113,11 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
                 refuse_listed("correct", "proba")
             like = top_k_in(estimate.target)
             listed = check_top_k(*proba, "correct", estimate.source.prior if like is None else like.prior)
-            fixed, first = np.empty(listed.values.shape), 0
-            for block in listed:
+            fixed = np.empty(listed.values.shape)
+            for first, block in numbered(listed):
                 here = slice(first, first + len(block))
                 whole = correct(estimate.calibrator(block), estimate.weights)
                 fixed[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
-                first = here.stop
             return fixed
         listed = check_top_k(*proba, "correct", estimate.source.prior)
         counted = estimate.prior
@@ -145,23 +135,31 @@ def refuse_rejected(
     how: str = "estimate with on_reject='warn' (`--anyway` on the command line)",
 ) -> None:  # fmt: skip
     """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
-    if estimate.checks is not None and estimate.checks.contradiction and not anyway and estimate.on_reject != "ignore":
-        if estimate.on_reject == "refuse":
-            fail(caller, "labels", "agree with the outputs", "a contradiction",
-                 remedy=f"{estimate.checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
-        warn(estimate.checks.contradiction)
-    p = None if estimate.checks is None else estimate.checks.label_shift_p
-    asked = TRAINED if estimate.checks is not None and estimate.checks.trained else ""
-    if p is not None and p < REJECTED and not anyway and estimate.on_reject != "ignore":
-        if estimate.on_reject == "refuse":
-            fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
-                 remedy=f"Check the data.{asked} To {caller} all the same, {how}")  # fmt: skip
-        warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)}).{asked} The correction"
-             " may do harm.")  # fmt: skip
+    checks = estimate.checks
+    if checks is None or anyway or estimate.on_reject == "ignore":
         return
-    told = None if anyway or estimate.on_reject == "ignore" else estimate.checks
-    if told is not None and told.stretch >= STRETCHED:
-        warn(stretched(told))
+    if estimate.on_reject == "refuse":
+        refuse_clear(checks, caller, name, how)
+    elif checks.contradiction:
+        warn(checks.contradiction)
+    p = checks.label_shift_p
+    if p is not None and p < REJECTED:
+        warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)})."
+             f"{TRAINED * checks.trained} The correction may do harm.")  # fmt: skip
+    elif checks.stretch >= STRETCHED:
+        warn(stretched(checks))
+
+
+def refuse_clear(checks: Checks, caller: str, name: str, how: str, labels: str = "labels") -> None:
+    """Refuse rows that clearly differ by more than their class mix, or labels that contradict their outputs; `name` and
+    `labels` are what the user calls them, and `how` says how to go on all the same."""
+    if checks.contradiction:
+        fail(caller, labels, "agree with the outputs", "a contradiction",
+             remedy=f"{checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
+    p = checks.label_shift_p
+    if p is not None and p < REJECTED:
+        fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
+             remedy=f"Check the data.{TRAINED * checks.trained} To {caller} all the same, {how}")  # fmt: skip
 
 
 def stretch(moved: Vector, seen: Vector) -> float:
@@ -176,9 +174,9 @@ def stretch(moved: Vector, seen: Vector) -> float:
 def stretched(checks: Checks) -> str:
     """Return the warning about shares that moved further than the outputs by themselves bear out."""
     return (
-        f"The shares moved {checks.stretch:.1f} times as far as the mean output, for the classifier tells classes apart"
-        " poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some rows"
-        " would tell."
+        f"The shares moved {checks.stretch:.1f} times as far as the mean output, because the classifier tells classes"
+        " apart poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some"
+        " rows would show it."
     )
 
 

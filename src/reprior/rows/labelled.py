@@ -85,7 +85,7 @@ def labelled(target: Blocks, labels: Any, known: Source, caller: str, weights: A
     """Return the target with the labels (n,) of some of its rows, checked; as it is if there are none."""
     if labels is None:
         if weights is not None:
-            fail(caller, "label_weights", "stand beside `labels`", "weights alone")
+            fail(caller, "label_weights", "be given with `labels`", "weights alone")
         return target
     target = target.raw if isinstance(target, LabelledBlocks) else target
     n = count_rows(target)

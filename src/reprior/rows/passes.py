@@ -47,8 +47,14 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
 
 def count_rows(target: Blocks) -> int:
     """Return the number of rows, by a pass if need be."""
+    known = known_rows(target)
+    return e_step(target, np.ones(target.n_classes)).n if known is None else known
+
+
+def known_rows(target: Blocks) -> int | None:
+    """Return the number of rows if it is known without a pass."""
     known = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
-    return int(known) if known is not None else e_step(target, np.ones(target.n_classes)).n
+    return None if known is None else int(known)
 
 
 def every(stride: int, first: int, block: Matrix) -> Matrix:
@@ -93,9 +99,9 @@ def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vec
 
 def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
     """Return no more than `at_most` rows (m, K), spread evenly, and how many rows there are, in one pass."""
-    n = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
+    n = known_rows(target)
     if n is not None:
-        return some_rows(target, n, at_most), int(n)
+        return some_rows(target, n, at_most), n
     found = map_numbered(target, lambda first, block: Thinned(((first, np.array(block)),), 1, at_most, len(block)))
     found = found.thinned(found.stride)
     return np.concatenate([rows for _, rows in sorted(found.pieces, key=lambda piece: piece[0])]), found.n

@@ -26,7 +26,7 @@ def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Seque
     """Return the fields for `encode` that tell these parts of a source, and a calibrator."""
     known = {part: getattr(source, part) for part in parts}
     known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
-    known["calibrator"] = calibrator and np.frombuffer(calibrator.to_bytes(), np.uint8)
+    known["calibrator"] = calibrator and calibrator.to_bytes()
     return {"made": source.made} | {f"source_{part}": x for part, x in known.items() if x is not None}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,15 +17,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import fail
 from reprior._types import Matrix, Source
-from reprior.assess.diagnose import diagnose
-from reprior.assess.intervals import MANY
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.live import SPARK, Defined, Live, as_rows, define, restored, state_bytes
+from reprior.service.recent import Diagnoses, Recent
 from reprior.service.settings import Clock, Settings
-from reprior.service.store import Kept, Store, StoreError
+from reprior.service.store import FORGET_CLIENTS, REMEMBER_IDS, Kept, Store, StoreError
 
 log = logging.getLogger("reprior.service")
 T = TypeVar("T")
@@ -34,9 +33,7 @@ RETRY_SECONDS = 0.5
 GATHER_SECONDS = 0.001
 COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
-RECENT_ROWS = 1_000  # of a stream, kept for its diagnosis
-RECENT_BYTES = 128 << 20  # of all streams together; of the longest silent ones they go first
-DIAGNOSIS_SECONDS = 10.0  # for which one holds at least
+LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # rows that may become the new reference of an alarm
 
 
@@ -104,10 +101,8 @@ class Hub:
         self._wake, self._closing = asyncio.Event(), False
         self._admin = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._recent: OrderedDict[int, deque[Matrix]] = OrderedDict()
-        self._recent_bytes = 0
-        self._diagnoses: dict[int, tuple[float, int, dict[str, Any] | None]] = {}  # until when, of which samples, what
-        self._diagnosing: dict[int, asyncio.Task[dict[str, Any] | None]] = {}
+        self._recent = Recent()
+        self.diagnoses = Diagnoses(self._recent, self.clock, self.in_thinker)
         self._alarm_id = 0
         self._nameless = 0
         if store:
@@ -150,7 +145,7 @@ class Hub:
         self._wake.set()  # a commit on its way is never broken off: whoever waits for it would wait for ever
         for task in self._tasks[1:]:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._diagnosing.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks, self.diagnoses.end(), return_exceptions=True)
         now = self.clock()
         for live in self._unpointed:
             live.point(now)
@@ -259,8 +254,6 @@ class Hub:
             self._forget(self.clock())
 
     def _forget(self, now: float) -> None:
-        from reprior.service.store import FORGET_CLIENTS, REMEMBER_IDS
-
         for live in self.streams.values():
             for client in [c for c, o in live.offsets.items() if o.seen < now - FORGET_CLIENTS]:
                 del live.offsets[client]
@@ -336,8 +329,8 @@ class Hub:
                 self._mark(live)
                 raise
             del self.streams[name]
-            self._recent_bytes -= sum(x.nbytes for x in self._recent.pop(live.id, ()))
-            self._diagnoses.pop(live.id, None)
+            self._recent.drop(live.id)
+            self.diagnoses.forget(live.id)
             self.version += 1
 
     # samples
@@ -366,7 +359,7 @@ class Hub:
                 live.taken[event] = now
                 live.fresh_taken.append((event, now))
             self._counted(live, client, seq, placed, now)
-            self._keep_recent(live, rows)
+            self._recent.add(live, rows)
             self.learned += len(rows)
         if cursor is not None:
             self._moved(live, *cursor)
@@ -417,31 +410,12 @@ class Hub:
             self._unpointed.add(live)
         self._mark(live)
 
-    def _keep_recent(self, live: Live, rows: Matrix) -> None:
-        kept = self._recent.setdefault(live.id, deque())
-        self._recent.move_to_end(live.id)
-        if len(rows):
-            kept.append(np.array(rows[-RECENT_ROWS:], np.float32))
-            self._recent_bytes += kept[-1].nbytes
-        while len(kept) > 1 and sum(map(len, kept)) - len(kept[0]) >= RECENT_ROWS:
-            self._recent_bytes -= kept.popleft().nbytes
-        while self._recent_bytes > RECENT_BYTES and len(self._recent) > 1:
-            _, oldest = self._recent.popitem(last=False)
-            self._recent_bytes -= sum(x.nbytes for x in oldest)
-
-    def recent(self, live: Live) -> Matrix:
-        """Return the last rows (m, K) that are still in memory."""
-        kept = self._recent.get(live.id)
-        if not kept:
-            return np.empty((0, live.n_classes), np.float32)
-        return np.concatenate(list(kept))[-RECENT_ROWS:]
-
     # alarms
 
     def _raise(self, live: Live, now: float) -> None:
         assert live.open_alarm is not None
         # rows from before the alarm would blur what is diagnosed, and what may be accepted as the new normal
-        self._recent_bytes -= sum(x.nbytes for x in self._recent.pop(live.id, ()))
+        self._recent.drop(live.id)
         self._alarm_id += 1
         about = json.dumps(live.open_alarm)
         live.open_alarm["id"] = self._alarm_id
@@ -457,10 +431,10 @@ class Hub:
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
             await self.stored(live)  # the alarm itself must be in the file before it can be answered there
             if then == "accept":
-                rows = self.recent(live)
+                rows = self._recent.of(live)
                 if len(rows) < ENOUGH_TO_ACCEPT:
-                    fail("acknowledge", "next", f"be 'restart' until {ENOUGH_TO_ACCEPT} samples of late are there",
-                         f"'accept' with {len(rows)}", remedy="Try again when more have come")  # fmt: skip
+                    rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
+                    fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
                 options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
                 seen = live.stream.calibrated(rows.astype(np.float64))
                 fresh = await self.in_thinker(lambda: Alarm(live.source, reference=seen, **options))
@@ -481,50 +455,18 @@ class Hub:
                        (now, by, note, then, number))  # fmt: skip
             db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (alarm, stream))
 
-    async def alarms(self, live: Live, limit: int = 100) -> list[dict[str, Any]]:
+    async def alarms(self, live: Live) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
         if self.store is None:
             return [live.open_alarm] if live.open_alarm else []
         rows = await self.in_reader(
             self.store.read, "SELECT id, about, acknowledged, by, note, next FROM alarms WHERE stream = ?"
-            " ORDER BY t DESC, id DESC LIMIT ?", (live.id, limit),
+            " ORDER BY t DESC, id DESC LIMIT ?", (live.id, LISTED),
         )  # fmt: skip
         return [
             {"id": number, **json.loads(about), "acknowledged": t, "by": by, "note": note, "next": then}
             for number, about, t, by, note, then in rows
         ]
-
-    # what takes a while
-
-    async def diagnosis(self, live: Live) -> dict[str, Any] | None:
-        """Return what the rows of late say about the method's assumptions; None until there are some."""
-        known = self._diagnoses.get(live.id)
-        now = self.clock()
-        if known and (now < known[0] or known[1] == live.stream.n):
-            return known[2]
-        if live.id not in self._diagnosing:
-            task = asyncio.create_task(self._diagnose(live))
-            self._diagnosing[live.id] = task
-            task.add_done_callback(lambda _: self._diagnosing.pop(live.id, None))
-        return await asyncio.shield(self._diagnosing[live.id])
-
-    async def _diagnose(self, live: Live) -> dict[str, Any] | None:
-        rows, n, begun = self.recent(live), live.stream.n, self.clock()
-        found: dict[str, Any] | None = None
-        if len(rows) >= 2:
-            found = {"rows": len(rows), "at": self.clock(), "applies": None, "shifted": None}
-            try:
-                if live.n_classes > MANY:
-                    fail("diagnose", "classes", f"be at most {MANY}, since this needs K×K numbers", live.n_classes)
-                made = await self.in_thinker(lambda: diagnose(live.source, live.stream.calibrated(rows)))
-                found |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
-            except InputError as error:
-                found["sentences"] = [str(error)]
-            except (ValueError, ArithmeticError):  # of numbers that no diagnosis was tried with
-                found["sentences"] = [f"The last {len(rows)} samples cannot be diagnosed."]
-        now = self.clock()  # one that takes long is not made again at once
-        self._diagnoses[live.id] = (now + max(DIAGNOSIS_SECONDS, 10 * (now - begun)), n, found)
-        return found
 
     async def sparks(self, lives: list[Live]) -> None:
         """See to it that streams have their small curve, from the file where it is not known."""

@@ -44,14 +44,11 @@ def check_name(name: Any) -> str:
 
 def check_classes(value: Any, n_classes: int) -> list[str]:
     """Return the names of the classes, all different."""
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        got = (
-            next((f"{name!r}"[:80] for name in value if not isinstance(name, str)), "")
-            if isinstance(value, list)
-            else ""
-        )
-        fail("PUT", "classes", "be a list of texts", got or type(value).__name__,
-             remedy='Put numbers in quotes, as in ["1", "2"]' if got else "")  # fmt: skip
+    if not isinstance(value, list):
+        fail("PUT", "classes", "be a list of texts", type(value).__name__)
+    if odd := [name for name in value if not isinstance(name, str)]:
+        fail("PUT", "classes", "be a list of texts", repr(odd[0])[:80],
+             remedy='Put numbers in quotes, as in ["1", "2"]')  # fmt: skip
     if len(value) != n_classes:
         fail("PUT", "classes", f"name all {n_classes} classes", len(value))
     for name in value:
@@ -119,7 +116,8 @@ def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
         stream = pipe.stream(query.get("method", "online-ebls"), **(options or {}))
     elif kind == "stream":
         if options is not None or "method" in query:
-            fail("PUT", "query", "leave method and options to the saved stream, which has its own", "them")
+            fail("PUT", "query", "leave out method and options, because the saved stream has its own",
+                 ", ".join(key for key in ("method", "options") if key in query))  # fmt: skip
         stream = Stream.from_bytes(data)
         source = stream.source
         check_size(len(source.prior), limits)

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_int, check_matrix, fail
 from reprior._labels import check_labels, named
-from reprior._types import Interval, Matrix, Source, Vector
+from reprior._types import Matrix, Source, Vector
 from reprior.online.alarm import Alarm
 from reprior.online.method import earlier, grown, state_size
 from reprior.online.stream import Stream
@@ -85,9 +85,6 @@ class Live:
             return 0.0
         now = self.stream.prior if prior is None else prior
         return float(np.abs(now - self.stream.source.prior).sum() / 2)
-
-    def interval(self, level: float = 0.95) -> Interval:
-        return self.stream.interval(level)
 
     # what clients send
 
@@ -174,14 +171,17 @@ class Live:
 
     # what is stored
 
+    def moment(self, t: float) -> Point:
+        """Return what the stream knows now, as the point of its history at the time `t`."""
+        variance, _ = self.stream.method.variance(self.stream.state.values)
+        return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+
     def point(self, now: float) -> None:
         """Add a point to the history."""
-        prior = self.stream.prior
-        variance, _ = self.stream.method.variance(self.stream.state.values)
-        self.fresh_points.append(Point(int(now * 1000), self.stream.n, floats(prior), floats(variance)))
+        self.fresh_points.append(self.moment(now))
         self.point_at = now
         if self.spark is not None:
-            self.spark.append(self.shift(prior))
+            self.spark.append(self.shift())
 
     def change(self) -> Change:
         """Return what is not stored yet; it counts as stored from now on, unless `restore` gets it back."""
@@ -221,7 +221,7 @@ def define(
         options = {"run_length": RUN_LENGTH, **alarm}
         watch, about = Alarm(source, **options), options
     fields: dict[str, Any] = {
-        "classes": classes, "alarm": about, "stream": np.frombuffer(stream.to_bytes(), np.uint8),
+        "classes": classes, "alarm": about, "stream": stream.to_bytes(),
         "prior": source.prior, "made": source.made,
     }  # fmt: skip
     for name in ("confusion", "hard_confusion", "counts"):
@@ -287,8 +287,8 @@ def how_sure(options: dict[str, Any] | None) -> str | None:
 def check_seq(client: Any, seq: Any) -> tuple[str | None, int | None]:
     """Return a client's name and number, both or neither."""
     if (client is None) != (seq is None):
-        missing = "seq" if seq is None else "client"
-        fail("samples", missing, "be given with the other of `client` and `seq`, or both left out", "nothing")
+        given, missing = ("client", "seq") if seq is None else ("seq", "client")
+        fail("samples", missing, f"be given, because `{given}` is", "nothing", remedy="Or leave out both")
     if client is None:
         return None, None
     if not isinstance(client, str) or not 0 < len(client) <= 200 or not client.isprintable():
@@ -311,7 +311,7 @@ def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matri
     if isinstance(value, np.ndarray):
         return value
     if dtype is not None:
-        fail(caller, "dtype", "go with raw bytes", "it with a list")
+        fail(caller, "dtype", "be left out where rows are lists", repr(dtype)[:80])
     if not isinstance(value, list):
         fail(caller, "proba", "be a list of rows", type(value).__name__)
     if not value:

@@ -115,7 +115,6 @@ def operation(
     writes: bool = False,
     packed: bool = False,
     status: tuple[str, ...] = ("200",),
-    required: bool = True,
 ) -> dict[str, Any]:
     """Return one operation; the errors that any may give are added."""
     shown = {"content": {kind: {"schema": answer} if answer is not None else {}}}
@@ -138,7 +137,7 @@ def operation(
         content = {"application/json": {"schema": body}}
         if packed:
             content["application/msgpack"] = {"schema": {}}
-        made["requestBody"] = {"required": required, "content": content}
+        made["requestBody"] = {"required": True, "content": content}
     return made
 
 

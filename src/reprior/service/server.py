@@ -74,8 +74,8 @@ class Background:
     `url` is where it answers.
     """
 
-    def __init__(self, settings: Settings, *, port: int = 0, head_seconds: float = HEAD_SECONDS) -> None:
-        self.server = make(settings, "127.0.0.1", port, head_seconds=head_seconds)
+    def __init__(self, settings: Settings, *, head_seconds: float = HEAD_SECONDS) -> None:
+        self.server = make(settings, "127.0.0.1", 0, head_seconds=head_seconds)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
         self.error: BaseException | None = None

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,14 +52,6 @@ SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
 LONGEST = 366 * 86_400  # seconds after which a point goes
 FORGET_CLIENTS = 7 * 86_400  # seconds after which the offset of a silent client goes
 REMEMBER_IDS = 3_600  # seconds for which the id of an event is known
-
-
-def points_at_most(point_seconds: float = 1.0) -> int:
-    """Return how many points the history of one stream can hold just after it was compacted."""
-    total, since, spacing = 0.0, 0.0, point_seconds
-    for age, coarser in SPACINGS:
-        total, since, spacing = total + (age - since) / spacing, age, max(coarser, spacing)
-    return int(total + (LONGEST - since) / spacing) + len(SPACINGS) + 1
 
 
 @dataclass(slots=True)
@@ -111,6 +103,9 @@ class Kept:
     seen: float
     state: bytes
     alarm: bytes | None
+
+
+STREAMS = f"SELECT {', '.join(column.name for column in fields(Kept))} FROM streams ORDER BY id"
 
 
 class StoreError(Exception):
@@ -173,8 +168,7 @@ class Store:
 
     def streams(self) -> Iterator[Kept]:
         """Yield every stream."""
-        columns = "id, name, created, definition, n, labels, seen, state, alarm"
-        for row in self.read(f"SELECT {columns} FROM streams ORDER BY id"):
+        for row in self.read(STREAMS):
             yield Kept(*row)
 
     def offsets(self) -> Iterator[tuple[int, str, Offset]]:
@@ -347,8 +341,7 @@ def check(path: Path) -> tuple[list[str], dict[str, int]]:
         wrong += [f"SQLite: {row[0]}." for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
         for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
             wrong.append(f"A row of {table} belongs to none of {parent}.")
-        columns = "id, name, created, definition, n, labels, seen, state, alarm"
-        for row in db.execute(f"SELECT {columns} FROM streams"):
+        for row in db.execute(STREAMS):
             kept = Kept(*row)
             try:
                 live = restored(kept)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from reprior._check import check_number, fail
 from reprior._types import Matrix, Vector
+from reprior.online.registry import chosen
 from reprior.online.stream import share_interval
 from reprior.service.hub import Hub
 from reprior.service.live import Live
@@ -94,8 +94,8 @@ def plain(value: Any) -> Any:
 async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str, Any]:
     """Return all that is known of a stream now."""
     method = live.stream.method
-    options = {f.name: plain(getattr(method, f.name)) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
-    interval = live.interval()
+    options = {name: plain(value) for name, value in chosen(method).items()}
+    interval = live.stream.interval()
     now = hub.clock()
     told = {
         "name": live.name, "n": live.stream.n, "labels": live.labels, "classes": live.classes,
@@ -105,13 +105,13 @@ async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str,
         "seen": live.seen if live.stream.n else None, "rate": round(live.rate(now), 3), "shift": live.shift(),
         "alarm": alarm_of(live), "clients": len(live.offsets), "now": now,
     }  # fmt: skip
-    told["diagnosis"] = await hub.diagnosis(live) if diagnosis else None
+    told["diagnosis"] = await hub.diagnoses.of(live) if diagnosis else None
     return told
 
 
 def update(live: Live, now: float) -> dict[str, Any]:
     """Return what changes from moment to moment, in few digits."""
-    interval = live.interval()
+    interval = live.stream.interval()
     return {
         "t": now, "n": live.stream.n, "rate": round(live.rate(now), 3), "shift": round(live.shift(), 5),
         "prior": few(live.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
@@ -141,9 +141,7 @@ async def history(hub: Hub, live: Live, query: Mapping[str, str]) -> dict[str, A
     if hub.store:
         rows = await hub.in_reader(hub.store.points, live.id, first, last, points)
     if live.stream.n and first <= live.seen <= last and (not rows or rows[-1][1] < live.stream.n):
-        prior, variance = live.stream.prior, live.stream.method.variance(live.stream.state.values)[0]
-        newest = (int(live.seen * 1000), live.stream.n, few(prior).tobytes(), few(variance).tobytes())
-        rows = [*rows[: points - 1], newest] if len(rows) >= points else [*rows, newest]
+        rows = [*rows[: points - 1], live.moment(live.seen)]
     priors = np.array([np.frombuffer(row[2], "<f4") for row in rows], np.float64).reshape(-1, k)
     source = live.stream.source.prior
     if chosen is None and len(rows):  # those that moved most, in the range or against the source

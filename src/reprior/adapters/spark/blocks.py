@@ -21,7 +21,7 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, some_labels, survey, total
-from reprior.io.files import SUFFIXES, Choice, difference
+from reprior.io.files import SUFFIXES, Choice, classes_apart
 
 S = TypeVar("S")
 TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers
@@ -103,7 +103,7 @@ class SparkBlocks:
         for about in found[1:]:
             if (about.n_classes, about.classes) != (found[0].n_classes, found[0].classes):
                 fail(choice.caller, about.file.name, f"have the classes of {found[0].file.name}",
-                     difference(about.classes, about.n_classes, found[0].classes))  # fmt: skip
+                     classes_apart(about.classes, about.n_classes, found[0].classes))  # fmt: skip
         return found
 
     def _written(self, frame: Any, scratch: str | None, choice: Choice) -> list[File]:
@@ -126,7 +126,7 @@ class SparkBlocks:
         if choice.label is None:
             fail(choice.caller, "label", "name the column of the labels", "none")
         if self.n > LABELLED:
-            fail(choice.caller, "label", f"stand beside at most {LABELLED:,} rows on Spark", f"{self.n:,}",
+            fail(choice.caller, "label", f"be used with at most {LABELLED:,} rows on Spark", f"{self.n:,}",
                  remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
 
         def look(about: Found) -> tuple[list[int], list[Any]] | InputError:

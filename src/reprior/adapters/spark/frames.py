@@ -116,15 +116,13 @@ class Correction:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
-        from reprior.io.arrow import list_rows, replaced, stacked
+        from reprior.io.arrow import replaced, rows_from
 
         context, at, k = TaskContext.get(), 0, self.weights.shape[1]
         name = f"partition {context.partitionId() if context else 0}"
         for batch in batches:
             if batch.num_rows:
-                picked, place = batch.select(self.names), ("correct", name, at)
-                one = len(self.names) == 1
-                rows = list_rows(picked.column(0), k, place) if one else stacked(picked, k, place)
+                rows = rows_from(batch, self.names, k, ("correct", name, at))
                 weights = self.weights if self.slots is None else self.weights[self.codes(batch, name, at)]
                 yield replaced(batch, self.names, self.fixed(rows, weights, name, at), batch.schema)
                 at += batch.num_rows
@@ -154,5 +152,6 @@ def checked(rows: Matrix, calibrator: Calibrator | None, name: str, at: int) -> 
     if calibrator is not None and calibrator.of_logits:
         return calibrator(rows)
     if fault := row_fault(rows):
-        fail("correct", name, fault[1], fault[2], place=f"row {at + fault[0]} of this partition", remedy=fault[4])
+        fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
+             remedy=fault.remedy)  # fmt: skip
     return rows if calibrator is None else calibrator(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, f
 from reprior.batch.groups import GATHERED, Groups, estimated
 from reprior.io.files import Choice, readable
 from reprior.pipelines.pipeline import Pipeline
-from reprior.rows.blocks import ArrayBlocks, Blocks
+from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 
 S = TypeVar("S")
 CALLER, KEY = "groups", "reprior_key"
@@ -119,18 +119,10 @@ def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any
     sizes = np.zeros(len(names), np.int64)
     for bucket in buckets:
         sizes[bucket.groups] = bucket.sizes
-    seen = shuffled if pipe.classes is None or shuffled.classes is None else in_their_order(shuffled, pipe)
+    seen: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, CALLER)
     seen = seen if pipe.calibrator is None else seen.having(pipe.calibrator)
     tasks = context.parallelize(buckets, len(buckets)).persist()
     return ClusterRows(seen, tasks, sizes, pipe.source.prior), names
-
-
-def in_their_order(rows: SparkBlocks, pipe: Pipeline) -> SparkBlocks:
-    """Return rows whose columns are in the order of the pipeline's classes."""
-    from reprior.rows.blocks import in_columns
-
-    ordered: SparkBlocks = in_columns(rows, rows.classes, pipe.classes, CALLER)
-    return ordered
 
 
 def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
@@ -258,15 +250,9 @@ def in_bucket(
 ) -> S | InputError:
     """Return what `fn` makes of the rows of a bucket, or the sentence about a bad one."""
     try:
-        rows = np.concatenate(list(all_blocks(bucket.pieces, reader)))
+        rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
     except InputError as error:
         return error
     codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
     assert len(codes) == len(rows)
     return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups), source_prior, unsure), bucket.groups)
-
-
-def all_blocks(pieces: Sequence[Piece], reader: Reader) -> Iterator[Matrix]:
-    """Yield all blocks of some pieces."""
-    for piece in pieces:
-        yield from blocks_of(piece, reader)

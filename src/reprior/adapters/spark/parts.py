@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain, starmap
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -24,7 +25,7 @@ from reprior.io.files import Choice, Opener, Part, Table, open_part, readable
 from reprior.io.npy import npy_header
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import check_block
-from reprior.rows.blocks import ArrayBlocks, add_up
+from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
 S = TypeVar("S")
 PIECE_NUMBERS = 1 << 24  # decoded at once by one worker: 64 MB of float32
@@ -182,8 +183,8 @@ def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     return rows, [values[i] for i in rows]
 
 
-def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:
-    """Return the pieces of all files in their order: whole files, or runs of row groups that are not too large."""
+def pieces_of(found: Sequence[Found]) -> list[Piece]:
+    """Return the pieces of all files in their order: files, or runs of their row groups that are not too large."""
     pieces: list[Piece] = []
     first = 0
     for about in found:
@@ -191,7 +192,7 @@ def pieces_of(found: Sequence[Found], *, cut: bool = True) -> list[Piece]:
         sizes = about.rows
         for high in range(1, len(sizes) + 1):
             rows = sum(sizes[low:high])
-            if high == len(sizes) or (cut and (rows + sizes[high]) * about.n_classes > PIECE_NUMBERS):
+            if high == len(sizes) or (rows + sizes[high]) * about.n_classes > PIECE_NUMBERS:
                 if rows:
                     groups = (low, high) if about.grouped else None
                     pieces.append(Piece(about.file, groups, rows, start, first))
@@ -204,17 +205,10 @@ def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S
 
     A bad row is an answer and no failure of the worker: Spark would try three times more.
     """
-
-    def numbered() -> Iterator[tuple[int, Matrix]]:
-        for piece in pieces:
-            at = piece.first
-            for block in blocks_of(piece, reader):
-                yield at, block
-                at += len(block)
-
     try:
         with np.errstate(**errors):
-            return add_up(fn(at, block) for at, block in numbered())
+            every = (numbered(blocks_of(piece, reader), piece.first) for piece in pieces)
+            return add_up(starmap(fn, chain.from_iterable(every)))
     except InputError as error:
         return error
     except FileNotFoundError as error:  # between the look at it and the reading

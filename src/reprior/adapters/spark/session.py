@@ -50,17 +50,17 @@ def workers_python() -> dict[str, str | None] | None:
     return found
 
 
-def session(master: str | None = None, caller: str = "spark") -> Any:
+def session(master: str | None = None) -> Any:
     """Return the session that spark-submit has set up, or start one on this machine.
 
     On this machine a lost worker is made up for, as on a cluster: the number behind the comma says how often a task is
     tried. Python on the workers is the one that runs here.
     """
     builder = imported("pyspark.sql").SparkSession.builder.config(map=settings(master))
-    return started(builder.getOrCreate, caller)
+    return started(builder.getOrCreate)
 
 
-def context(master: str | None = None, caller: str = "spark") -> Any:
+def context(master: str | None = None) -> Any:
     """Return the context alone, as `session` would: enough where workers read paths, and there in half the time.
 
     Java then only plans tasks, for a minute or so: what it compiles thoroughly would not pay.
@@ -70,7 +70,7 @@ def context(master: str | None = None, caller: str = "spark") -> Any:
     if not submitted():
         wanted["spark.driver.defaultJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     conf = pyspark.SparkConf().setAll(list(wanted.items()))
-    return started(lambda: pyspark.SparkContext.getOrCreate(conf), caller)
+    return started(lambda: pyspark.SparkContext.getOrCreate(conf))
 
 
 def imported(name: str) -> Any:
@@ -97,7 +97,7 @@ def settings(master: str | None) -> dict[str, str]:
     }  # fmt: skip
 
 
-def started(start: Callable[[], S], caller: str) -> S:
+def started(start: Callable[[], S]) -> S:
     """Return what `start` makes with Java; if it fails for want of Java, say so. To ask for that first costs time."""
     if submitted():
         return start()
@@ -107,6 +107,6 @@ def started(start: Callable[[], S], caller: str) -> S:
     except Exception:
         found = java_version()
         if found is None or found < JAVA:
-            fail(caller, "java", f"be there in version {JAVA} or newer", "none" if found is None else found,
+            fail("spark", "java", f"be there in version {JAVA} or newer", "none" if found is None else found,
                  remedy=HOW_JAVA)  # fmt: skip
         raise

@@ -168,8 +168,8 @@ class Following:
                         place = f"{self.order} {batch[ORDER][i]} of the key {name!r}"
                     fault = None if logits else row_fault(rows[i : i + 1])
                     lengths = len(self.columns) == 1 and len(values[i]) != k
-                    rule = f"have {k} numbers in every row" if lengths else fault[1] if fault else "be finite logits"
-                    got: Any = len(values[i]) if lengths else fault[2] if fault else rows[i].tolist()
+                    rule = f"have {k} numbers in every row" if lengths else fault.rule if fault else "be finite logits"
+                    got: Any = len(values[i]) if lengths else fault.value if fault else rows[i].tolist()
                     fail(CALLER, ", ".join(self.names[:3]), rule, got, place=place,
                          remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
                 rows[i] = np.nan

@@ -1,0 +1,76 @@
+"""The registry of online methods, and what bytes say of one: its name, options, source and calibrator."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, cast
+
+import numpy as np
+
+from reprior._check import check_choice, check_source, fail
+from reprior.online.ebls import OnlineEbls
+from reprior.online.fmapls import OnlineFmapls
+from reprior.online.method import Layout, StreamMethod, earlier, grown, state_size
+from reprior.online.published import PEERS
+from reprior.online.robust import Robust
+from reprior.rows.calibrated import Calibrator
+from reprior.rows.stored import from_fields, to_fields
+from reprior.state import refuse, take
+
+ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (OnlineFmapls, OnlineEbls)} | PEERS
+
+
+def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) -> StreamMethod:
+    """Return the online method of that name with its options, or say which there are."""
+    made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
+    known = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
+    for option in options:
+        check_choice(option, caller, "options", [*known, "robust"])
+    own = {option: value for option, value in options.items() if option != "robust"}
+    method: StreamMethod = made(check_source(source, caller), **own)  # type: ignore[call-arg]
+    return method if options.get("robust") is None else cast(StreamMethod, Robust(method, options["robust"]))
+
+
+def chosen(method: StreamMethod) -> dict[str, Any]:
+    """Return the options of a method."""
+    if isinstance(method, Robust):
+        return chosen(method.method) | {"robust": method.robust}
+    return {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
+
+
+def written(layout: Layout) -> list[Any]:
+    """Return a layout as bytes say it."""
+    return [[name, list(shape)] for name, shape in layout.items()]
+
+
+def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
+    """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
+    told = replace(method.source, misled=method.misled) if "misled" in method.needs else method.source  # type: ignore[attr-defined]
+    return {"method": method.name, "options": chosen(method), "layout": written(method.layout),
+            **to_fields(told, calibrator, method.needs)}  # fmt: skip
+
+
+def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:
+    """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
+    made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
+    source, calibrator = from_fields(about, caller)
+    options = getattr(made, "before", {}) | take(about, "options", dict, caller)
+    method = online_method(made.name, source, options, caller)
+    told, before = take(about, "layout", list, caller), earlier(method)
+    if told == written(before) != written(method.layout):
+        for name in ("values", "together", "together_start"):
+            if isinstance(about.get(name), np.ndarray):
+                shape = (None, state_size(before))[-about[name].ndim :]
+                about[name] = grown(method, take(about, name, np.ndarray, caller, shape))
+    elif told != written(method.layout):
+        fail(caller, "data", f"have the parts {method.layout}", str(told)[:200],
+             remedy="Another release of reprior wrote it")  # fmt: skip
+    size = state_size(method.layout)
+    states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)
+    n = states[:, 0]
+    whole = ((n >= 0) & (n <= 2**53) & (n == np.floor(n))).all()
+    with np.errstate(all="ignore"):  # numbers that overflow here are no state
+        sound = states.dtype == np.float64 and whole and method.valid(states)
+    if not sound:
+        refuse(caller, "data", f"numbers that are no state of {method.name!r}")
+    return method, calibrator
