@@ -8,6 +8,7 @@ from scipy.special import gammaln
 import reprior as rp
 from reprior import datasets
 from reprior.batch import hypotheses
+from reprior.batch.ebls import scarce
 from reprior.batch.hypotheses import nothing, suppose, weigh
 from reprior.batch.trust import scatter, unsure_of
 from reprior.rows.blocks import as_blocks
@@ -370,6 +371,16 @@ def test_classes_apart_from_the_others_and_few_rows(mix, n, most) -> None:
         sample = rp.simulate.resample(data.pool_proba, data.pool_y, mix(rng), n=n, rng=rng, exact=n >= 1000)
         found.append(rp.metrics.kl(sample.prior, rp.ebls(source, sample.proba).prior, floor=1e-8))
     assert np.mean(found) < most
+
+
+def test_parts_of_a_row_count_as_parts_where_rows_are_scarce() -> None:
+    even = np.full(100, 0.01)
+    sure, unsure = np.zeros(100), np.zeros(100)
+    sure[:10], unsure[:25] = 0.1, 0.04  # ten rows of ten classes; each says two classes and a half
+
+    assert scarce(sure, even, 10) == pytest.approx(1.0, abs=0.01)
+    assert scarce(unsure, even, 10) == pytest.approx(1.0, abs=0.01)  # (0, if a class must have half of a row)
+    assert scarce(np.where(np.arange(100) < 2, 0.5, 0.0), even, 10) == 0  # two classes of five rows: no other is there
 
 
 def test_hypotheses_but_for_some_classes_are_paid_for() -> None:
