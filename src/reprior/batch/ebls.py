@@ -83,7 +83,8 @@ def ebls(
     fit, total, reached = weigh(rows, known.prior, supposed, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
     apart = None
     if n and known.heldout is not None:  # else nothing tells whether classes apart are not the classifier's errors
-        apart = but_for_some(fit.if_shifted(supposed.still), supposed, middle, n / (1 + unsure))
+        shares = fit.if_shifted(supposed.still)
+        apart = but_for_some(shares, supposed, middle, rows, known.prior, n / (1 + unsure))
     if apart is not None:
         other, more, also = weigh(rows, known.prior, apart, n, 1 / (1 + unsure), tol=tol, n_iter=int(n_iter))
         supposed, total, reached = supposed.joined(apart), total + more, reached and also

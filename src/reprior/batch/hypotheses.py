@@ -23,10 +23,11 @@ TOLD = 2.0  # held-out rows of a class that half tell what it looks like
 LEAST_GRANTED = 1e-6  # of an even share
 # by texts trained 1:50 (pipeline.py) and the language channels, which are reported too
 UNLIKE = 0.5, 0.1  # rows to be expected of a class that none is half by chance, if few classes lack them so; if all do
-# from here to GONE by seeds 50 to 54 of quality.py, with the language channels in view
+# from here to GONE by seeds 50 to 54 of quality.py, MISSED by 30 to 59; with the language channels in view
 BUT_FOR_SOME = (1.0, 10.0, 100.0)  # as AROUND_SOURCE, of hypotheses that leave out some classes
 KINDS = 0.1, 1.0, 0.1  # classes that are absent, usual, and apart: how many rows say so beforehand
-ABSENT, MISSED = 0.2, 8.0  # of the usual share, less than which a class is absent; rows that it must lack for that
+ABSENT = 0.2  # of the usual share, less than which a class is absent at first sight; or of its own, the usual if apart
+MISSED, BEYOND = 4.0, 8.0  # rows that a class must lack to be absent; that it must have beyond the usual to be apart
 LEAST_ODDS = 1e-100  # of hypotheses that are worth a look
 EVENER = 0.85  # times as uneven as all classes the others may be, for a look at such hypotheses to pay
 GONE = 0.01  # of the usual share, what an absent class is granted
@@ -136,10 +137,12 @@ def suppose(base: Vector, worth: float, seen: Seen, told: Vector) -> Hypotheses:
     return Hypotheses(alpha, all_odds, np.concatenate(flat), still, rows, seen, apart).those(all_odds > 1e-6)
 
 
-def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -> Hypotheses | None:
+def but_for_some(
+    shares: Vector, given: Hypotheses, base: Vector, rows: Matrix, source_prior: Vector, worth: float
+) -> Hypotheses | None:
     """Return hypotheses of a shift around `base` (K,), or around the uniform prior, but for some classes that are
-    absent and some that have a share of their own, as `shares` (K,) say; None if so many `rows` show none such. Labels
-    are not looked at.
+    absent and some that have a share of their own, as `shares` (K,) and then `rows` (m, K) say; None if there are none
+    such. The rows are worth so many. Labels are not looked at.
 
     A Dirichlet prior is wide for all classes or for none: beside one class that has half of the rows it takes the
     others for uneven too. Which classes are apart, and the share of those, is taken from the rows, and paid for: by how
@@ -153,8 +156,8 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
     def unlike(middle: Vector) -> tuple[float, float, Vector, NDArray[np.bool_], NDArray[np.bool_]]:
         """Return how uneven others and all are beside `middle`, the usual share (K,), who is absent or alone (K,)."""
         usual = middle * float(np.median(shares / middle))
-        absent = (shares < ABSENT * usual) & (rows * usual > MISSED)
-        alone = (shares > usual / ABSENT) & (rows * (shares - usual) > MISSED)
+        absent = (shares < ABSENT * usual) & (worth * usual > MISSED)
+        alone = (shares > usual / ABSENT) & (worth * (shares - usual) > BEYOND)
         away, like = np.log(shares / usual), ~(absent | alone)
         return float(away[like].std()) if like.any() else np.inf, float(away.std()), usual, absent, alone
 
@@ -162,7 +165,13 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
     others, every, usual, absent, alone = min(found, key=lambda x: x[0])
     if not (absent | alone).any() or others > EVENER * every:
         return None
-    mix = np.where(alone, shares, np.where(absent, GONE, 1.0) * usual)
+
+    def mixed(gone: Vector) -> Vector:
+        return np.where(alone, shares, (1 - (1 - GONE) * gone) * usual)
+
+    gone, doubtful = absent.astype(float), (shares < usual) & (worth * usual > MISSED)
+    gone = one_by_one(gone, mixed(gone), usual, doubtful, rows / source_prior, worth)
+    absent, mix = gone > 0.5, mixed(gone)
     mix = mix / mix.sum()
     kinds, counts = np.array(KINDS), np.array([absent.sum(), k - absent.sum() - alone.sum(), alone.sum()])
     kind = gammaln(kinds.sum()) - gammaln(kinds.sum() + k) + (gammaln(kinds + counts) - gammaln(kinds)).sum()
@@ -175,6 +184,32 @@ def but_for_some(shares: Vector, given: Hypotheses, base: Vector, rows: float) -
     apart = np.tile(absent | alone, (len(odds), 1))
     made = Hypotheses(alpha, odds, odds / (1 - NO_SHIFT), still, given.rows, given.seen, apart)
     return made.those(kept) if kept.any() else None
+
+
+def one_by_one(
+    gone: Vector, mix: Vector, usual: Vector, doubtful: NDArray[np.bool_], ratio: Matrix, worth: float
+) -> Vector:
+    """Return how likely it is that each class is absent (K,): by a second look at those that are `doubtful` (K,), one
+    by one, beside a `mix` (K,) of all others; `gone` (K,) for the rest. Likelihood ratios `ratio` (m, K) are `worth` so
+    many rows.
+
+    The first look knows nothing of the others. It gives a class that is absent up to half of the usual share if a
+    frequent one resembles it, and no more to one that the classifier mostly misses. If the others have their usual
+    share, rows tell these two apart, though not always. So a class may be absent in part.
+    """
+    gone, mix = gone.copy(), mix.copy()
+    made, total, each = ratio @ mix, float(mix.sum()), worth / len(ratio)
+    for j in np.flatnonzero(doubtful):
+        own = np.ascontiguousarray(ratio[:, j])
+        less, more, beside = GONE * usual[j] - mix[j], usual[j] - mix[j], own / made
+        odds = each * float(np.log((1 + less * beside) / (1 + more * beside)).sum())
+        odds -= worth * np.log((total + less) / (total + more))
+        absent = gone.sum() - gone[j]
+        odds += np.log((KINDS[0] + absent) / (KINDS[1] + len(gone) - 1 - absent))
+        gone[j] = 1 / (1 + np.exp(-np.clip(odds, -100, 100)))
+        change = more + gone[j] * (less - more)
+        made, total, mix[j] = made + change * own, total + change, mix[j] + change
+    return gone
 
 
 def granted(base: Vector, told: Vector) -> Vector:
