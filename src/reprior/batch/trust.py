@@ -104,9 +104,9 @@ def left_open(
     Outputs tell as much of log π_j as o_j labels, if the classifier is right. So far they count o_j/(1 + `unsure`), as
     if its error were alike for all classes. But nπ_j − o_j rows of a class they leave open, and how to read those only
     the class's own rows in `heldout` (K,) tell. So their variance is 1 + `misled` + UNTOLD·(nπ_j − o_j)/(h_j + ½) times
-    1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. One that none
-    is of is taken to be like the others. The share among these very rows strays from π_j by 1/nπ_j. Their own outputs
-    have seen that, and labels of others have not.
+    1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. A class
+    without any is taken to be like the others. The share among these very rows strays from π_j by 1/nπ_j. Their own
+    outputs have seen that, and labels of others have not.
     """
     sure, count = given.alpha + given.seen.counts, np.maximum(n * fit.modes, 1e-9)
     total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
