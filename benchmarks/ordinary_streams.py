@@ -16,12 +16,12 @@ import argparse
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
-from _ordinary import DESIGNED_ON, FRESH, KEPT_ASIDE, draws, load
+from _ordinary import DESIGNED_ON, FRESH, KEPT_ASIDE, LATEST, draws, load
 
 import reprior as rp
 from reprior.rows.correction import HARDLY
 
-PARTS_OF = {"kept-aside": KEPT_ASIDE, "designed-on": DESIGNED_ON, "fresh": FRESH}
+PARTS_OF = {"kept-aside": KEPT_ASIDE, "designed-on": DESIGNED_ON, "fresh": FRESH, "latest": LATEST}
 SHIFTS = ("none", "mild", "strong")
 METHODS = {
     "online-ebls": ("online-ebls", {}),
