@@ -155,7 +155,8 @@ class OnlineEbls:
         """How much an output says of its class beside what a label does, on average; 1 if unknown."""
         if self.misled is None or not self.misled[2].any():
             return 1.0
-        return float(self.misled[2] @ (1.0 / self.misled[1]) / self.misled[2].sum())
+        less = np.maximum(self.misled[1], 1.0)  # bytes may say anything
+        return float(self.misled[2] @ (1.0 / less) / self.misled[2].sum())
 
     @cached_property
     def noise(self) -> float:
