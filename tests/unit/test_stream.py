@@ -162,7 +162,7 @@ def test_a_cautious_filter_matches_the_moments_of_lessened_rows(base, problem) -
         before, trust = (1 / (1 + OnlineEbls.CAUTION * n / worth) for n in (t, t + 1))
         price = [(k - 1) / 2 * (1 - x) * np.log1p(x * n * open_to) for x, n in ((before, t), (trust, t + 1))]
         all_rows = (odds - first - price[0]) / before + np.log((p / source * kept).sum() / gained)
-        odds = float(np.clip(first + price[1] + trust * all_rows, np.log(1e-12), np.log(999.0)))
+        odds = float(np.clip(first + price[1] + trust * all_rows, np.log(1e-6 / (1 - 1e-6)), np.log(999.0)))
         g = (1 + t * doubt) ** -2.0
         r = posterior(p, m, source)
         new = (s * m + g * r) / (s + g)

@@ -17,7 +17,7 @@ enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across p
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-200, LEAST_PRECISION = 0.01,
-                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-12, MOST_SOURCE = 0.999, LEAST_Z = 1e-300;
+                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999, LEAST_Z = 1e-300;
 
 typedef struct {
     double *table; /* one state, or `states` of them in rows of `size` */

@@ -41,7 +41,7 @@ FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last p
 LEAST_NUMERATOR = 1e-12
 TINY = 1e-200  # above what divides by a count of next to nothing, behind the last class
 LEAST_A, MOST_APART = 1e-100, 4.0  # see `fmapls_top`
-LEAST_SOURCE, MOST_SOURCE = 1e-12, 0.999  # weight of the source prior, so that a shift and its end are still found
+LEAST_SOURCE, MOST_SOURCE = 1e-6, 0.999  # weight of the source prior, so that a shift and its end are still found
 
 
 def width(k: int) -> int:
