@@ -7,8 +7,9 @@ the prior from before it, then learned. "0.1" is `cautious=False`, the first for
 prior. Two tables say where the one gains more than the other under a strong shift: in which rows of the stream, and on
 which sets and draws. `--jumps` adds falls back to the source prior on 240 orders of the same rows of ten confused
 classes.
-Constants were chosen on the sets "designed-on" and on draws 100 to 104 of the "fresh" ones. The draws of the sets kept
-aside that are stored were looked at in between, so `--first 300` takes others, of either part.
+Constants were chosen on the sets "designed-on" and on draws 100 to 119 of the "fresh" ones. The draws of the sets kept
+aside that are stored were looked at in between, so `--first 300` takes others, of either part. So were those, before
+streams let all rows count alike. The sets "latest" were put by before that, and draws from 600 on looked at once after.
 """
 
 import argparse
@@ -16,12 +17,12 @@ import argparse
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
-from _ordinary import DESIGNED_ON, FRESH, KEPT_ASIDE, draws, load
+from _ordinary import DESIGNED_ON, FRESH, KEPT_ASIDE, LATEST, draws, load
 
 import reprior as rp
 from reprior.rows.correction import HARDLY
 
-PARTS_OF = {"kept-aside": KEPT_ASIDE, "designed-on": DESIGNED_ON, "fresh": FRESH}
+PARTS_OF = {"kept-aside": KEPT_ASIDE, "designed-on": DESIGNED_ON, "fresh": FRESH, "latest": LATEST}
 SHIFTS = ("none", "mild", "strong")
 METHODS = {
     "online-ebls": ("online-ebls", {}),

@@ -59,13 +59,14 @@ def test_streams_that_knew_no_bias_go_on(name: str) -> None:
     now = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")), **LATER[name])
     now.learn_many(ROWS)
     now.observe(ROWS[3], "b")
-    np.testing.assert_allclose(stream.prior, now.prior, rtol=2e-3)  # others have changed a little since
+    # other constants have changed a little since, and so has what rows count in the odds of the source prior
+    np.testing.assert_allclose(stream.prior, now.prior, rtol=1e-2)
     np.testing.assert_array_equal(stream.bias, 1)
     np.testing.assert_array_equal(stream.weights, stream.prior / stream.source.prior)
     for other in (stream, now):
         other.learn_many(ROWS)
         other.observe(ROWS[4], "c")
-    np.testing.assert_allclose(stream.prior, now.prior, rtol=2e-3)
+    np.testing.assert_allclose(stream.prior, now.prior, rtol=1e-2)
     assert rp.Stream.from_bytes(stream.to_bytes()) == stream
 
 
@@ -76,11 +77,11 @@ def test_a_shared_table_that_knew_no_bias_goes_on() -> None:
     keys = [f"key-{i % 5}" for i in range(50)]
     now.learn(keys, ROWS)
     now.observe("key-2", ROWS[2], "c")
-    np.testing.assert_allclose(table.common, now.common, rtol=2e-3)
+    np.testing.assert_allclose(table.common, now.common, rtol=1e-2)
     for other in (table, now):
         other.learn(["new", *keys[1:]], ROWS)
     for key in now:
-        np.testing.assert_allclose(table.prior(key), now.prior(key), rtol=2e-3)
+        np.testing.assert_allclose(table.prior(key), now.prior(key), rtol=1e-2)
     np.testing.assert_array_equal(table["key-2"].bias, 1)
 
 

@@ -205,6 +205,11 @@ INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, doubl
     return 1.0 / total_of(sum);
 }
 
+/* Log odds that nothing has shifted, before what so many rows say of it. */
+INLINE double odds_before(const Job *job, double open_to, double trust, double rows) {
+    return job->options[7] + job->options[8] * (1.0 - trust) * log1p(trust * rows * open_to);
+}
+
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
     const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
@@ -232,7 +237,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         lanes products[2] = {{0}};
         HALVES(i, width) products[h] += LOAD(l + i) * LOAD(kept + i);
         const double mass = total_of(products);
-        double evidence = 0.0, shifted = 0.0, counts = 0.0;
+        double evidence = 0.0, shifted = 0.0;
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width;
             for (Py_ssize_t i = 0; next && i < width; i += 8) {
@@ -249,8 +254,8 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 dot[h] += LOAD(l + i) * x;
             }
             z[f] = total_of(dot);
-            const double joint = weights[f] * z[f], trust = 1.0 / (1.0 + caution * held[f]), scale = count / z[f];
-            evidence += joint, shifted += weights[f], counts += joint * trust * trust;
+            const double scale = count / z[f];
+            evidence += weights[f] * z[f], shifted += weights[f];
             HALVES(i, width) {
                 /* with a = sm, b = s(1 − m) and r: the variance of a Beta that has a + r or a for a, as likely as r */
                 lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale, more = y + count;
@@ -273,9 +278,17 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             STORE(logs + f, v_log(SELECT(x > LEAST_Z, x, SPLAT(LEAST_Z))));
         }
         if (cautious) { /* filters compete among themselves; together they have to prove a shift */
-            const double better_still = log(mass * shifted / evidence) + noise;
-            const double odds = weights[filters] / shifted * exp(counts / evidence * better_still);
-            double still = odds / (1.0 + odds);
+            double since = state[N], open_to = 0.0; /* the last change: that is what a filter of endless memory holds */
+            for (Py_ssize_t f = 0; f < filters; f++) {
+                if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
+                open_to += weights[f] * z[f] / job->bank[COLUMNS * f + STRENGTH_A];
+            }
+            open_to *= job->options[9] / evidence;
+            const double before = 1.0 / (1.0 + caution * since), trust = 1.0 / (1.0 + caution * (since + 1.0));
+            const double past = log(weights[filters] / shifted) - odds_before(job, open_to, before, since);
+            double odds = odds_before(job, open_to, trust, since + 1.0) + trust / before * past;
+            odds += trust * (log(mass * shifted / evidence) + noise);
+            double still = 1.0 / (1.0 + exp(-odds));
             if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
             if (still > MOST_SOURCE) still = MOST_SOURCE;
             const double ahead = shifted / evidence, log_ahead = log(ahead);
@@ -284,11 +297,8 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 if (rivalry > 0.0) STORE(won + f, v_exp((LOAD(logs + f) + log_ahead) / (lessened * lessened)));
                 else STORE(won + f, LOAD(z + f) * ahead);
             }
-            double joint = 0.0, since = state[N]; /* the last change: that is what a filter of endless memory holds */
-            for (Py_ssize_t f = 0; f < filters; f++) {
-                if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
-                joint += won[f] *= weights[f];
-            }
+            double joint = 0.0;
+            for (Py_ssize_t f = 0; f < filters; f++) joint += won[f] *= weights[f];
             const double shared = share / (1.0 + restless * since);
             const double part = (1.0 - shared) / joint, anew = shared / start;
             for (Py_ssize_t f = 0; f < filters; f++) {
@@ -548,7 +558,7 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
-    if (!bank || options->shape[0] != 7 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
+    if (!bank || options->shape[0] != 10 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0], 4) ||
         !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||

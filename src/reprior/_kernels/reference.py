@@ -145,17 +145,18 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
 
     `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted and the even mix. bank (F, 5):
     a, memory (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K,
-    the weight shared anew at each sample; by how much a row that a filter remembers lessens the next one: in its
-    counts, in the odds of b, and in its odds against other filters; by how much a row since the last change lessens
-    the weight that is shared; and what a row says for filters by chance. Where that of b is 0, b is an expert like any
-    other.
+    the weight shared anew at each sample; by how much a row that a filter remembers lessens the next one in its counts;
+    by how much a row since the last change lessens all of them in the odds of b, and one that a filter remembers the
+    next one in its odds against others; by how much a row since the last change lessens the weight that is shared; what
+    a row says for filters by chance; log odds of b at first; the price of a mix; and how many labels of a class a row
+    is worth. Where rows lessen nothing in the odds of b, b is an expert like any other.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
     k, filters = int(options[0]), len(bank)
-    share, doubt, caution, rivalry, restless, noise = options[1:]
+    share, doubt, caution, rivalry, restless, noise, at_first, price, telling = options[1:]
     inverse, kept, w, cautious = known[0, :k], known[2, :k], width(k), caution > 0.0
     head = width(2 + (3 if cautious else 2) * filters)
     a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
@@ -180,14 +181,17 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
         s[:] = np.maximum(more * spread / (spread + r * (1.0 - r) * (count * count) * (more + 1.0)), 0.01)
         if cautious:
             joint = weights[:-1] * z
-            evidence, trust = joint.sum(), 1.0 / (1.0 + caution * held)
-            counts = float((joint * trust * trust).sum() / evidence)
-            shifted = weights[:-1].sum()
-            odds = weights[-1] / shifted * np.exp(counts * (np.log(still * shifted / evidence) + noise))
-            weights[-1] = min(max(odds / (1.0 + odds), LEAST_SOURCE), MOST_SOURCE)
+            evidence, shifted = joint.sum(), weights[:-1].sum()
+            since = held[memory == 0.0].min()  # the last change: that is what a filter of endless memory holds
+            # all rows since then count alike, and the fewer the more of them there are: t of them t/(1 + caution·t)
+            before, trust = (1.0 / (1.0 + caution * t) for t in (since, since + 1.0))
+            open_to = telling * float((joint / a[:, 0]).sum() / evidence)
+            past = np.log(weights[-1] / shifted) - odds_before(at_first, price, open_to, before, since)
+            odds = odds_before(at_first, price, open_to, trust, since + 1.0) + trust / before * past
+            odds += trust * (np.log(still * shifted / evidence) + noise)
+            weights[-1] = min(max(1.0 / (1.0 + np.exp(-odds)), LEAST_SOURCE), MOST_SOURCE)
             lessened = 1.0 + rivalry * held
             won = weights[:-1] * np.exp(np.log(z * shifted / evidence) / (lessened * lessened))
-            since = held[memory == 0.0].min()  # the last change: that is what a filter of endless memory holds
             shared = share / (1.0 + restless * since)
             weights[:-1] = (1.0 - shared) / won.sum() * won + shared / start[:-1].sum() * start[:-1]
             weights[:-1] *= 1.0 - weights[-1]
@@ -207,6 +211,16 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
             held[fades] *= keep[:, 0]
     return DONE
+
+
+def odds_before(at_first: float, price: float, open_to: float, trust: float, rows: float) -> float:
+    """Return the log odds that nothing has shifted, before what so many rows, each worth `trust`, say of it.
+
+    Filters pay by poor predictions for what they do not know yet, but that is lessened like all that rows say. A mix
+    that is fitted to rows must be paid for in full, as in batch: by `price` times the logarithm of how many times what
+    a filter took for granted the rows tell. A row adds `open_to` to that.
+    """
+    return at_first + price * (1.0 - trust) * float(np.log1p(trust * rows * open_to))
 
 
 def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:

@@ -44,14 +44,14 @@ class OnlineEbls:
     WIDER: ClassVar[float] = 1.3  # variance without drift, where no spread of memories hides how classes correlate
     MISFIT: ClassVar[float] = 0.5  # of φ: the rest is the held-out rows' own noise; measured: stream_coverage.py
     # with caution; chosen on the sets of ordinary_streams.py that are designed on, on draws 100 to 104 of the fresh
-    # ones and on the streams of drift.py, with draws of those kept aside in view
+    # ones and on the streams of drift.py, with draws of those kept aside in view; NO_SHIFT without these, and on draws
+    # up to 119
     AT_UNIFORM: ClassVar[tuple[float, ...]] = (0.5, 1.0)  # rows a class, and for all classes together two times that
     NEAR_UNIFORM: ClassVar[tuple[float, ...]] = (2.5, 50.0)  # classes more alike than the rows of a poor classifier say
     AT_SOURCE: ClassVar[tuple[float, ...]] = (10.0,)
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
-    NO_SHIFT: ClassVar[float] = 0.9  # how likely it is beforehand, beside so many held-out rows or none at all:
-    BESIDE: ClassVar[float] = 200.0
-    LEAST_BELIEF: ClassVar[float] = 0.8  # beside any number of them, as in batch
+    NO_SHIFT: ClassVar[float] = 0.75  # how likely it is beforehand; if no held-out row tells what outputs are worth:
+    NO_SHIFT_BLIND: ClassVar[float] = 0.9
     # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
@@ -130,29 +130,39 @@ class OnlineEbls:
     def options(self) -> Vector:
         k = len(self.source.prior)
         if not self.cautious:
-            return np.array([k, self.SHARE if self.drift else 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+            return np.array([k, self.SHARE if self.drift else 0.0, *[0.0] * 8])
         # t rows are worth t/(1 + t/worth) of them; of many classes a filter's own noise is the larger error for longer
-        doubt = max(1.0 / (self.worth * max(1.0, k / self.FEW)), self.MISLED * self.misfit / k)
+        many = max(1.0, k / self.FEW)
+        doubt = max(1.0 / (self.worth * many), self.MISLED * self.misfit / k)
         share = self.CAUTIOUS_SHARE if self.drift else 0.0
         rivalry = self.RIVALRY * self.misfit / k
-        return np.array([k, share, doubt, self.CAUTION / self.worth, rivalry, 1.0 / self.QUIET, self.noise])
+        caution, restless = self.CAUTION / self.worth, 1.0 / self.QUIET
+        odds, price = np.log(self.belief / (1.0 - self.belief)), (k - 1) / (2.0 * many) if self.told else 0.0
+        return np.array([k, share, doubt, caution, rivalry, restless, self.noise, odds, price, self.telling / k])
+
+    @cached_property
+    def told(self) -> bool:
+        """Whether held-out rows tell what outputs are worth."""
+        return self.source.heldout is not None or self.source.misled is not None
 
     @cached_property
     def belief(self) -> float:
-        """How likely it is before the first row that nothing has shifted.
+        """How likely it is before the first row that nothing has shifted."""
+        return self.NO_SHIFT if self.told else self.NO_SHIFT_BLIND
 
-        It stands for all shifts that are too small to be told beside n held-out rows, and those get smaller by √n.
-        """
-        told = self.source.heldout is not None or self.source.misled is not None
-        finer = np.sqrt(self.worth / self.BESIDE) if told else 1.0
-        return max(1.0 / (1.0 + finer * (1.0 / self.NO_SHIFT - 1.0)), self.LEAST_BELIEF)
+    @cached_property
+    def telling(self) -> float:
+        """How much an output says of its class beside what a label does, on average; 1 if unknown."""
+        if self.misled is None or not self.misled[2].any():
+            return 1.0
+        less = np.maximum(self.misled[1], 1.0)  # bytes may say anything
+        return float(self.misled[2] @ (1.0 / less) / self.misled[2].sum())
 
     @cached_property
     def noise(self) -> float:
         """What a row seems to say for filters because the prior of the outputs is known from held-out rows alone: so
         much does a mix fitted to n rows of K classes gain on the true one, (K − 1)/2n."""
-        told = self.source.heldout is not None or self.source.misled is not None
-        return (len(self.source.prior) - 1) / (2.0 * self.worth) if told else 0.0
+        return (len(self.source.prior) - 1) / (2.0 * self.worth) if self.told else 0.0
 
     @cached_property
     def bank(self) -> Matrix:
