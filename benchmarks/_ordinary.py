@@ -41,12 +41,12 @@ class Classifier(NamedTuple):
 
 class Draw(NamedTuple):
     """Held-out rows at the training mix and a target; no row is in both, none is there twice. `rows` are indices, and
-    `prior` (K,) is the mix that they were drawn from, or theirs where a class ran out."""
+    `prior` (K,) is the mix that they were drawn from, None where a class ran out."""
 
     shift: str
     heldout: np.ndarray
     rows: np.ndarray
-    prior: np.ndarray
+    prior: np.ndarray | None
 
 
 def load(sets: tuple[str, ...] = DESIGNED_ON, folder: Path = CACHE) -> Iterator[Classifier]:
@@ -87,7 +87,7 @@ def draws(c: Classifier, n_heldout: int, seed: int, *, shifts: tuple[str, ...] =
         wanted = np.minimum(asked, left)
         rows = np.concatenate([rng.permutation(rest[c.y[rest] == j])[: wanted[j]] for j in range(k)])
         if len(rows) >= 50:
-            drawn = prior if (wanted == asked).all() else wanted / wanted.sum()
+            drawn = prior if (wanted == asked).all() else None
             out.append(Draw(shift, heldout, rng.permutation(rows), drawn))
     return out
 
@@ -97,8 +97,7 @@ def months(c: Classifier, n_heldout: int, seed: int) -> list[Draw]:
     rng = np.random.default_rng([seed, n_heldout])
     heldout = rng.permutation(np.flatnonzero(c.group == 0))[:n_heldout]
     later = [m for m in np.unique(c.group) if m > 0]
-    k, rows = len(c.counts), {m: np.flatnonzero(c.group == m) for m in later}
-    return [Draw(f"month {m}", heldout, r, np.bincount(c.y[r], minlength=k) / len(r)) for m, r in rows.items()]
+    return [Draw(f"month {m}", heldout, np.flatnonzero(c.group == m), None) for m in later]
 
 
 # -- making the cache -------------------------------------------------------------------------------------------------

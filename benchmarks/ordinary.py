@@ -37,15 +37,16 @@ def losses(rows: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return float(-np.log(np.maximum(own, 1e-12)).mean()), float((rows.argmax(axis=1) != y).mean())
 
 
-def held(interval: Any, prior: np.ndarray) -> tuple[float, float]:
-    """Return how many of the shares an interval holds, and how wide it is."""
+def held(interval: Any, prior: np.ndarray | None) -> tuple[float, float]:
+    """Return how many of the shares an interval holds, if they are known, and how wide it is."""
     lower, upper = interval
-    return float(((lower <= prior) & (prior <= upper)).mean()), float((upper - lower).mean())
+    covered = np.nan if prior is None else float(((lower <= prior) & (prior <= upper)).mean())
+    return covered, float((upper - lower).mean())
 
 
-def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, prior: np.ndarray, *, before: bool) -> dict[str, float]:
+def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, prior: np.ndarray | None, *, before: bool) -> dict[str, float]:
     """Return what the default changes on a target of calibrated outputs `rows` (n, K), in the order of nats, and what
-    its interval holds of the mix `prior` (K,) that they were drawn from."""
+    its interval holds of the mix `prior` (K,) that they were drawn from, if that is known."""
     estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
     lower, upper = estimate.interval()
     covered, width = held((lower, upper), prior)
@@ -97,7 +98,8 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
             found = measure(pipe, rows, c.y[d.rows], d.prior, before=False)
             estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
             assert pipe.source.heldout is not None
-            p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior)
+            open_to = estimate.posterior.variance()
+            p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior, open_to)
             moved = stretch(estimate.prior - pipe.source.prior, rows.mean(axis=0) - pipe.source.prior)
             out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, "stretch": moved, **found})
     return out
@@ -156,9 +158,15 @@ def cells(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"mode": m, "classifier": c, "size": s, "shift": d, "draws": len(rs),
          "harmed": round(float(np.mean([r["log_loss"] > HARM for r in rs])), 3)}
-        | {n: round(float(np.mean([r[n] for r in rs])), 5) for n in names if n in rs[0]}
+        | {n: mean_of([r[n] for r in rs]) for n in names if n in rs[0]}
         for (m, c, s, d), rs in groups.items()
     ]  # fmt: skip
+
+
+def mean_of(values: list[float]) -> float | None:
+    """Return the mean of those that are known, or None."""
+    known = [x for x in values if not np.isnan(x)]
+    return round(float(np.mean(known)), 5) if known else None
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -171,7 +179,7 @@ def table(records: list[dict[str, Any]]) -> str:
             loss = np.array([r["log_loss"] for r in some])
             row = [shift, str(size), str(len(some)), f"{loss.mean():+.4f}", f"{(loss > HARM).mean():.1%}",
                    f"{-100 * np.mean([r['error'] for r in some]):+.2f}", f"{np.mean([r['kl'] for r in some]):.4f}",
-                   f"{np.mean([r['covered'] for r in some]):.1%}",
+                   f"{np.nanmean([r['covered'] for r in some]):.1%}",
                    f"{np.mean([r['inside'] for r in some]):.0%}"]  # fmt: skip
             if "fmapls" in some[0]:
                 old = np.array([r["fmapls"] for r in some])
@@ -188,13 +196,13 @@ def interval_table(records: list[dict[str, Any]]) -> str:
         for size in sorted({r["size"] for r in records}):
             some = [r for r in records if r["shift"] == shift and r["size"] == size]
             if some:
-                found = {n: float(np.mean([r[n] for r in some])) for n in ("covered", "rows_covered")}
+                found = {n: float(np.nanmean([r[n] for r in some])) for n in ("covered", "rows_covered")}
                 wide, alone = (float(np.mean([r[n] for r in some])) for n in ("width", "rows_width"))
                 rows.append([shift, str(size), f"{found['covered']:.1%}", f"{wide:.3f}",
                              f"{found['rows_covered']:.1%}", f"{alone:.3f}", f"{wide / alone:.2f}"])  # fmt: skip
     head = ["shift", "held-out rows", "covered", "width", "rows alone", "width", "ratio of widths"]
     return (
-        "Shares of the mix that targets were drawn from. Rows alone: the interval of `mlls`, which knows no hypothesis "
+        "Shares of the mix that targets were drawn from, where no class ran out. Rows alone: the interval of `mlls`, which knows no hypothesis "
         "that shares are near the source's.\n\n" + markdown(head, rows)
     )
 

@@ -14,6 +14,7 @@ from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.assess.labels import look_at_labels
 from reprior.batch.ebls import ebls
+from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import STRETCHED, reweight, stretch
@@ -166,8 +167,9 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     if source.heldout is not None:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones; and
         # without labels that do not fit, for it is the rows that are asked
-        shares = estimate.prior if estimate.posterior is not None and not said else ebls(source, sample).prior
-        p = label_shift_p_value(sample, *source.heldout, shares, source.prior)
+        asked = estimate if isinstance(estimate.posterior, Posterior) and not said else ebls(source, sample)
+        assert isinstance(asked.posterior, Posterior)
+        p = label_shift_p_value(sample, *source.heldout, asked.prior, source.prior, asked.posterior.variance())
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)

@@ -134,7 +134,9 @@ class PosteriorSpread:
         """Return the interval of each class's share; the estimate lies inside."""
         lower, upper = self.posterior.quantiles(level)
         # no hypothesis rules a class out, but one that has less than its own uncertainty may well be absent
-        lower = np.where(self.prior <= (upper - lower) / 2, 0.0, lower)
+        # and if all others have less, they may be
+        half = (upper - lower) / 2
+        lower, upper = np.where(self.prior <= half, 0.0, lower), np.where(1 - self.prior <= half, 1.0, upper)
         single = np.bincount(self.group)[self.group] == 1
         # what a group of classes has together, any one of them may have alone, or not at all
         lower = np.where(single, lower, 0.0)
@@ -142,17 +144,14 @@ class PosteriorSpread:
         outside = int(((self.prior < lower - 1e-9) | (self.prior > upper + 1e-9)).sum())
         notes = [*self.notes, HELD_BACK.format(outside, len(self.group))] if outside else self.notes
         lower, upper = np.minimum(lower, self.prior), np.maximum(upper, self.prior)
-        absent = lower == 0
-        upper = np.where(absent.sum() - absent == len(absent) - 1, 1.0, upper)  # no other class need be there
         return Interval(lower, upper, level=level, note=" ".join(notes))
 
 
 def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
     """Return how sure an estimate is by its own posterior, without its bet that nothing has shifted."""
     source, posterior, k = estimate.source, estimate.posterior, len(estimate.prior)
-    wider, group = np.sqrt(1 + posterior.unsure), np.arange(k)
-    widened = f"Interval widened by {wider:.2f} for what the held-out rows leave open about the classifier."
-    notes = notes_on(estimate, widened if wider >= 1.005 else "")
+    group = np.arange(k)
+    notes = notes_on(estimate, "The interval is wider for what the held-out rows leave open about the classifier.")
     if k > MANY:
         notes.append(f"Whether some of the {k:,} classes cannot be told apart was not looked at.")
     elif estimate.target is not None:

@@ -50,14 +50,18 @@ def bumps(proba: Matrix) -> Matrix:
     return np.asarray(np.exp(((place @ centre.T) * 2 - (place**2).sum(axis=1)[:, None] - lengths) / (2 * width)))
 
 
-def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> float:
-    """Return the p-value of "the target's outputs are those of held-out rows, reweighted to `prior` (K,)".
+def label_shift_p_value(
+    sample: Matrix, heldout: Matrix, y: Labels, prior: Vector, source_prior: Vector, variance: Vector | None = None
+) -> float:
+    """Return the p-value of "the target's outputs are those of held-out rows, reweighted to `prior` (K,)", whose shares
+    are known to within `variance` (K,).
 
     Under label shift Σ over the target of a(x)e(x) is that over the held-out rows of (m/n)·w_y·a(x)e(x) for any a and
     e, calibrated or not; with r = Σ w_k p(k|x) for w_y, if calibrated. a = n/(n + m·r) weighs each region by the rows
     both sides have there, so that no held-out row stands for many. e is a feature less what the corrected outputs
     explain of it, which makes its mean the same in every class: an error in the shares then moves the test only to
-    second order.
+    second order. Of a poor classifier outputs explain little, and shares may be far off. So what an error of each share
+    would move, as large as its variance lets one expect, counts as chance too.
     """
     (m, n_classes), n = sample.shape, len(heldout)
     # all in the mix of the held-out rows, whatever that is: half a row more, so that no class is impossible
@@ -73,7 +77,11 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
     gram = weighted.T @ corrected
     gram.flat[:: n_classes + 1] += 0.3  # about one row
 
-    def chance(feature: Matrix, heldout_weight: Vector, expected_square: Vector | None = None) -> float:
+    off = np.zeros(n_classes) if variance is None else np.sqrt(variance)
+    of_class = np.equal.outer(np.arange(n_classes), y) * (off / mix)[:, None]  # what an error of each share would weigh
+
+    def chance(feature: Matrix, by_output: float, expected_square: Vector | None = None) -> float:
+        heldout_weight = (1 - by_output) * weights[y] + by_output * ratio[m:]
         e = feature - np.average(feature, axis=0, weights=overlap)
         e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
         e *= from_heldout[:, None]
@@ -81,16 +89,16 @@ def label_shift_p_value(sample: Matrix, heldout: Matrix, y: Labels, prior: Vecto
         if expected_square is not None:  # were it open which row is held out, and with what label
             each = 1 - from_heldout + from_heldout * (m / n) ** 2 * expected_square
             expected = (e * each[:, None]).T @ e
+        moved = m / n * ((1 - by_output) * of_class + by_output * (rows[m:] * (off / mix)).T) @ e[m:]
         e[m:] *= (-m / n * heldout_weight)[:, None]
-        squares = e.T @ e if expected is None else (e.T @ e + expected) / 2
+        squares = moved.T @ moved + (e.T @ e if expected is None else (e.T @ e + expected) / 2)
         return p_value_of_zero(e.sum(axis=0), squares / (1 - min(0.5, n_classes / n)))
 
     # w_y has mean r where outputs are calibrated, and noise besides. Few features can bear it all, and feel the least
     # miscalibration. For many, weights halfway are better; and their squares are averaged with those to be expected: a
     # rare row with a large weight, when it is missing, leaves no trace in the observed ones
-    by_label, by_output = weights[y], ratio[m:]
-    unsure = chance(sureness(rows), by_label)
-    elsewhere = chance(bumps(rows), (by_label + by_output) / 2, (rows @ weights**2 + 3 * ratio**2) / 4)
+    unsure = chance(sureness(rows), 0.0)
+    elsewhere = chance(bumps(rows), 0.5, (rows @ weights**2 + 3 * ratio**2) / 4)
     return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
 
 

@@ -75,8 +75,8 @@ def ebls(
     k = len(known.prior)
     middle = known.prior if base is None else check_prior(base, "ebls", "base", n_classes=k, like="`source`")
     target = labelled(target, labels, known, "ebls", label_weights)
-    worth = stands_behind(known, beside_base=base is not None) if worth is None else worth
-    check_number(worth, "ebls", "worth", low=0, open_low=True)
+    usual = stands_behind(known, beside_base=base is not None)
+    worth = usual if worth is None else check_number(worth, "ebls", "worth", low=0, open_low=True)
     rows, n, seen = gathered(target, known.prior)
     unsure = n / worth  # how much more variance the held-out rows' noise brings than that of the target rows
     supposed = supposed_once(middle.tobytes(), float(worth), shown_by(known).tobytes())
@@ -125,7 +125,8 @@ def ebls(
     variances = fit.variances
     if n and known.heldout is not None:
         these = isinstance(target, LabelledBlocks)
-        variances = left_open(fit, supposed, n, shown_by(known), unsure, beyond, these=these)
+        shown = shown_by(known) * min(1.0, worth / usual)  # fewer, if the caller says so
+        variances = left_open(fit, supposed, n, shown, unsure, beyond, these=these)
     variances = np.concatenate([variances, variances])
     if isinstance(target, LabelledBlocks):  # of these rows, some of which are known: no chance is left in those
         middle, left = both @ means, n / len(target.labels)

@@ -31,6 +31,7 @@ MISSED, BEYOND = 4.0, 8.0  # rows that a class must lack to be absent; that it m
 LEAST_ODDS = 1e-100  # of hypotheses that are worth a look
 EVENER = 0.85  # times as uneven as all classes the others may be, for a look at such hypotheses to pay
 GONE = 0.01  # of the usual share, what an absent class is granted
+DOUBTED, LOOKS = 0.02, 10  # chance that a class is absent from which on its share is from the rows; looks at most
 FORESEEN = 20  # directions of error taken from theory, beside those that were observed
 SMALL = 1 << 17  # numbers in rows, or in a K×K matrix, that the kernel weighs faster than BLAS
 SINGLE, LEAST = 100.0, 1e-12  # rows a class up to which, and number from which, single precision does
@@ -170,8 +171,11 @@ def but_for_some(
         return np.where(alone, shares, (1 - (1 - GONE) * gone) * usual)
 
     gone, doubtful = absent.astype(float), (shares < usual) & (worth * usual > MISSED)
-    gone = one_by_one(gone, mixed(gone), usual, doubtful, rows / source_prior, worth)
+    order = np.flatnonzero(doubtful)[np.argsort((shares / usual)[doubtful], kind="stable")]
+    gone = one_by_one(gone, mixed(gone), usual, order, int(alone.sum()), rows / source_prior, worth)
     absent, mix = gone > 0.5, mixed(gone)
+    if not (absent | alone).any():
+        return None
     mix = mix / mix.sum()
     kinds, counts = np.array(KINDS), np.array([absent.sum(), k - absent.sum() - alone.sum(), alone.sum()])
     kind = gammaln(kinds.sum()) - gammaln(kinds.sum() + k) + (gammaln(kinds + counts) - gammaln(kinds)).sum()
@@ -181,34 +185,39 @@ def but_for_some(
     odds = (1 - NO_SHIFT) * averaged(k) / len(strength) * np.exp(paid)
     kept = odds > LEAST_ODDS
     alpha, still = k * strength[:, None] * mix, np.zeros(len(odds), bool)
-    apart = np.tile(absent | alone, (len(odds), 1))
+    apart = np.tile(alone | (doubtful & (gone > DOUBTED)), (len(odds), 1))
     made = Hypotheses(alpha, odds, odds / (1 - NO_SHIFT), still, given.rows, given.seen, apart)
     return made.those(kept) if kept.any() else None
 
 
 def one_by_one(
-    gone: Vector, mix: Vector, usual: Vector, doubtful: NDArray[np.bool_], ratio: Matrix, worth: float
+    gone: Vector, mix: Vector, usual: Vector, order: NDArray[np.intp], alone: int, ratio: Matrix, worth: float
 ) -> Vector:
-    """Return how likely it is that each class is absent (K,): by a second look at those that are `doubtful` (K,), one
-    by one, beside a `mix` (K,) of all others; `gone` (K,) for the rest. Likelihood ratios `ratio` (m, K) are `worth` so
-    many rows.
+    """Return how likely it is that each class is absent (K,): by a second look at some, one by one in this `order`,
+    beside a `mix` (K,) of all others; `gone` (K,) for the rest. Likelihood ratios `ratio` (m, K) are `worth` so many
+    rows. So many classes are `alone`, and not in question.
 
     The first look knows nothing of the others. It gives a class that is absent up to half of the usual share if a
     frequent one resembles it, and no more to one that the classifier mostly misses. If the others have their usual
-    share, rows tell these two apart, though not always. So a class may be absent in part.
+    share, rows tell these two apart, though not always. So a class may be absent in part. What is found of one changes
+    what is found of others, so they are gone through until it no longer does.
     """
     gone, mix = gone.copy(), mix.copy()
     made, total, each = ratio @ mix, float(mix.sum()), worth / len(ratio)
-    for j in np.flatnonzero(doubtful):
-        own = np.ascontiguousarray(ratio[:, j])
-        less, more, beside = GONE * usual[j] - mix[j], usual[j] - mix[j], own / made
-        odds = each * float(np.log((1 + less * beside) / (1 + more * beside)).sum())
-        odds -= worth * np.log((total + less) / (total + more))
-        absent = gone.sum() - gone[j]
-        odds += np.log((KINDS[0] + absent) / (KINDS[1] + len(gone) - 1 - absent))
-        gone[j] = 1 / (1 + np.exp(-np.clip(odds, -100, 100)))
-        change = more + gone[j] * (less - more)
-        made, total, mix[j] = made + change * own, total + change, mix[j] + change
+    for _ in range(LOOKS):
+        last = gone.copy()
+        for j in order:
+            own = np.ascontiguousarray(ratio[:, j])
+            less, more, beside = GONE * usual[j] - mix[j], usual[j] - mix[j], own / made
+            odds = each * float(np.log((1 + less * beside) / (1 + more * beside)).sum())
+            odds -= worth * np.log((total + less) / (total + more))
+            absent = gone.sum() - gone[j]
+            odds += np.log((KINDS[0] + absent) / (KINDS[1] + len(gone) - alone - 1 - absent))
+            gone[j] = 1 / (1 + np.exp(-np.clip(odds, -100, 100)))
+            change = more + gone[j] * (less - more)
+            made, total, mix[j] = made + change * own, total + change, mix[j] + change
+        if np.abs(gone - last).max() < 1e-3:
+            break
     return gone
 
 

@@ -15,6 +15,7 @@ BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted lik
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
 # by draws 200 to 202 of ordinary.py, designed and fresh sets, and trials 1000 to 1023 of labels.py
 UNTOLD_OF_TWO, UNTOLD = 4.5, 1.5  # times that counts what a class's held-out rows leave open: of two; of very many
+HIDDEN = 0.05  # of what theory expects of the classifier's error, what sure outputs may hide
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 
 
@@ -105,8 +106,9 @@ def left_open(
     if its error were alike for all classes. But nπ_j − o_j rows of a class they leave open, and how to read those only
     the class's own rows in `heldout` (K,) tell. So their variance is 1 + `misled` + UNTOLD·(nπ_j − o_j)/(h_j + ½) times
     1/o_j: little more for a class that outputs are sure of, much for one that hardly a held-out row is of. A class
-    without any is taken to be like the others. The share among these very rows strays from π_j by 1/nπ_j. Their own
-    outputs have seen that, and labels of others have not.
+    without any is taken to be like the others. Outputs may be sure and wrong, more rarely than the held-out rows can
+    show: that is HIDDEN. The share among these very rows strays from π_j by 1/nπ_j. Their own outputs have seen that,
+    and labels of others have not.
     """
     sure, count = given.alpha + given.seen.counts, np.maximum(n * fit.modes, 1e-9)
     total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
@@ -114,7 +116,7 @@ def left_open(
     o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
     shown = np.where(heldout > 0, heldout, heldout.sum() / max(int((heldout > 0).sum()), 1))  # as those that are
     untold = UNTOLD_OF_TWO + averaged(len(heldout)) * (UNTOLD - UNTOLD_OF_TWO)
-    by_outputs = (1 + misled + untold * np.maximum(count - o, 0.0) / (shown + 0.5)) / o
+    by_outputs = (1 + misled + HIDDEN * unsure + untold * np.maximum(count - o, 0.0) / (shown + 0.5)) / o
     if these:
         by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
         sure = 1 / (1 / sure + 1 / count)
