@@ -202,8 +202,8 @@ def interval_table(records: list[dict[str, Any]]) -> str:
                              f"{found['rows_covered']:.1%}", f"{alone:.3f}", f"{wide / alone:.2f}"])  # fmt: skip
     head = ["shift", "held-out rows", "covered", "width", "rows alone", "width", "ratio of widths"]
     return (
-        "Shares of the mix that targets were drawn from, where no class ran out. Rows alone: the interval of `mlls`, which knows no hypothesis "
-        "that shares are near the source's.\n\n" + markdown(head, rows)
+        "Shares of the mix that targets were drawn from, where no class ran out. Rows alone: the interval of `mlls`, "
+        "which knows no hypothesis that shares are near the source's.\n\n" + markdown(head, rows)
     )
 
 
