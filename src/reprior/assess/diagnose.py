@@ -17,13 +17,12 @@ from reprior.batch.ebls import ebls
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
-from reprior.rows.correction import STRETCHED, reweight, stretch
+from reprior.rows.correction import MANY_LABELS, STRETCHED, reweight, stretch
 from reprior.rows.labelled import LabelledBlocks
 from reprior.rows.passes import some_and_counts
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
-MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
@@ -270,6 +269,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         said.append(Sentence(text, good))
 
     shift, heldout = told_p(found.shift_p), found.label_shift_p is not None
+    clearly = found.label_shift_p is not None and found.label_shift_p < CLEARLY
+    labels = "More labels" if found.estimate.n_labels else "Labels of some rows"
     if found.shift_p >= found.alpha:
         say(f"No shift found ({shift}).")
     elif heldout:
@@ -283,9 +284,13 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             False)  # fmt: skip
     elif found.applies:
         say(f"New class shares alone explain the outputs ({told_p(found.label_shift_p)}).")
-    else:
+    elif clearly:
         say(f"New class shares alone do NOT explain the outputs ({told_p(found.label_shift_p)}). The inputs look "
             "different within classes, or a class is new. Check the data before you use estimate or correction.",
+            False)  # fmt: skip
+    else:
+        say(f"New class shares alone may not explain the outputs ({told_p(found.label_shift_p)}). The inputs may look "
+            "different within classes, or a class may be new. Check the data before you rely on a correction.",
             False)  # fmt: skip
     if found.confused:
         pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
@@ -301,16 +306,16 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             say(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
     say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
-    if found.applies is not False and found.accuracy is not None and found.accuracy_interval is not None:
+    if not clearly and found.accuracy is not None and found.accuracy_interval is not None:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
         if found.may_harm:
-            say("Correction may also lower the accuracy, because too little is known about the class mix. Labels of "
-                "some rows would show whether it does.", False)  # fmt: skip
+            say("Correction may also lower the accuracy, because too little is known about the class mix. "
+                f"{labels} would show whether it does.", False)  # fmt: skip
     if found.applies and found.heldout_worth is not None:
-        say(f"The held-out rows are worth {found.heldout_worth:.0f} rows at these shares.")
+        say(f"Weighed to these shares, the held-out rows count as {found.heldout_worth:.0f}.")
         if found.heldout_worth < ENOUGH_HELDOUT:
-            say(f"There are too few held-out rows ({found.heldout_worth:.0f} by their worth) to notice a new class. "
-                "Hold out more, as many of each class.", False)  # fmt: skip
+            say(f"Fewer than {ENOUGH_HELDOUT} may not notice a new class. Hold out more rows of the classes that are "
+                "frequent now.", False)  # fmt: skip
     return said

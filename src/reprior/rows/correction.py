@@ -14,6 +14,7 @@ from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k, numbered, top_k_in, unlisted
 
 STRETCHED = 1.85  # times as far as the mean output that shares have to move for a correction to warn
+MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
 REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 TRAINED = (
@@ -174,9 +175,9 @@ def stretch(moved: Vector, seen: Vector) -> float:
 def stretched(checks: Checks) -> str:
     """Return the warning about shares that moved further than the outputs by themselves bear out."""
     return (
-        f"The shares moved {checks.stretch:.1f} times as far as the mean output, because the classifier tells classes"
-        " apart poorly. If anything but the class mix has changed, correction makes predictions worse. Labels of some"
-        " rows would show it."
+        f"The shares moved {checks.stretch:.1f} times as far as the mean output, so they rest on small changes of the"
+        " outputs. If anything but the class mix has changed, correction makes predictions worse. Labels of"
+        f" {MANY_LABELS} rows would show it."
     )
 
 
