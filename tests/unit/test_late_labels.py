@@ -44,7 +44,7 @@ def test_a_label_moves_the_bias_as_the_formula_says(problem) -> None:
     bend, product, bias = method.parts(state)["labels"]
     np.testing.assert_allclose(bend, fair * r * (1 - r) + SOME, rtol=1e-9)
     np.testing.assert_allclose(product, bend * np.log(weights) + fair * (np.eye(5)[y] - r), rtol=1e-9)
-    prior, variance = method.prior(state), method.variance(state)[0]
+    prior, variance = method.prior(state), method.own(state)
     gain = BIASED / (1 + (BIASED + np.minimum(variance / prior**2, 1)) * bend)
     np.testing.assert_allclose(bias, gain * (product - bend * np.log(prior / source)), rtol=1e-9)
     shifted = 1 - method.parts(state)["weights"][-1]

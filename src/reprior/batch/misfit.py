@@ -76,8 +76,8 @@ def misled_of(source: Source) -> Matrix | None:
     """Return what the held-out rows say of the classifier's error under any prior, as (3, K), or None without them.
 
     For each class: the squared error of its share in units of the share's square, over an even and a few random
-    priors; how many times less an output says of it than a label; and its held-out rows. Once it is known the rows are
-    no longer needed for `inflation`, so it is what bytes carry.
+    priors; how many times less an output says of it than a label; and its held-out rows. Streams need no more of these
+    rows for their intervals, so it is what bytes carry.
     """
     if source.misled is not None or source.heldout is None:
         return source.misled
@@ -93,19 +93,6 @@ def misled_of(source: Source) -> Matrix | None:
         sums += error**2, wanted**2, wanted * (1 - wanted), by_output
     astray = np.where(counts > 0, sums[0] / np.maximum(sums[1], 1e-300), 0.0)
     return np.stack([astray, np.maximum(sums[2] / np.maximum(sums[3], 1e-12), 1.0), counts])
-
-
-def inflation(misled: Matrix, shares: Vector, variances: Vector) -> float:
-    """Return φ, as `misfit` does, of estimated shares (K,) with these variances, from what `misled_of` returned."""
-    astray, vague, counts = misled
-    wanted = np.where(counts > 0, shares, 0.0)
-    if wanted.sum() < 1e-6:
-        return 0.0
-    wanted = wanted / wanted.sum()
-    told, worth = wanted > 0, 1 / float((wanted**2 / np.maximum(counts, 1)).sum())
-    observed = (astray * wanted**2)[told] / np.maximum(variances[told], counts.sum() ** -2.0)
-    unsaid = shares * (1 - shares) * (vague - 1) / (worth * variances)
-    return blended(observed, unsaid[shares > 1e-6])
 
 
 def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:

@@ -96,6 +96,27 @@ def scatter(place: Matrix, y: Labels, within: Vector) -> float:
     return max(1.0, (squares + few) / max(float(np.maximum(counts - 1, 0) @ within) + few, 1e-300))
 
 
+def like_others(of_class: Vector, heldout: Vector, others: float | None = None) -> Vector:
+    """Return what is known of each class (K,), and of one without a row in `heldout` (K,) what holds of the `others`,
+    their mean if None."""
+    shown = heldout > 0
+    others = of_class[shown].sum() / max(int(shown.sum()), 1) if others is None else others
+    return np.where(shown, of_class, others)
+
+
+def read_from(count: Matrix, o: Matrix, heldout: Vector, misled: Matrix | float) -> Matrix:
+    """Return the variances (C, K) of log π_j by outputs of `count` (C, K) rows of each class that tell as much as `o`
+    (C, K) labels would, as `left_open` has them. Streams have them so, too."""
+    untold = UNTOLD_OF_TWO + averaged(len(heldout)) * (UNTOLD - UNTOLD_OF_TWO)
+    shown = like_others(heldout, heldout)
+    return np.asarray((1 + misled + untold * np.maximum(count - o, 0.0) / (shown + 0.5)) / o)
+
+
+def adding_up(apart: Matrix) -> Matrix:
+    """Return the variances (C, K) of shares that add up to 1, from those that they would have apart."""
+    return np.asarray(apart * (1 - apart / apart.sum(axis=1, keepdims=True)))
+
+
 def left_open(
     fit: Weighed, given: Hypotheses, n: int, heldout: Vector, unsure: float, misled: float, *, these: bool
 ) -> Matrix:
@@ -114,12 +135,10 @@ def left_open(
     total = sure.sum(axis=1, keepdims=True) + n / (1 + unsure)  # shares add up to 1, which is put aside here
     known = 1 / (fit.variances / fit.modes**2 + 1 / total)
     o = (1 + unsure) * np.maximum(known - sure, 0.02 * known)
-    shown = np.where(heldout > 0, heldout, heldout.sum() / max(int((heldout > 0).sum()), 1))  # as those that are
-    untold = UNTOLD_OF_TWO + averaged(len(heldout)) * (UNTOLD - UNTOLD_OF_TWO)
-    by_outputs = (1 + misled + HIDDEN * unsure + untold * np.maximum(count - o, 0.0) / (shown + 0.5)) / o
+    by_outputs = read_from(count, o, heldout, misled + HIDDEN * unsure)
     if these:
         by_outputs -= np.minimum(1 / count, 0.9 * by_outputs)
         sure = 1 / (1 / sure + 1 / count)
     apart = fit.modes**2 / (sure + 1 / by_outputs)
-    variances = apart * (1 - apart / apart.sum(axis=1, keepdims=True))  # given that shares add up to 1
+    variances = adding_up(apart)
     return np.asarray(np.where(given.apart, np.maximum(variances, fit.variances), variances))
