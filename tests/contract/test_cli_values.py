@@ -182,13 +182,19 @@ def test_a_csv_stream_tells_its_prior_if_that_is_all(call, files):
     assert list(json.loads(out)["prior"]) == list(CLASSES)
 
 
-def test_labels_that_are_not_those_of_the_rows_are_named(ask, unlike, tmp_path):
+def test_labels_that_are_not_those_of_the_rows_are_named(ask, call, unlike, tmp_path):
     folder, _, _ = unlike
     with np.load(folder / "held.npz") as held:
         np.savez(tmp_path / "h.npz", proba=held["proba"], y=np.roll(held["y"], 700), classes=held["classes"])
     warning = ask("estimate", folder / "target.npz", "-s", tmp_path / "h.npz")["warning"]
     assert "hardly agree" in warning
     assert "hardly agree" not in ask("estimate", folder / "target.npz", "-s", folder / "held.npz")["warning"]
+    code, out, err = call("fit", tmp_path / "h.npz", "-o", tmp_path / "m.reprior")
+    assert (code, out.count("hardly agree"), err) == (0, 1, "")
+    for source in ("h.npz", "m.reprior"):
+        for command in (["estimate"], ["diagnose"], ["report", "-o", tmp_path / "r.html"]):
+            _, out, err = call(command[0], folder / "target.npz", *command[1:], "-s", tmp_path / source)
+            assert (out.count("hardly agree"), err) == (1, ""), (command, out)
 
 
 def test_a_prior_estimated_from_another_source_is_refused(call, ask, refused, unlike, tmp_path):

@@ -134,7 +134,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
         verdict = known.verdict(found)
     value = {"output": output, "rows": found.n, "ok": found.status.ok, "verdict": verdict, "matched": known.matched}
     lines = [f"{output}: {found.n:,.0f} rows corrected by {known.told}", *verdict]
-    emit(value | known.taken, "\n".join(lines) + known.note, as_json)
+    emit(value | known.taken, "\n".join(lines) + known.note_after(verdict), as_json)
     return DONE if found.status.ok else NOT_CONVERGED
 
 

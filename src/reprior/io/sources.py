@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
 from reprior._labels import named, number_of
-from reprior._types import Labels, Matrix, Source, Vector
+from reprior._types import Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
@@ -82,13 +82,6 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     if set(classes) != set(source.classes):
         fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
     return numbers[[classes.index(label) for label in source.classes]]
-
-
-def chance_corrected(rows: Matrix, y: Labels) -> float:
-    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
-    k, guess = rows.shape[1], rows.argmax(axis=1)
-    chance = float(np.bincount(y, minlength=k) @ np.bincount(guess, minlength=k)) / len(y) ** 2
-    return float((np.mean(guess == y) - chance) / max(1 - chance, 1e-9))
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:

@@ -14,13 +14,12 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
+from reprior.pipelines.source import carried_prior, doubt, pooled_prior, summarize, tilt_of
 from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
 from reprior.rows.correction import correct
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
 LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
-OPPOSED = -4.0  # standard errors; a useless classifier has 0, one whose columns have each other's names far less
 
 
 def pipeline(
@@ -61,6 +60,19 @@ def pipeline(
     >>> pipe.classes, pipe.source.prior
     (('cat', 'dog'), array([0.625, 0.375]))
     """
+    pipe = unwarned(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration, prior=prior,
+                    method=method, **options)  # fmt: skip
+    if said := doubt(pipe.source, pipe.calibrator):
+        warn(said)
+    return pipe
+
+
+def unwarned(
+    proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
+    logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
+    **options: Any,
+) -> Pipeline:  # fmt: skip
+    """Return the `pipeline` without a word on whether labels fit their rows: whoever calls this asks `doubt`."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
         given = f"only {' and '.join(there)}" if there else "none of them"
@@ -73,9 +85,6 @@ def pipeline(
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     n, k = rows.shape
-    if against_chance(rows, labels) < OPPOSED:
-        warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order"
-             " of the columns, and do the labels belong to these rows?")  # fmt: skip
     total = None if counts is None else training_rows(counts, names)
     if total is not None and len(total) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
@@ -112,13 +121,6 @@ def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool)
     rows = np.array(found.rows, np.float64)
     softmax(rows)
     return found._replace(rows=rows)
-
-
-def against_chance(rows: Matrix, labels: Labels) -> float:
-    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average."""
-    more = rows[np.arange(len(labels)), labels] - rows.mean(axis=0, dtype=np.float64)[labels]
-    error = float(more.std()) / np.sqrt(len(more))
-    return float(more.mean()) / error if error > 1e-9 else 0.0
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:

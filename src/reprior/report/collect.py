@@ -66,7 +66,8 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     unknown = shifted and found.applies is None
     own = estimate.checks or Checks(1.0, None)
     tested = Checks(found.shift_p, found.label_shift_p, stretch=own.stretch, trained=own.trained)
-    said = [Sentence(text, not rejected and not unknown) for text in judged(tested)]
+    said = [Sentence(own.doubt, False)] * bool(own.doubt)
+    said += [Sentence(text, not rejected and not unknown) for text in judged(tested)]
     said += [Sentence(text, False) for text in unseen(estimate.source)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))

@@ -52,8 +52,8 @@ def cut(name: str, size: int = 40) -> str:
 
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
-    """Return the sentences that must come first: whether the method applies, whether anything has shifted, and of which
-    classes no held-out row tells."""
+    """Return the sentences that must come first: whether the held-out labels fit, whether the method applies, whether
+    anything has shifted, and of which classes no held-out row tells."""
     return ([] if estimate.checks is None else judged(estimate.checks)) + unseen(estimate.source)
 
 
@@ -72,7 +72,7 @@ def unseen(source: Source) -> list[str]:
 
 def judged(checks: Checks) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
-    said = [checks.contradiction] * bool(checks.contradiction)
+    said = [line for line in (checks.doubt, checks.contradiction) if line]
     if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
         how = "clearly differ" if checks.label_shift_p < CLEARLY else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
