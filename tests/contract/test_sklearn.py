@@ -265,3 +265,9 @@ def test_labels_of_other_rows_are_noticed_for_a_classifier_that_is_fitted_alread
     fitted = LogisticRegression().fit(x[:300], y[:300])
     with pytest.warns(UserWarning, match="hardly agree"):
         LabelShiftClassifier(fitted).fit(x[300:], np.roll(y[300:], 1))
+
+
+def test_a_wrong_choice_is_refused_by_fit():
+    x, y = make_classification(60, random_state=0)
+    with pytest.raises(InputError, match="`on_reject` must be one of 'refuse', 'warn', 'ignore'; got 'explode'"):
+        LabelShiftClassifier(LogisticRegression(), on_reject="explode").fit(x, y)

@@ -88,6 +88,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
         """Learn the source side from rows of the training distribution, which a fitted estimator has not seen."""
+        check_choice(self.on_reject, "fit", "on_reject", ON_REJECT)
         y = validate_data(self, X="no_validation", y=y)
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
