@@ -133,8 +133,9 @@ def names_of(
     columns of a DataFrame.
 
     The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
-    put in their order. False and True are put in theirs where `classes` have no names. What pandas numbers by itself
-    has no names; beside classes that are the same numbers in another order it is refused.
+    put in their order. Beside names that are no numbers they must come in order. False and True are put in theirs where
+    `classes` have no names. What pandas numbers by itself has no names; beside classes that are the same numbers in
+    another order it is refused.
     """
     names = columns_of(x)
     values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
@@ -149,6 +150,10 @@ def names_of(
     order = index_order(names, classes)
     if order is None:
         return values, tuple(names)
+    if classes is not None and told is None and order.tolist() != list(range(len(order))):
+        fail(caller, name, f"name its numbers as the classes, {listed(classes)}",
+             f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
+             " numbers alone, in the order of the classes")  # fmt: skip
     return values[..., order], (False, True) if are_truths(names) else None
 
 
@@ -385,6 +390,7 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     """Return the names of the K columns: `classes` if given, else what the rows call them."""
     if isinstance(classes, (str, int)):
         fail(caller, "classes", f"be the names of the {n_classes} classes", repr(classes))
+    check_order(classes, caller)
     found = names if classes is None else tuple(classes)
     if found is None:
         return None
@@ -392,6 +398,17 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if len(told) != n_classes or len({*told}) < n_classes:
         fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
     return told
+
+
+def check_order(classes: Any, caller: str) -> None:
+    """Refuse names of classes that come in no order, or among which one is missing."""
+    if isinstance(classes, (set, frozenset)):
+        fail(caller, "classes", "come in the order of the columns", "a set, which has no order",
+             remedy="Pass a list, as `list(model.classes_)`")  # fmt: skip
+    for at, label in enumerate(() if classes is None or isinstance(classes, (str, int)) else classes):
+        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+            fail(caller, "classes", "have a name for every class", label, place=f"column {at}",
+                 remedy="Give that class a name")  # fmt: skip
 
 
 def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, check_source, fail, in_order, warn
+from reprior._check import check_choice, check_order, check_prior, check_source, fail, in_order, warn
 from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
@@ -139,6 +139,7 @@ def _without_rows(
     """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+    check_order(classes, "pipeline")
     names = None if classes is None else [str(label) for label in classes]
     if isinstance(prior, str) and prior not in ("auto", "training"):
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
