@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -141,6 +142,8 @@ def names_of(
     values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
     if names is None:
         return values, None
+    if getattr(values, "dtype", None) == object and values.ndim == 2:
+        refuse_text(values, names, caller, name)
     told = None if classes is None else values_of(classes)
     if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
         fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
@@ -155,6 +158,15 @@ def names_of(
              f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
              " numbers alone, in the order of the classes")  # fmt: skip
     return values[..., order], (False, True) if are_truths(names) else None
+
+
+def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
+    """Refuse the first column of a DataFrame (n, K) that holds text, by its name."""
+    for column, cells in zip(names, values.T, strict=True):
+        text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
+        if text is not None:
+            fail(caller, name, "hold numbers alone", f"text, as {text!r}, in the column {column!r}",
+                 remedy="Leave that column out, or turn it into numbers")  # fmt: skip
 
 
 def columns_of(x: Any) -> Any:
@@ -284,8 +296,27 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     except (ValueError, TypeError):
         fail(caller, name, "be a rectangular array of numbers", "ragged or mixed values")
     if array.dtype == object or array.dtype.kind not in "fiub":
-        fail(caller, name, "be an array of numbers", f"dtype {array.dtype}")
+        refuse_other(x, array, caller, name)
     return array if array.flags.aligned else array.copy()  # as one at an odd offset in a packet is not
+
+
+def refuse_other(x: Any, array: np.ndarray[Any, Any], caller: str, name: str) -> NoReturn:
+    """Refuse what is no array of numbers, and say how to make one of it."""
+    first = array.flat[0] if array.size else None
+    got, remedy = f"dtype {array.dtype}", ""
+    if isinstance(x, (str, PurePath)):
+        got, remedy = f"the text {str(x)[:80]!r}", "If that is a file, read it first, as by `pandas.read_csv`"
+    elif x is None:
+        got = "None"
+    elif hasattr(x, "toarray"):
+        got, remedy = "a sparse matrix", f"Pass `{name}.toarray()`"
+    elif isinstance(first, Mapping):
+        got, remedy = "a list of dicts", f"Pass `pandas.DataFrame({name})`"
+    elif array.dtype.kind in "US" or isinstance(first, str):
+        got, remedy = f"text, as {str(first)[:40]!r}", "Leave text out, or turn it into numbers"
+    elif array.dtype == object and array.ndim:
+        got, remedy = f"objects, as {str(first)[:40]}", f"Pass `{name}.astype(float)`"
+    fail(caller, name, "be an array of numbers", got, remedy=remedy)
 
 
 def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -> Matrix:
