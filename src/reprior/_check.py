@@ -36,6 +36,8 @@ class InputError(ValueError):
     ----------
     message : str
         The sentence.
+    shell : str
+        The same for whoever gave the input on the command line, if options have other names there.
 
     Examples
     --------
@@ -45,14 +47,21 @@ class InputError(ValueError):
     reprior._check.InputError: estimate: `proba` must have rows that sum to 1 (±0.001); got a sum of 1.2...
     """
 
+    def __init__(self, message: str = "", shell: str = "") -> None:
+        super().__init__(message)
+        self.shell = shell or message
+
 
 def fail(
-    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = ""
-) -> NoReturn:
-    """Raise the one kind of error that users see for their input."""
+    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = "",
+    shell: str = "",
+) -> NoReturn:  # fmt: skip
+    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line, if it is
+    another one there."""
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
-    raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}." + (f" {remedy}." if remedy else ""))
+    said = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
+    raise InputError(*(said + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
 
 
 def warn(message: str) -> None:
@@ -142,7 +151,7 @@ def names_of(
     values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
     if names is None:
         return values, None
-    if getattr(values, "dtype", None) == object and values.ndim == 2:
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
         refuse_text(values, names, caller, name)
     told = None if classes is None else values_of(classes)
     if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
@@ -337,13 +346,15 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
 
 
 class Fault(NamedTuple):
-    """The first row that is no probability vector, what it breaks and by what value, and how many rows do so."""
+    """The first row that is no probability vector, what it breaks and by what value, how many rows do so, and what to
+    do about it, in Python and on the command line."""
 
     row: int
     rule: str
     value: str
     rows: int
     remedy: str
+    shell: str
 
 
 def row_fault(block: Matrix) -> Fault | None:
@@ -357,22 +368,24 @@ def row_fault(block: Matrix) -> Fault | None:
         sums = (block @ np.ones(block.shape[1]))[:, None]
     off = ~(np.abs(sums - 1) <= reference.SUM_TOLERANCE)
     total = "a sum of {:.10g}"  # digits enough to show the fault
-    softmax = "If these are logits, apply softmax first (on the command line: `--logits`)"
-    normalise = (
-        "If these are rounded probabilities or counts, divide each row by its sum first (on the command line:"
-        " `--normalize`); if these are logits, apply softmax (`--logits`)"
-    )
-    for bad, values, shown, rule, remedy in (
-        (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
-        (block < 0, block, "{}", "contain no negative number", softmax),
-        (sums == 0, sums, total, "have no all-zero row", "Drop those rows: they say nothing about any class"),
-        (off, sums, total, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})", normalise),
-    ):
+    drop, silent = "Drop or repair those rows", "Drop those rows: they say nothing about any class"
+    rounded = "If these are rounded probabilities or counts, "
+    for bad, values, shown, rule, remedy, shell in (
+        (~np.isfinite(block), block, "{}", "contain only finite numbers", drop, drop),
+        (block < 0, block, "{}", "contain no negative number",
+         "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`",
+         "If these are logits, say `--logits`"),
+        (sums == 0, sums, total, "have no all-zero row", silent, silent),
+        (off, sums, total, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})",
+         rounded + "divide each row by its sum first. If these are logits, apply softmax first, or fit a `pipeline`"
+         " with `logits=True`",
+         rounded + "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`"),
+    ):  # fmt: skip
         rows = bad.any(axis=1)
         if rows.any():
             first = int(np.argmax(rows))
             value = shown.format(float(values[first][bad[first]][0]))
-            return Fault(first, rule, value, int(rows.sum()), remedy)
+            return Fault(first, rule, value, int(rows.sum()), remedy, shell)
     return None  # a sum at the very edge, which rounding puts on either side
 
 
@@ -390,8 +403,9 @@ def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, sum
             found = found._replace(rows=found.rows + fault.rows)
     if found:
         place = f"row {found.row} (the first is row 0)"
-        remedy = found.remedy + summed * ("sum to 1" in found.rule)
-        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=remedy)
+        more = summed * ("sum to 1" in found.rule)
+        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=found.remedy + more,
+             shell=found.shell + more)  # fmt: skip
 
 
 def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:
@@ -451,7 +465,7 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
     fault = row_fault(row[None, :])
     if fault:
         rule = fault.rule.replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
-        fail(caller, name, rule, fault.value, remedy=fault.remedy)
+        fail(caller, name, rule, fault.value, remedy=fault.remedy, shell=fault.shell)
     return row
 
 

@@ -133,7 +133,7 @@ def write(path, rows):
 def test_rows_that_are_no_probabilities_are_told_what_to_say(call, refused, files, tmp_path):
     given = ["-s", files["counts"]]
     np.save(tmp_path / "shares.npy", [[2.0, 1, 1, 1]])
-    assert "divide each row by its sum first (on the command line: `--normalize`)" in refused(
+    assert "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`" in refused(
         "estimate", tmp_path / "shares.npy", *given
     )
     for line in (["stream", files["ndjson lists"]], ["estimate", files["npy"]]):

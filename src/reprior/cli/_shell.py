@@ -80,7 +80,7 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
         return "There is not enough memory for this. Give fewer rows or classes at a time, or use a larger machine."
-    return str(error)
+    return getattr(error, "shell", str(error))
 
 
 def _say(message: str, argv: Sequence[str], code: int) -> int:
