@@ -228,3 +228,34 @@ def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
 
 def test_a_demo_draws_no_page(refused, tmp_path):
     assert "-o names a picture, and so ends in one of .png" in refused("demo", "-o", tmp_path / "demo.html")
+
+
+def test_files_of_another_kind_are_called_by_what_they_are(call, refused, files, tmp_path):
+    assert call("fit", files["heldout"], "-o", tmp_path / "m.reprior")[0] == 0
+    model, out = tmp_path / "m.reprior", ["-o", tmp_path / "x.reprior"]
+    for words in (["estimate", model, "-s", model], ["stream", model, "-s", model],
+                  ["fit", files["heldout"], "--counts", model, *out]):  # fmt: skip
+        assert "must hold a table; got a file that reprior has saved. Give the table itself" in refused(*words)
+    junk = tmp_path / "junk.csv"
+    for head in (b"\x89\x01PNG", b"\n", b"a,b\n0.1,"):
+        junk.write_bytes(head + bytes(range(256)) * 20)
+        for words in (["fit", junk, *out], ["estimate", files["csv"], "-s", junk]):
+            assert "codec" not in refused(*words)
+
+
+def test_counts_that_lack_a_class_are_told_so(refused, files, tmp_path):
+    (tmp_path / "c.csv").write_text("class,count\n" + "".join(f"{name},5\n" for name in CLASSES[:-1]))
+    err = refused("fit", files["heldout"], "--counts", tmp_path / "c.csv", "-o", tmp_path / "m.reprior")
+    assert f"without {CLASSES[-1]}. Give every class a count there." in err
+    assert "--source-columns" not in err
+
+
+def test_a_warning_is_one_plain_line(capsys):
+    import click
+
+    from reprior._check import warn
+    from reprior.cli._shell import run
+
+    group = click.Group(commands={"a": click.Command("a", callback=lambda: warn("Look out."))})
+    assert run(group, ["a"]) == 0
+    assert capsys.readouterr().err == "Warning: Look out.\n"

@@ -28,7 +28,7 @@ from reprior.io.files import (
 from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
-from reprior.io.prepare import prepared
+from reprior.io.prepare import prepared, read_text
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
@@ -74,7 +74,9 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     numbers, classes = np.asarray(vector[0], np.float64), vector[1]
     check_counts(numbers, classes, caller, str(path))
     if len(numbers) != len(source.prior):
+        lacks = len(numbers) < len(source.prior)
         remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
+        remedy = "Give every class a count there" if lacks and classes and source.classes else remedy
         fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
              classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
@@ -136,6 +138,7 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
             return json_vector(file.read(), choice.caller, str(path), of_source)
         if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
             return None
+        read_text(head.splitlines()[0] if head else b"", choice.caller, str(path))
         return csv_vector(file, str(path), choice)
 
 
