@@ -442,6 +442,19 @@ def test_outputs_that_never_name_a_rare_class_may_still_tell_of_it() -> None:
     rp.pipeline(np.column_stack([1 - p, p]), y)
 
 
+def test_few_held_out_rows_give_no_class_a_bias_and_the_estimate_says_how_few() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    rows = rng.dirichlet(np.ones(3), 600) + np.eye(3)[y]
+    rows /= rows.sum(axis=1, keepdims=True)
+    for n, said in ((9, True), (10, False)):
+        pipe = rp.pipeline(rows[:n], y[:n])
+        assert pipe.calibrator is not None
+        assert (pipe.calibrator.kind == "temperature") == said
+        assert (np.ptp(pipe.calibrator.bias) == 0) == said
+        assert (f"There are only {n} held-out rows, which" in str(pipe.estimate(rows))) == said
+
+
 def test_select_warns_of_labels_once() -> None:
     rng = np.random.default_rng(0)
     with pytest.warns(UserWarning, match="hardly agree") as told:

@@ -19,6 +19,9 @@ from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
 from reprior.rows.correction import correct
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
+# held-out rows below which no class has a bias: with 2 to 8 rows biases cost 1.2 points of accuracy, and 0.02 of
+# log-loss (means over digits, breast cancer and wine, with noise, of three classifiers under Dirichlet shifts)
+FEW = 10
 LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
 
 
@@ -173,7 +176,7 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
 
 def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
     if kind == "auto":
-        return calibrate.learned(rows, labels)
+        return calibrate.learned(rows, labels, biases=len(labels) >= FEW)
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 
