@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -35,6 +36,8 @@ class InputError(ValueError):
     ----------
     message : str
         The sentence.
+    shell : str
+        The same for whoever gave the input on the command line, if options have other names there.
 
     Examples
     --------
@@ -44,14 +47,21 @@ class InputError(ValueError):
     reprior._check.InputError: estimate: `proba` must have rows that sum to 1 (±0.001); got a sum of 1.2...
     """
 
+    def __init__(self, message: str = "", shell: str = "") -> None:
+        super().__init__(message)
+        self.shell = shell or message
+
 
 def fail(
-    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = ""
-) -> NoReturn:
-    """Raise the one kind of error that users see for their input."""
+    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = "",
+    shell: str = "",
+) -> NoReturn:  # fmt: skip
+    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line, if it is
+    another one there."""
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
-    raise InputError(f"{caller}: `{name}` must {rule}; got {got}{where}{total}." + (f" {remedy}." if remedy else ""))
+    said = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
+    raise InputError(*(said + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
 
 
 def warn(message: str) -> None:
@@ -133,13 +143,16 @@ def names_of(
     columns of a DataFrame.
 
     The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
-    put in their order. False and True are put in theirs where `classes` have no names. What pandas numbers by itself
-    has no names; beside classes that are the same numbers in another order it is refused.
+    put in their order. Beside names that are no numbers they must come in order. False and True are put in theirs where
+    `classes` have no names. What pandas numbers by itself has no names; beside classes that are the same numbers in
+    another order it is refused.
     """
     names = columns_of(x)
     values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
     if names is None:
         return values, None
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
+        refuse_text(values, names, caller, name)
     told = None if classes is None else values_of(classes)
     if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
         fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
@@ -149,7 +162,20 @@ def names_of(
     order = index_order(names, classes)
     if order is None:
         return values, tuple(names)
+    if classes is not None and told is None and order.tolist() != list(range(len(order))):
+        fail(caller, name, f"name its numbers as the classes, {listed(classes)}",
+             f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
+             " numbers alone, in the order of the classes")  # fmt: skip
     return values[..., order], (False, True) if are_truths(names) else None
+
+
+def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
+    """Refuse the first column of a DataFrame (n, K) that holds text, by its name."""
+    for column, cells in zip(names, values.T, strict=True):
+        text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
+        if text is not None:
+            fail(caller, name, "hold numbers alone", f"text, as {text!r}, in the column {column!r}",
+                 remedy="Leave that column out, or turn it into numbers")  # fmt: skip
 
 
 def columns_of(x: Any) -> Any:
@@ -279,8 +305,27 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     except (ValueError, TypeError):
         fail(caller, name, "be a rectangular array of numbers", "ragged or mixed values")
     if array.dtype == object or array.dtype.kind not in "fiub":
-        fail(caller, name, "be an array of numbers", f"dtype {array.dtype}")
+        refuse_other(x, array, caller, name)
     return array if array.flags.aligned else array.copy()  # as one at an odd offset in a packet is not
+
+
+def refuse_other(x: Any, array: np.ndarray[Any, Any], caller: str, name: str) -> NoReturn:
+    """Refuse what is no array of numbers, and say how to make one of it."""
+    first = array.flat[0] if array.size else None
+    got, remedy = f"dtype {array.dtype}", ""
+    if isinstance(x, (str, PurePath)):
+        got, remedy = f"the text {str(x)[:80]!r}", "If that is a file, read it first, as by `pandas.read_csv`"
+    elif x is None:
+        got = "None"
+    elif hasattr(x, "toarray"):
+        got, remedy = "a sparse matrix", f"Pass `{name}.toarray()`"
+    elif isinstance(first, Mapping):
+        got, remedy = "a list of dicts", f"Pass `pandas.DataFrame({name})`"
+    elif array.dtype.kind in "US" or isinstance(first, str):
+        got, remedy = f"text, as {str(first)[:40]!r}", "Leave text out, or turn it into numbers"
+    elif array.dtype == object and array.ndim:
+        got, remedy = f"objects, as {str(first)[:40]}", f"Pass `{name}.astype(float)`"
+    fail(caller, name, "be an array of numbers", got, remedy=remedy)
 
 
 def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -> Matrix:
@@ -301,13 +346,15 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
 
 
 class Fault(NamedTuple):
-    """The first row that is no probability vector, what it breaks and by what value, and how many rows do so."""
+    """The first row that is no probability vector, what it breaks and by what value, how many rows do so, and what to
+    do about it, in Python and on the command line."""
 
     row: int
     rule: str
     value: str
     rows: int
     remedy: str
+    shell: str
 
 
 def row_fault(block: Matrix) -> Fault | None:
@@ -321,22 +368,24 @@ def row_fault(block: Matrix) -> Fault | None:
         sums = (block @ np.ones(block.shape[1]))[:, None]
     off = ~(np.abs(sums - 1) <= reference.SUM_TOLERANCE)
     total = "a sum of {:.10g}"  # digits enough to show the fault
-    softmax = "If these are logits, apply softmax first (on the command line: `--logits`)"
-    normalise = (
-        "If these are rounded probabilities or counts, divide each row by its sum first (on the command line:"
-        " `--normalize`); if these are logits, apply softmax (`--logits`)"
-    )
-    for bad, values, shown, rule, remedy in (
-        (~np.isfinite(block), block, "{}", "contain only finite numbers", "Drop or repair those rows"),
-        (block < 0, block, "{}", "contain no negative number", softmax),
-        (sums == 0, sums, total, "have no all-zero row", "Drop those rows: they say nothing about any class"),
-        (off, sums, total, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})", normalise),
-    ):
+    drop, silent = "Drop or repair those rows", "Drop those rows: they say nothing about any class"
+    rounded = "If these are rounded probabilities or counts, "
+    for bad, values, shown, rule, remedy, shell in (
+        (~np.isfinite(block), block, "{}", "contain only finite numbers", drop, drop),
+        (block < 0, block, "{}", "contain no negative number",
+         "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`",
+         "If these are logits, say `--logits`"),
+        (sums == 0, sums, total, "have no all-zero row", silent, silent),
+        (off, sums, total, f"have rows that sum to 1 (±{ROW_SUM_TOLERANCE:g})",
+         rounded + "divide each row by its sum first. If these are logits, apply softmax first, or fit a `pipeline`"
+         " with `logits=True`",
+         rounded + "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`"),
+    ):  # fmt: skip
         rows = bad.any(axis=1)
         if rows.any():
             first = int(np.argmax(rows))
             value = shown.format(float(values[first][bad[first]][0]))
-            return Fault(first, rule, value, int(rows.sum()), remedy)
+            return Fault(first, rule, value, int(rows.sum()), remedy, shell)
     return None  # a sum at the very edge, which rounding puts on either side
 
 
@@ -354,8 +403,9 @@ def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, sum
             found = found._replace(rows=found.rows + fault.rows)
     if found:
         place = f"row {found.row} (the first is row 0)"
-        remedy = found.remedy + summed * ("sum to 1" in found.rule)
-        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=remedy)
+        more = summed * ("sum to 1" in found.rule)
+        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=found.remedy + more,
+             shell=found.shell + more)  # fmt: skip
 
 
 def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:
@@ -385,6 +435,7 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     """Return the names of the K columns: `classes` if given, else what the rows call them."""
     if isinstance(classes, (str, int)):
         fail(caller, "classes", f"be the names of the {n_classes} classes", repr(classes))
+    check_order(classes, caller)
     found = names if classes is None else tuple(classes)
     if found is None:
         return None
@@ -392,6 +443,17 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if len(told) != n_classes or len({*told}) < n_classes:
         fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
     return told
+
+
+def check_order(classes: Any, caller: str) -> None:
+    """Refuse names of classes that come in no order, or among which one is missing."""
+    if isinstance(classes, (set, frozenset)):
+        fail(caller, "classes", "come in the order of the columns", "a set, which has no order",
+             remedy="Pass a list, as `list(model.classes_)`")  # fmt: skip
+    for at, label in enumerate(() if classes is None or isinstance(classes, (str, int)) else classes):
+        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+            fail(caller, "classes", "have a name for every class", label, place=f"column {at}",
+                 remedy="Give that class a name")  # fmt: skip
 
 
 def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
@@ -403,7 +465,7 @@ def check_row(p: Any, caller: str, name: str, n_classes: int) -> Vector:
     fault = row_fault(row[None, :])
     if fault:
         rule = fault.rule.replace("have rows that sum", "sum").replace("have no all-zero row", "not be all zero")
-        fail(caller, name, rule, fault.value, remedy=fault.remedy)
+        fail(caller, name, rule, fault.value, remedy=fault.remedy, shell=fault.shell)
     return row
 
 

@@ -12,6 +12,7 @@ from reprior._check import (
     UNNAMED,
     check_classes,
     check_logits,
+    check_order,
     check_proba,
     fail,
     is_masked,
@@ -52,6 +53,7 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
 
     A DataFrame's columns are put in the order of `classes`, and without these keep their own.
     """
+    check_order(classes, caller)
     values, names = names_of(proba, own_names(proba, classes), caller)
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)

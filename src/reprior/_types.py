@@ -176,13 +176,15 @@ class Spread(Protocol):
 class Checks(NamedTuple):
     """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows), how labels
     of target rows contradict the outputs, in a sentence, if they do, how much further than the mean output the shares
-    have moved, by total variation (1 if they have hardly), and whether held-out rows look like rows of training."""
+    have moved, by total variation (1 if they have hardly), whether held-out rows look like rows of training, and why
+    labels of held-out rows may not be theirs, in a sentence, if there is a reason."""
 
     shift_p: float
     label_shift_p: float | None
     contradiction: str = ""
     stretch: float = 1.0
     trained: bool = False
+    doubt: str = ""
 
 
 @comparable

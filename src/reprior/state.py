@@ -169,6 +169,9 @@ def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) 
     A caller that holds `path` alone may name the `partial` file, of which the first `keep` bytes, left by an earlier
     run, then stay.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        fail("save", "path", "be the path of a file", "None" if path is None else f"a {type(path).__name__}",
+             remedy="Name a file, as 'model.reprior'")  # fmt: skip
     with naming(path):
         if os.path.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "A folder; name a file in it", str(path))

@@ -101,7 +101,7 @@ def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, t
     np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.3329999, 0.0]] * 3)
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"])
     assert "(±0.001); got a sum of 0.9989999" in err
-    assert "(on the command line: `--normalize`)" in err
+    assert "say `--normalize`" in err
 
 
 @pytest.mark.parametrize("extra", [[], ["--normalize"]])
@@ -109,7 +109,7 @@ def test_negative_numbers_may_be_logits_only(refused, files, tmp_path, extra):
     np.save(tmp_path / "t.npy", [[1.0, -1, 2, 2]])
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"], *extra)
     assert "no negative number" in err
-    assert "apply softmax first (on the command line: `--logits`)" in err
+    assert "If these are logits, say `--logits`." in err
     assert "--normalize" not in err
 
 
@@ -238,7 +238,7 @@ def test_a_range_of_columns_that_runs_backwards_is_named(ask, refused, files, ki
 def test_columns_left_aside_do_not_hide_how_to_normalise(refused, files, held, tmp_path, command):
     bad = write(tmp_path / "t.csv", 1.05 * held[0][:50], {"score": [0.25] * 50})
     err = refused(command, bad, "-s", files["heldout"], *(["--emit", "prior"] if command == "stream" else []))
-    assert "unused: score. If these are rounded probabilities or counts, divide each row by its sum first" in err
+    assert "unused: score. If these are rounded probabilities or counts, say `--normalize`" in err
     assert "`--normalize`" in err
 
 

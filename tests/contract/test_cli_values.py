@@ -133,7 +133,7 @@ def write(path, rows):
 def test_rows_that_are_no_probabilities_are_told_what_to_say(call, refused, files, tmp_path):
     given = ["-s", files["counts"]]
     np.save(tmp_path / "shares.npy", [[2.0, 1, 1, 1]])
-    assert "divide each row by its sum first (on the command line: `--normalize`)" in refused(
+    assert "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`" in refused(
         "estimate", tmp_path / "shares.npy", *given
     )
     for line in (["stream", files["ndjson lists"]], ["estimate", files["npy"]]):
@@ -182,13 +182,19 @@ def test_a_csv_stream_tells_its_prior_if_that_is_all(call, files):
     assert list(json.loads(out)["prior"]) == list(CLASSES)
 
 
-def test_labels_that_are_not_those_of_the_rows_are_named(ask, unlike, tmp_path):
+def test_labels_that_are_not_those_of_the_rows_are_named(ask, call, unlike, tmp_path):
     folder, _, _ = unlike
     with np.load(folder / "held.npz") as held:
         np.savez(tmp_path / "h.npz", proba=held["proba"], y=np.roll(held["y"], 700), classes=held["classes"])
     warning = ask("estimate", folder / "target.npz", "-s", tmp_path / "h.npz")["warning"]
     assert "hardly agree" in warning
     assert "hardly agree" not in ask("estimate", folder / "target.npz", "-s", folder / "held.npz")["warning"]
+    code, out, err = call("fit", tmp_path / "h.npz", "-o", tmp_path / "m.reprior")
+    assert (code, out.count("hardly agree"), err) == (0, 1, "")
+    for source in ("h.npz", "m.reprior"):
+        for command in (["estimate"], ["diagnose"], ["report", "-o", tmp_path / "r.html"]):
+            _, out, err = call(command[0], folder / "target.npz", *command[1:], "-s", tmp_path / source)
+            assert (out.count("hardly agree"), err) == (1, ""), (command, out)
 
 
 def test_a_prior_estimated_from_another_source_is_refused(call, ask, refused, unlike, tmp_path):
@@ -222,3 +228,34 @@ def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
 
 def test_a_demo_draws_no_page(refused, tmp_path):
     assert "-o names a picture, and so ends in one of .png" in refused("demo", "-o", tmp_path / "demo.html")
+
+
+def test_files_of_another_kind_are_called_by_what_they_are(call, refused, files, tmp_path):
+    assert call("fit", files["heldout"], "-o", tmp_path / "m.reprior")[0] == 0
+    model, out = tmp_path / "m.reprior", ["-o", tmp_path / "x.reprior"]
+    for words in (["estimate", model, "-s", model], ["stream", model, "-s", model],
+                  ["fit", files["heldout"], "--counts", model, *out]):  # fmt: skip
+        assert "must hold a table; got a file that reprior has saved. Give the table itself" in refused(*words)
+    junk = tmp_path / "junk.csv"
+    for head in (b"\x89\x01PNG", b"\n", b"a,b\n0.1,"):
+        junk.write_bytes(head + bytes(range(256)) * 20)
+        for words in (["fit", junk, *out], ["estimate", files["csv"], "-s", junk]):
+            assert "codec" not in refused(*words)
+
+
+def test_counts_that_lack_a_class_are_told_so(refused, files, tmp_path):
+    (tmp_path / "c.csv").write_text("class,count\n" + "".join(f"{name},5\n" for name in CLASSES[:-1]))
+    err = refused("fit", files["heldout"], "--counts", tmp_path / "c.csv", "-o", tmp_path / "m.reprior")
+    assert f"without {CLASSES[-1]}. Give every class a count there." in err
+    assert "--source-columns" not in err
+
+
+def test_a_warning_is_one_plain_line(capsys):
+    import click
+
+    from reprior._check import warn
+    from reprior.cli._shell import run
+
+    group = click.Group(commands={"a": click.Command("a", callback=lambda: warn("Look out."))})
+    assert run(group, ["a"]) == 0
+    assert capsys.readouterr().err == "Warning: Look out.\n"

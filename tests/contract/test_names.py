@@ -420,3 +420,34 @@ def test_metrics_of_rows_take_names(problem, frames):
     assert rp.metrics.log_loss([[1.0, 0.0]], [1]) == np.inf
     weights = pd.Series([9, 1, 1, 1, 1], NAMES)
     assert rp.metrics.accuracy(rows, y, weights=weights[SHUFFLED]) == rp.metrics.accuracy(rows, y, weights=weights)
+
+
+def test_names_of_classes_come_in_an_order_and_all_are_there():
+    rows, y = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] * 4, [0, 1, 2] * 4
+    for make in (
+        lambda classes: rp.pipeline(rows, y, classes=classes), lambda classes: rp.summarize(rows, y, classes=classes),
+        lambda classes: rp.pipeline(counts=[1, 2, 3], classes=classes),
+        lambda classes: rp.pipeline(pd.DataFrame(rows, columns=list("abc")), y, classes=classes),
+    ):  # fmt: skip
+        for classes in ({"a", "b", "c"}, frozenset("abc")):
+            with pytest.raises(rp.InputError, match=r"must come in the order of the columns; got a set.*list"):
+                make(classes)
+        for nothing in (None, float("nan"), pd.NA):
+            with pytest.raises(rp.InputError, match=r"must have a name for every class; got .*at column 1"):
+                make(["a", nothing, "c"])
+        make(["a", "b", "c"])
+
+
+def test_columns_that_are_numbers_in_no_order_are_no_places_of_classes_that_have_names():
+    rows, y = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]] * 4), [0, 1, 2] * 4
+    pipe = rp.pipeline(rows, y, classes=["ape", "wolf", "yak"])
+    mixed, plain = pd.DataFrame(rows, columns=[2, 0, 1]), pd.DataFrame(rows, columns=[0, 1, 2])
+    said = r"`proba` must name its numbers as the classes, ape, wolf, yak; got the whole numbers 2, 0, 1"
+    for call in (pipe.estimate, pipe.calibrate, lambda x: rp.ebls(pipe.source, x), pipe.stream().learn_many,
+                 lambda x: rp.pipeline(x, y, classes=["ape", "wolf", "yak"])):  # fmt: skip
+        with pytest.raises(rp.InputError, match=said):
+            call(mixed)
+        call(plain)
+    np.testing.assert_array_equal(pipe.estimate(plain).prior, pipe.estimate(rows).prior)
+    numbers = rp.pipeline(rows, [2, 0, 1] * 4, classes=[2, 0, 1])
+    np.testing.assert_array_equal(numbers.estimate(mixed).prior, numbers.estimate(rows).prior)

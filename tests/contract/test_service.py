@@ -89,12 +89,13 @@ def test_a_stream_is_made_read_and_deleted(http):
     assert "no stream 'life'" in error(http.get("/streams/life"), 404)
 
 
-def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http):
+def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     rows, y = rows_of(50, 3), [0, 1] * 25
     body = {"heldout": {"proba": rows.tolist(), "y": y}, "options": {"robust": 0.01}, "alarm": False}
     assert http.put("/streams/bounded", json=body).status_code == 201
     found = http.get("/streams/bounded").json()["options"]
     assert found == {"drift": True, "cautious": True, "base": None, "robust": 0.01}  # and no held-out row
+    assert "hardly agree" in caplog.text  # the labels are none of these rows'
 
 
 @pytest.mark.parametrize(("body", "said"), [

@@ -258,3 +258,16 @@ def test_held_out_rows_that_were_trained_on_are_asked_for():
     forest = RandomForestClassifier(30, random_state=0).fit(X[:600], y[:600])
     with pytest.warns(UserWarning, match=r"p < 1e-12\).* Were the held-out rows used for training\?"):
         LabelShiftClassifier(forest).fit(X[:600], y[:600]).adapt(X[600:])
+
+
+def test_labels_of_other_rows_are_noticed_for_a_classifier_that_is_fitted_already():
+    x, y = make_classification(600, n_informative=6, n_classes=3, random_state=0)
+    fitted = LogisticRegression().fit(x[:300], y[:300])
+    with pytest.warns(UserWarning, match="hardly agree"):
+        LabelShiftClassifier(fitted).fit(x[300:], np.roll(y[300:], 1))
+
+
+def test_a_wrong_choice_is_refused_by_fit():
+    x, y = make_classification(60, random_state=0)
+    with pytest.raises(InputError, match="`on_reject` must be one of 'refuse', 'warn', 'ignore'; got 'explode'"):
+        LabelShiftClassifier(LogisticRegression(), on_reject="explode").fit(x, y)

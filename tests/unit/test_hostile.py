@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import re
 import subprocess
 import sys
 import time
@@ -10,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 import reprior as rp
 from reprior._kernels import NATIVE
@@ -241,3 +245,48 @@ def test_an_option_that_would_overflow_is_refused(option):
     if option != "memory":
         with pytest.raises(rp.InputError, match=r"at most 1e\+100; got 1e\+308"):
             rp.fmapls([1, 2], [[0.5, 0.5]], **{option: 1e308})
+
+
+FRAME = pd.DataFrame([[0.8, 0.2], [0.3, 0.7]] * 5, columns=["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (FRAME.assign(dog="x"), "got text, as 'x', in the column 'dog'. Leave that column out, or turn it into"),
+        (FRAME.to_numpy().astype(object), "got objects, as 0.8. Pass `proba.astype(float)`."),
+        (sparse.csr_matrix(FRAME.to_numpy()), "got a sparse matrix. Pass `proba.toarray()`."),
+        (FRAME.to_dict("records"), "got a list of dicts. Pass `pandas.DataFrame(proba)`."),
+        ("scores.csv", "got the text 'scores.csv'. If that is a file, read it first"),
+        (Path("scores.csv"), "got the text 'scores.csv'. If that is a file, read it first"),
+        ([["0.8", "0.2"]], "got text, as '0.8'. Leave text out, or turn it into numbers."),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_called_by_what_it_is(given, said):
+    pipe = rp.pipeline(FRAME, ["cat", "dog"] * 5)
+    for call in (pipe.estimate, lambda x: rp.pipeline(x, [0, 1] * 5), lambda x: rp.ebls([1, 1], x)):
+        with pytest.raises(rp.InputError, match=re.escape(said)):
+            call(given)
+
+
+def test_a_file_to_save_to_must_have_a_name():
+    pipe = rp.pipeline(counts=[1, 1])
+    for save in (pipe.save, pipe.stream().save):
+        with pytest.raises(rp.InputError, match="`path` must be the path of a file; got None"):
+            save(None)
+
+
+def test_a_refusal_in_python_names_no_option_of_the_command_line():
+    pipe = rp.pipeline(FRAME, ["cat", "dog"] * 5)
+    strange = rp.pipeline(np.repeat([[0.9, 0.1], [0.1, 0.9]], 200, axis=0), np.repeat([0, 1], 200))
+    unsure = np.full((400, 2), 0.5)
+    for call, said in (
+        (lambda: pipe.estimate([[70, 30]]), "divide each row by its sum first"),
+        (lambda: pipe.estimate([[-1.0, 2.0]]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
+        (lambda: pipe.stream().learn_one([3.0, 2.0]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
+        (lambda: strange.estimate(unsure).correct(unsure), "say `anyway=True`, or estimate with `on_reject='warn'`"),
+    ):
+        with pytest.raises(rp.InputError, match=re.escape(said)) as refused:
+            call()
+        assert "--" not in str(refused.value)
+        assert pickle.loads(pickle.dumps(refused.value)).shell == refused.value.shell

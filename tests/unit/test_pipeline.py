@@ -1,5 +1,7 @@
 """Pipelines: the defaults, the pooled prior, and selection by simulated shifts."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -409,7 +411,55 @@ def test_columns_under_each_other_s_names_are_noticed() -> None:
     rp.pipeline(rows, names[y], classes=["bus", "car", "walk"])
     with pytest.warns(UserWarning, match="contradict each other"):
         rp.pipeline(rows, names[y], classes=["walk", "bus", "car"])
-    rp.pipeline(rng.dirichlet(np.ones(3), 200), names[y], classes=["bus", "car", "walk"])  # useless is not opposed
+    with pytest.warns(UserWarning, match="hardly agree"):  # useless is not opposed
+        rp.pipeline(rng.dirichlet(np.ones(3), 200), names[y], classes=["bus", "car", "walk"])
+
+
+def test_labels_of_other_rows_are_noticed_and_the_estimate_says_so_first(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 300, p=[0.5, 0.3, 0.2])
+    rows = rng.dirichlet(np.ones(3), 300) + 2 * np.eye(3)[y]
+    rows /= rows.sum(axis=1, keepdims=True)
+    one = "All 300 held-out rows have the class b"
+    for wrong, said in (
+        (np.roll(y, 1), "hardly agree"), (rng.permutation(y), "hardly agree"), (np.ones_like(y), one),
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=said) as told:
+            pipe = rp.pipeline(rows, wrong, classes=["a", "b", "c"])
+        assert len(told) == 1
+        pipe.save(tmp_path / "m.reprior")
+        for known in (pipe, rp.load(tmp_path / "m.reprior")):
+            lines = str(known.estimate(rows).detach()).splitlines()
+            assert lines[1] == str(told[0].message)
+    assert "agree" not in str(rp.pipeline(rows, y).estimate(rows))
+
+
+def test_outputs_that_never_name_a_rare_class_may_still_tell_of_it() -> None:
+    rng = np.random.default_rng(0)
+    y = (rng.random(2000) < 0.05).astype(int)
+    p = 1 / (1 + np.exp(3.5 - 1.5 * (y + rng.normal(size=2000))))
+    assert (p < 0.5)[y == 1].mean() > 0.9  # Cohen's kappa is near 0
+    rp.pipeline(np.column_stack([1 - p, p]), y)
+
+
+def test_few_held_out_rows_give_no_class_a_bias_and_the_estimate_says_how_few() -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(600) % 3
+    rows = rng.dirichlet(np.ones(3), 600) + np.eye(3)[y]
+    rows /= rows.sum(axis=1, keepdims=True)
+    for n, said in ((9, True), (10, False)):
+        pipe = rp.pipeline(rows[:n], y[:n])
+        assert pipe.calibrator is not None
+        assert (pipe.calibrator.kind == "temperature") == said
+        assert (np.ptp(pipe.calibrator.bias) == 0) == said
+        assert (f"There are only {n} held-out rows, which" in str(pipe.estimate(rows))) == said
+
+
+def test_select_warns_of_labels_once() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="hardly agree") as told:
+        rp.select(rng.dirichlet(np.ones(3), 200), rng.integers(3, size=200), trials=2, calibrations=[], methods=[])
+    assert len(told) == 1
 
 
 def test_noise_of_outputs_for_a_class_that_no_held_out_row_resembles_is_no_sign_of_it():

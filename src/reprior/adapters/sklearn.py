@@ -15,13 +15,14 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from reprior._check import check_choice, check_prior, fail
+from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
-from reprior.pipelines.fit import pipeline
+from reprior.pipelines.fit import unwarned
 from reprior.pipelines.pipeline import ON_REJECT
+from reprior.pipelines.source import CONTRADICT, doubt
 from reprior.rows.correction import refuse_rejected
 
 
@@ -87,6 +88,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
         """Learn the source side from rows of the training distribution, which a fitted estimator has not seen."""
+        check_choice(self.on_reject, "fit", "on_reject", ON_REJECT)
         y = validate_data(self, X="no_validation", y=y)
         check_classification_targets(y)
         if get_config()["enable_metadata_routing"]:
@@ -110,10 +112,14 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             classes = np.asarray(fitted.classes_)
             proba = np.concatenate([outputs(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
             y = y[np.concatenate(tests)]
-        self.pipeline_ = pipeline(
+        pipe = unwarned(
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
+        said = doubt(pipe.source, pipe.calibrator)
+        if said == CONTRADICT or (said and not of_folds):  # outputs that `fit` made are at least those of its rows
+            warn(said)
+        self.pipeline_ = pipe
         self.estimator_, self.classes_, self.fold_estimators_ = fitted, classes, of_folds
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(fitted, name):

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
     from reprior.rows.blocks import Blocks
 
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
+TOGETHER = "All rows together: "  # before a verdict where there are groups
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {}. If those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
-)
-HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
-UNRELATED = (
-    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these rows,"
-    " and are classes counted from 0? If so, nothing can be estimated with this classifier."
 )
 
 counts_option = click.option(
@@ -175,8 +171,16 @@ class Inputs:
     @property
     def note(self) -> str:
         """Lines on how the classes were matched, where that is not plain from their names, and what to beware of."""
+        return self.note_after([])
+
+    def note_after(self, said: Sequence[str]) -> str:
+        """Return the same without what the sentences of a verdict have said already."""
         by_position = "Classes were matched by position, because the target or the source does not name them."
-        lines = [by_position] * (self.matched == "position") + [self.warning] * bool(self.warning)
+        beware = self.warning
+        for line in said:
+            plain = line.removeprefix(TOGETHER)
+            beware = beware.replace(plain[0].upper() + plain[1:], "").strip()
+        lines = [by_position] * (self.matched == "position") + [beware] * bool(beware)
         return "".join(f"\n{line}" for line in lines)
 
     @property
@@ -210,7 +214,7 @@ class Inputs:
         from reprior.report.show import verdicts
 
         said = verdicts(found)
-        return said if self.keys is None else [f"All rows together: {line[0].lower()}{line[1:]}" for line in said]
+        return said if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in said]
 
     def groups(self, *, share: bool = True) -> Groups:
         """Return the estimate of each group that the column of keys names."""
@@ -337,11 +341,11 @@ def read_pipeline(
     from reprior._check import fail, percent
     from reprior._labels import named
     from reprior.io.files import Choice
-    from reprior.io.sources import chance_corrected, disagreement, is_saved, read_counts, read_source
-    from reprior.pipelines.fit import pipeline
+    from reprior.io.sources import disagreement, is_saved, read_counts, read_source
+    from reprior.pipelines.fit import pipeline, unwarned
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.pipelines.source import as_rows
+    from reprior.pipelines.source import as_rows, doubt
 
     if source is None and counts is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
@@ -355,8 +359,8 @@ def read_pipeline(
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
-            return Fitted(replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits")
-        return Fitted(pipe, values)
+            pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
+        return Fitted(pipe, values, doubt(pipe.source, pipe.calibrator))
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller, names=names)
     known = read_source(path, wanted, columns, values)
     if known.heldout is None:
@@ -371,12 +375,11 @@ def read_pipeline(
         return Fitted(replace(pipe, source=known), values)
     trained = None if counts is None else as_rows(read_counts(counts, known, caller))
     rows, y = known.heldout
-    pipe = pipeline(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
+    pipe = unwarned(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
     pipe = replace(pipe, source=replace(pipe.source, made=made))
     apart = disagreement(known) if counts is None else 0.0
-    if (agreement := chance_corrected(*known.heldout)) < HARDLY:
-        return Fitted(pipe, values, UNRELATED.format(agreement))
-    return Fitted(pipe, values, WARNING.format(percent(apart)) if apart else "")
+    mix = WARNING.format(percent(apart)) if apart else ""
+    return Fitted(pipe, values, doubt(pipe.source, pipe.calibrator) or mix)

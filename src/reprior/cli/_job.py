@@ -212,7 +212,7 @@ class Job:
                 raise
             else:
                 self.records += 1
-                self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or str(error)
+                self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or error.shell
 
     def checked(self, records: list[Any]) -> tuple[Batch, Matrix, list[tuple[float, bool]]]:
         """Return records, their rows, each of them a probability vector, and their times."""

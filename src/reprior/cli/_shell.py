@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,18 @@ def plain(value: Any) -> Any:
 def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; click's own usage errors count as bad input."""
     argv = list(sys.argv[1:] if args is None else args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = _warn  # type: ignore[assignment]  # it needs the message alone
+        return _run(cli, argv)
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    """Show a warning as one plain line: whose line of Python it came from is no help here."""
+    click.echo(printable(f"Warning: {message}"), err=True)
+
+
+def _run(cli: click.Group, argv: list[str]) -> int:
     try:
         result = cli.main(argv, prog_name="reprior", standalone_mode=False)
         sys.stdout.flush()
@@ -80,7 +93,7 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
         return "There is not enough memory for this. Give fewer rows or classes at a time, or use a larger machine."
-    return str(error)
+    return getattr(error, "shell", str(error))
 
 
 def _say(message: str, argv: Sequence[str], code: int) -> int:

@@ -126,7 +126,7 @@ def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json
              "verdict": journal["verdict"], "matched": given.matched, "warning": given.warning}  # fmt: skip
     lines = [f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected" + ("" if prior else f" by {given.told}")
              + (f", {kept} of them by an earlier run" if kept else ""), *journal["verdict"]]  # fmt: skip
-    emit(value | given.taken, "\n".join(lines) + given.note, as_json)
+    emit(value | given.taken, "\n".join(lines) + given.note_after(journal["verdict"]), as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
 
 

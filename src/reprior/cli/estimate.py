@@ -51,9 +51,9 @@ def shown(
     labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
     head = f"{counted(found.n, 'row')}{labelled}, {len(found.prior)} classes, {given.told}"
     if parts is None or by is None:
-        return value, estimate_text(found, level=level, top=top, head=head) + given.note
+        return value, estimate_text(found, level=level, top=top, head=head) + given.note_after(value["verdict"])
     text = groups_text(parts, level=level, top=top, head=head, said=given.verdict(found), status=found.status)
-    return value | grouped(parts, by, level), text + given.note
+    return value | grouped(parts, by, level), text + given.note_after(value["verdict"])
 
 
 def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
             by_group = given.groups()
             told |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
         told = plain(told)
-    if given.warning:
+    finding = "".join(f"\n{said['text']}" for said in told["headline"])
+    if given.warning and given.warning not in finding:
         told["diagnosis"].append({"text": given.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(told).encode("utf-8", "backslashreplace"))
     told |= {"matched": given.matched} | used
     about = f"{counted(told['n'], 'row')}, {len(told['prior'])} classes, {given.told}"
-    finding = "".join(f"\n{said['text']}" for said in told["headline"])
-    emit(told, f"{output}: {about}{finding}{given.note}", as_json)
+    emit(told, f"{output}: {about}{finding}{given.note_after(told['verdict'])}", as_json)
     return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

@@ -125,7 +125,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     with running(master) as spark:
         known = opened(spark, "correct", logits=False, **given)
         found = replace(known.estimate(), on_reject="refuse")
-        refuse_rejected(found, anyway=anyway)
+        refuse_rejected(found, anyway=anyway, how="say `--anyway`")
         rows, named = spark.read.parquet(target), {"columns": given["columns"]}
         parts = groups(known.pipeline, spark, target, by=given["by"], **named) if given["by"] else None
         frame = corrected(parts or found, rows, by=given["by"], anyway=anyway, **named)
@@ -134,7 +134,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
         verdict = known.verdict(found)
     value = {"output": output, "rows": found.n, "ok": found.status.ok, "verdict": verdict, "matched": known.matched}
     lines = [f"{output}: {found.n:,.0f} rows corrected by {known.told}", *verdict]
-    emit(value | known.taken, "\n".join(lines) + known.note, as_json)
+    emit(value | known.taken, "\n".join(lines) + known.note_after(verdict), as_json)
     return DONE if found.status.ok else NOT_CONVERGED
 
 

@@ -171,6 +171,8 @@ class readable:
             return  # no libraries agree on what a damaged file raises, so all else that they raise is taken for one
         if isinstance(error, (LookupError, TypeError)) and raised_here(error):
             return  # a mistake of this library, and not of the file
+        if isinstance(error, UnicodeDecodeError):
+            fail(self.caller, self.name, "be text in UTF-8", "other bytes", remedy="Save it as UTF-8")
         reason = " ".join(str(error).split())[:200]
         try:
             fail(self.caller, self.name, "be a readable, whole file", repr(reason))
@@ -355,7 +357,7 @@ def left_aside(fault: Fault, n_classes: int, unused: tuple[str, ...], kind: str 
     if not unused or not ("sum" in fault.rule or "zero" in fault.rule):
         return ""
     rest = listed(unused, 10)
-    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.remedy}"
+    return f"The source names {n_classes} of the {n_classes + len(unused)} {kind}; unused: {rest}. {fault.shell}"
 
 
 def taken(rule: str, part: Part, choice: Choice) -> str:

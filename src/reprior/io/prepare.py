@@ -13,9 +13,11 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
 from reprior.io.files import Chunk, Part, Sets, Table, classes_apart
+from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
+CONTROL = re.compile(rb"(?!\xff\xfe|\xfe\xff).*[\x01-\x08\x0e-\x19\x1b-\x1f]", re.S)  # no text, unless in UTF-16
 
 
 def prepare(rows: Matrix, values: str | None) -> Matrix:
@@ -43,17 +45,29 @@ def refuse_probabilities(rows: Matrix, values: str | None, caller: str, name: st
         fail(caller, name, "hold logits", "rows that sum to 1, as probabilities do", remedy="Leave out `--logits`")
 
 
+def read_text(line: bytes, caller: str, name: str) -> str:
+    """Return the first line of a file as text, or say what the file is instead."""
+    if line.startswith(MAGIC):
+        fail(caller, name, "hold a table", "a file that reprior has saved",
+             remedy="Give the table itself here, and that file as `--source`")  # fmt: skip
+    try:
+        text = line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" not in text:
+        return text
+    if CONTROL.match(line):
+        fail(caller, name, "be a file of a kind that reprior reads", "bytes that are no text",
+             remedy="Give CSV, NDJSON, Parquet, Arrow, NPY or NPZ")  # fmt: skip
+    fail(caller, name, "be text in UTF-8", f"another encoding: {line[:40]!r}", remedy="Save it as UTF-8")
+
+
 def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ()) -> None:
     """Refuse the first line of a CSV file that is in another encoding, has other separators than commas, or is a row.
 
     Names that look like probabilities are a row, unless they are `known`.
     """
-    try:
-        text = line.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        fail(caller, name, "be text in UTF-8", f"another encoding: {line[:40]!r}", remedy="Save it as UTF-8")
+    text = read_text(line, caller, name)
     if "," not in text and (";" in text or "\t" in text):
         fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
              remedy="Save it with commas, and points in numbers")  # fmt: skip

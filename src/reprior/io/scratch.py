@@ -174,7 +174,7 @@ def check_block(part: Part, choice: Choice, first: int, total: int, block: Matri
     """Refuse rows of a part that are no probabilities; the first is row `first` of its file, row `total` of all."""
     if fault := row_fault(block):
         place = f"row {total + fault.row} of all, row {first + fault.row} of this file (the first is row 0)"
-        remedy = left_aside(fault, part.n_classes, part.unused) or fault.remedy + taken(fault.rule, part, choice)
+        remedy = left_aside(fault, part.n_classes, part.unused) or fault.shell + taken(fault.rule, part, choice)
         fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)
 
 

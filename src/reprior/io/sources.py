@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
 from reprior._labels import named, number_of
-from reprior._types import Labels, Matrix, Source, Vector
+from reprior._types import Source, Vector
 from reprior.io.files import (
     LABEL_NAMES,
     Choice,
@@ -28,7 +28,7 @@ from reprior.io.files import (
 from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
-from reprior.io.prepare import prepared
+from reprior.io.prepare import prepared, read_text
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
@@ -74,7 +74,9 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     numbers, classes = np.asarray(vector[0], np.float64), vector[1]
     check_counts(numbers, classes, caller, str(path))
     if len(numbers) != len(source.prior):
+        lacks = len(numbers) < len(source.prior)
         remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
+        remedy = "Give every class a count there" if lacks and classes and source.classes else remedy
         fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
              classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
@@ -82,13 +84,6 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     if set(classes) != set(source.classes):
         fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
     return numbers[[classes.index(label) for label in source.classes]]
-
-
-def chance_corrected(rows: Matrix, y: Labels) -> float:
-    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
-    k, guess = rows.shape[1], rows.argmax(axis=1)
-    chance = float(np.bincount(y, minlength=k) @ np.bincount(guess, minlength=k)) / len(y) ** 2
-    return float((np.mean(guess == y) - chance) / max(1 - chance, 1e-9))
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:
@@ -143,6 +138,7 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
             return json_vector(file.read(), choice.caller, str(path), of_source)
         if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
             return None
+        read_text(head.splitlines()[0] if head else b"", choice.caller, str(path))
         return csv_vector(file, str(path), choice)
 
 

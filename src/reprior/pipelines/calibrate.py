@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_number, check_prior, fail
+from reprior._check import check_choice, check_flag, check_number, check_prior, fail
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
 from reprior.rows.calibrated import STIFF, TINY, Calibrator, centred, read, softmax
@@ -131,7 +131,7 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
     return Calibrator("accuracy-temperature", np.full(k, np.exp(0.5 * (low + high))), np.zeros(k), floor, n, None)
 
 
-def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrator:
+def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: bool = True) -> Calibrator:
     """Return one scale, and a bias for each class, as far from the identity as held-out rows bear out.
 
     That outputs are right as they are is one hypothesis; others let the scale, the biases or both differ, by little or
@@ -142,6 +142,8 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrat
     ----------
     proba, y, logits
         Held-out rows, as in `fit`.
+    biases : bool
+        Whether classes may have biases; else there is the scale alone.
 
     Examples
     --------
@@ -153,7 +155,7 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrat
     k, least = x.shape[1], FAR[-1] ** -2
     identity = np.append(1.0, np.zeros(k))
     at, evidence, found, spread = identity, [], [], []
-    for far in (0.0, *FAR):
+    for far in (0.0, *FAR) if check_flag(biases, "learned", "biases") else (0.0,):
         free = k if far else 0
         some, value, bend = _minimum(
             x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity
@@ -176,7 +178,10 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None) -> Calibrat
             break
     weights = np.exp(np.array(evidence) - max(evidence))
     theta = weights @ np.array(found) / weights.sum()
-    scale, ridge = np.full(k, np.clip(theta[0], *SCALE_BOUNDS)), weights.sum() / (weights @ np.array(spread))
+    scale = np.full(k, np.clip(theta[0], *SCALE_BOUNDS))
+    if not biases:
+        return _calibrator("temperature", x, floor, labels, scale, theta[1:])
+    ridge = weights.sum() / (weights @ np.array(spread))
     return _calibrator("bias-corrected", x, floor, labels, scale, theta[1:], min(float(ridge), STIFF))
 
 

@@ -8,19 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, check_source, fail, in_order, warn
+from reprior._check import check_choice, check_order, check_prior, check_source, fail, in_order, warn
 from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import carried_prior, pooled_prior, summarize, tilt_of
+from reprior.pipelines.source import carried_prior, doubt, pooled_prior, summarize, tilt_of
 from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
 from reprior.rows.correction import correct
 
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
+# held-out rows below which no class has a bias: with 2 to 8 rows biases cost 1.2 points of accuracy, and 0.02 of
+# log-loss (means over digits, breast cancer and wine, with noise, of three classifiers under Dirichlet shifts)
+FEW = 10
 LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
-OPPOSED = -4.0  # standard errors; a useless classifier has 0, one whose columns have each other's names far less
 
 
 def pipeline(
@@ -61,6 +63,19 @@ def pipeline(
     >>> pipe.classes, pipe.source.prior
     (('cat', 'dog'), array([0.625, 0.375]))
     """
+    pipe = unwarned(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration, prior=prior,
+                    method=method, **options)  # fmt: skip
+    if said := doubt(pipe.source, pipe.calibrator):
+        warn(said)
+    return pipe
+
+
+def unwarned(
+    proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
+    logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
+    **options: Any,
+) -> Pipeline:  # fmt: skip
+    """Return the `pipeline` without a word on whether labels fit their rows: whoever calls this asks `doubt`."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
         given = f"only {' and '.join(there)}" if there else "none of them"
@@ -73,9 +88,6 @@ def pipeline(
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     n, k = rows.shape
-    if against_chance(rows, labels) < OPPOSED:
-        warn("Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order"
-             " of the columns, and do the labels belong to these rows?")  # fmt: skip
     total = None if counts is None else training_rows(counts, names)
     if total is not None and len(total) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
@@ -114,13 +126,6 @@ def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool)
     return found._replace(rows=rows)
 
 
-def against_chance(rows: Matrix, labels: Labels) -> float:
-    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average."""
-    more = rows[np.arange(len(labels)), labels] - rows.mean(axis=0, dtype=np.float64)[labels]
-    error = float(more.std()) / np.sqrt(len(more))
-    return float(more.mean()) / error if error > 1e-9 else 0.0
-
-
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
     """Return training rows of each class (K,), in the order of `classes` by name."""
     numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
@@ -137,6 +142,7 @@ def _without_rows(
     """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+    check_order(classes, "pipeline")
     names = None if classes is None else [str(label) for label in classes]
     if isinstance(prior, str) and prior not in ("auto", "training"):
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
@@ -170,7 +176,7 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
 
 def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
     if kind == "auto":
-        return calibrate.learned(rows, labels)
+        return calibrate.learned(rows, labels, biases=len(labels) >= FEW)
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 

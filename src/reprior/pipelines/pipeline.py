@@ -22,6 +22,7 @@ from reprior.batch.groups import Groups, groups
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
+from reprior.pipelines.source import doubt
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import as_given, correct
@@ -134,7 +135,7 @@ class Pipeline:
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
-        tested = checks(found, target) if check else None
+        tested = checks(found, target)._replace(doubt=doubt(self.source, self.calibrator)) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 
     def groups(

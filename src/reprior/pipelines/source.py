@@ -12,6 +12,7 @@ from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
+from reprior.rows.calibrated import Calibrator
 
 
 def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any] | None = None) -> Source:
@@ -54,6 +55,54 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
         confusion=soft / n, hard_confusion=hard / n, counts=counts,
         classes=names, heldout=(rows, labels), made=made,
     )  # fmt: skip
+
+
+HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
+OPPOSED, RELATED = -4.0, 3.0  # standard errors; a useless classifier has 0, one with its columns misnamed far less
+CONTRADICT = (
+    "Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order of the"
+    " columns, and do the labels belong to these rows?"
+)
+UNRELATED = (
+    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these rows,"
+    " and are classes counted from 0? If so, nothing can be estimated with this classifier."
+)
+
+
+def doubt(source: Source, calibrator: Calibrator | None) -> str:
+    """Return a sentence on why the labels of the held-out rows may not be theirs, "" if there is no reason.
+
+    Raw outputs are looked at: a calibrator has done for labels what it could.
+    A classifier that names the most frequent class alone has a κ of 0 too. Its outputs are then asked: rows of a rare
+    class give it clearly more than other rows do.
+    """
+    if source.heldout is None:
+        return ""
+    rows, labels = source.heldout
+    if len({*labels.tolist()}) == 1:
+        who = "The only held-out row has" if len(labels) == 1 else f"All {len(labels):,} held-out rows have"
+        return (f"{who} the class {source.called[labels[0]]}, so nothing tells how the classifier treats the others."
+                " Give held-out rows of every class, each with its own label.")  # fmt: skip
+    rows = rows if calibrator is None else calibrator.undone(rows)
+    related = against_chance(rows, labels)
+    if related < OPPOSED:
+        return CONTRADICT
+    agreement = chance_corrected(rows, labels)
+    return UNRELATED.format(agreement) if agreement < HARDLY and related < RELATED else ""
+
+
+def against_chance(rows: Matrix, labels: Labels) -> float:
+    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average."""
+    more = rows[np.arange(len(labels)), labels] - rows.mean(axis=0, dtype=np.float64)[labels]
+    error = float(more.std()) / np.sqrt(len(more))
+    return float(more.mean()) / error if error > 1e-9 else 0.0
+
+
+def chance_corrected(rows: Matrix, labels: Labels) -> float:
+    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
+    k, guess = rows.shape[1], rows.argmax(axis=1)
+    chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
+    return float((np.mean(guess == labels) - chance) / max(1 - chance, 1e-9))
 
 
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be

@@ -12,7 +12,7 @@ from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
 from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
-from reprior.report.show import CHEAP, cut, judged, movers, share, unseen, verdicts
+from reprior.report.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks
@@ -66,8 +66,9 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     unknown = shifted and found.applies is None
     own = estimate.checks or Checks(1.0, None)
     tested = Checks(found.shift_p, found.label_shift_p, stretch=own.stretch, trained=own.trained)
-    said = [Sentence(text, not rejected and not unknown) for text in judged(tested)]
-    said += [Sentence(text, False) for text in unseen(estimate.source)]
+    said = [Sentence(own.doubt, False)] * bool(own.doubt)
+    said += [Sentence(text, not rejected and not unknown) for text in judged(tested)]
+    said += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
     if rejected:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     called, level = estimate.source.called, f"{100 * interval.level:g} %"

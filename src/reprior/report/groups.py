@@ -33,7 +33,7 @@ def groups_text(
         lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
     late = int((~found.converged).sum())
     return ended(lines, status, found.note if level is not None else "",
-                 f"{late:,} of the groups had not settled." if late else "")  # fmt: skip
+                 f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
 
 
 def aligned(rows: list[list[str]]) -> list[str]:

@@ -12,6 +12,7 @@ from reprior._check import counted, listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
 from reprior.assess.diagnose import CLEARLY
 from reprior.online.stream import Stream
+from reprior.pipelines.fit import FEW
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, TRAINED, stretched
 from reprior.rows.labelled import LabelledBlocks
@@ -52,9 +53,18 @@ def cut(name: str, size: int = 40) -> str:
 
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
-    """Return the sentences that must come first: whether the method applies, whether anything has shifted, and of which
-    classes no held-out row tells."""
-    return ([] if estimate.checks is None else judged(estimate.checks)) + unseen(estimate.source)
+    """Return the sentences that must come first: whether the held-out labels fit, whether the method applies, whether
+    anything has shifted, whether held-out rows are few, and of which classes there is none."""
+    return ([] if estimate.checks is None else judged(estimate.checks)) + few(estimate.source) + unseen(estimate.source)
+
+
+def few(source: Source) -> list[str]:
+    """Return a sentence about how few held-out rows there are, if they hardly tell anything."""
+    held = 0 if source.counts is None else int(source.counts.sum())
+    if not 0 < held < FEW:
+        return []
+    there = "is only 1 held-out row, which tells" if held == 1 else f"are only {held} held-out rows, which tell"
+    return [f"There {there} little about the classifier. Give a few hundred if you can."]
 
 
 def unseen(source: Source) -> list[str]:
@@ -72,7 +82,7 @@ def unseen(source: Source) -> list[str]:
 
 def judged(checks: Checks) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
-    said = [checks.contradiction] * bool(checks.contradiction)
+    said = [line for line in (checks.doubt, checks.contradiction) if line]
     if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
         how = "clearly differ" if checks.label_shift_p < CLEARLY else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "

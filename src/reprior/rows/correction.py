@@ -133,7 +133,7 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
 
 def refuse_rejected(
     estimate: PriorEstimate, *, anyway: bool = False, caller: str = "correct", name: str = "proba",
-    how: str = "estimate with on_reject='warn' (`--anyway` on the command line)",
+    how: str = "say `anyway=True`, or estimate with `on_reject='warn'`",
 ) -> None:  # fmt: skip
     """Refuse, or warn, as the estimate says, where its rows differ by more than their class mix."""
     checks = estimate.checks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from reprior._check import check_choice, check_prior, fail
 from reprior._types import Source
 from reprior.online.stream import Stream
-from reprior.pipelines.fit import pipeline
+from reprior.pipelines.fit import pipeline, unwarned
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows
+from reprior.pipelines.source import as_rows, doubt
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json
 from reprior.state import kind_of
 
+log = logging.getLogger("reprior.service")
 KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
 LONGEST_NAME = 200
@@ -92,7 +94,9 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         check_size(width, limits)
         called = None if classes is None else check_classes(classes, width)
         counts = None if given is None else as_rows(np.asarray(given, np.float64))
-        pipe = pipeline(proba, y, counts=counts, classes=called)
+        pipe = unwarned(proba, y, counts=counts, classes=called)
+        if said := doubt(pipe.source, pipe.calibrator):
+            log.warning("%s", said)
     named = None if classes is None else check_classes(classes, len(pipe.source.prior))
     options = body.get("options", {})
     if not isinstance(options, dict):

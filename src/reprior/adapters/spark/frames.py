@@ -153,5 +153,5 @@ def checked(rows: Matrix, calibrator: Calibrator | None, name: str, at: int) -> 
         return calibrator(rows)
     if fault := row_fault(rows):
         fail("correct", name, fault.rule, fault.value, place=f"row {at + fault.row} of this partition",
-             remedy=fault.remedy)  # fmt: skip
+             remedy=fault.remedy, shell=fault.shell)  # fmt: skip
     return rows if calibrator is None else calibrator(rows)
