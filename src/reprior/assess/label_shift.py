@@ -90,6 +90,7 @@ def label_shift_p_value(
             each = 1 - from_heldout + from_heldout * (m / n) ** 2 * expected_square
             expected = (e * each[:, None]).T @ e
         moved = m / n * ((1 - by_output) * of_class + by_output * (rows[m:] * (off / mix)).T) @ e[m:]
+        moved -= np.outer(off, off @ moved) / max(float(off @ off), 1e-300)  # errors of shares add up to 0
         e[m:] *= (-m / n * heldout_weight)[:, None]
         squares = moved.T @ moved + (e.T @ e if expected is None else (e.T @ e + expected) / 2)
         return p_value_of_zero(e.sum(axis=0), squares / (1 - min(0.5, n_classes / n)))
