@@ -475,3 +475,15 @@ def test_noise_of_outputs_for_a_class_that_no_held_out_row_resembles_is_no_sign_
     assert pipe.source.prior[2] == pytest.approx(0.1 / 200.3, rel=1e-3)
     new = rng.choice(3, 1500, p=[0.7, 0.28, 0.02])
     assert pipe.estimate(outputs(new)).prior[2] == pytest.approx(0.02, abs=0.01)
+
+
+def test_labels_of_a_classifier_that_claims_little_are_not_doubted() -> None:
+    """Of a rare class it says little, and that is so: warnings are errors here, and it once got one."""
+    rng = np.random.default_rng(3)
+    rare = rng.uniform(0.02, 0.1, 200)
+    rows = np.stack([1 - rare, rare], axis=1)
+    y = (rng.random(200) < rare).astype(int)
+    assert "hardly agree" not in str(rp.pipeline(rows, y).estimate(rows))
+    sure = np.where(rng.random((200, 1)) < 0.1, [[0.1, 0.9]], [[0.95, 0.05]])
+    with pytest.warns(UserWarning, match="hardly agree"):  # it claims much, and its labels are another's
+        rp.pipeline(sure, rng.permutation((sure[:, 1] > 0.5).astype(int)))
