@@ -43,6 +43,12 @@ def test_streams_of_0_1(name: str) -> None:
 
 
 LATER = {"online-ebls-cautious": {}, "online-ebls-robust": {"robust": 0.05}}
+SAID = {  # by the code that wrote the files; how rows are weighed has changed since, and what they said must not
+    "online-ebls-cautious": [0.017334649230908918, 0.09200422447413951, 0.8906611262949513],
+    "online-ebls-robust": [0.017280126527876097, 0.0892597466707459, 0.8934601268013778],
+    "table": [0.14476247640800052, 0.1144179183841243, 0.7408196052078752],
+    "key-2": [0.1413903534435978, 0.14270433716052155, 0.7159053093958806],
+}
 
 
 @pytest.fixture
@@ -56,6 +62,7 @@ def constants_of_then(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("constants_of_then")
 def test_streams_that_knew_no_bias_go_on(name: str) -> None:
     stream = rp.load(HERE / f"{name}-0.1.bin")
+    np.testing.assert_allclose(stream.prior, SAID[name], rtol=1e-9)
     now = rp.Stream("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")), **LATER[name])
     now.learn_many(ROWS)
     now.observe(ROWS[3], "b")
@@ -73,6 +80,8 @@ def test_streams_that_knew_no_bias_go_on(name: str) -> None:
 @pytest.mark.usefixtures("constants_of_then")
 def test_a_shared_table_that_knew_no_bias_goes_on() -> None:
     table = rp.load(HERE / "table-shared-0.1.bin")
+    np.testing.assert_allclose(table.common, SAID["table"], rtol=1e-9)
+    np.testing.assert_allclose(table.prior("key-2"), SAID["key-2"], rtol=1e-9)
     now = rp.StreamTable("online-ebls", rp.Source(np.array([0.5, 0.3, 0.2]), classes=("a", "b", "c")))
     keys = [f"key-{i % 5}" for i in range(50)]
     now.learn(keys, ROWS)
