@@ -188,6 +188,11 @@ def check_order(classes: Any, caller: str) -> None:
         fail(caller, "classes", "come in the order of the columns", "a set, which has no order",
              remedy="Pass a list, as `list(model.classes_)`")  # fmt: skip
     for at, label in enumerate(() if classes is None or isinstance(classes, (str, int)) else classes):
-        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+        if is_none(label):
             fail(caller, "classes", "have a name for every class", label, place=f"column {at}",
                  remedy="Give that class a name")  # fmt: skip
+
+
+def is_none(label: Any) -> bool:
+    """Return whether a label is no value: None, NaN, or what pandas calls missing."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label)

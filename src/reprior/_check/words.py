@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-P_LIMITS = (0.001, 0.05)  # p-values below which something is refused, or said
+REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and refused, or is worth a word
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:
@@ -32,7 +32,8 @@ def told_p(p: float) -> str:
     if p < 1e-12:
         return "p < 1e-12"
     shown = (f"{p:.{digits}g}" for digits in range(2, 18))
-    return "p = " + next(text for text in shown if p in P_LIMITS or float(text) not in P_LIMITS)
+    limits = (REJECTED, NOTED)
+    return "p = " + next(text for text in shown if p in limits or float(text) not in limits)
 
 
 def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = repr) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
@@ -235,6 +235,14 @@ def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[s
     return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else difference(found, wanted)
 
 
+def places_of(wanted: tuple[str, ...], found: tuple[str, ...], caller: str, name: str, remedy: str = "") -> list[int]:
+    """Return the place among the classes `found` in a file of each of the source's; others than those are refused."""
+    place = {label: j for j, label in enumerate(found)}
+    if place.keys() != {*wanted} or len(place) < len(found):
+        fail(caller, name, "have the classes of the source", classes_apart(found, len(found), wanted), remedy=remedy)
+    return [place[label] for label in wanted]
+
+
 SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
 atexit.register(lambda: [file.close() for file in SPOOLED.values()])
 
@@ -306,7 +314,7 @@ def lines_of(file: IO[bytes], caller: str, name: str) -> Iterator[bytes]:
             yield line
 
 
-def too_long(caller: str, name: str) -> None:
+def too_long(caller: str, name: str) -> NoReturn:
     """Refuse what goes on for ever without an end of a line or record."""
     fail(caller, name, f"have lines or records of at most {RECORD_BYTES >> 20} MiB", "a longer one",
          remedy="Write one row on each line")  # fmt: skip
@@ -315,7 +323,7 @@ def too_long(caller: str, name: str) -> None:
 SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
 
 
-def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> None:
+def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> NoReturn:
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
     labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
     how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"

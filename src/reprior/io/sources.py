@@ -22,6 +22,7 @@ from reprior.io.files import (
     open_table,
     opener_of,
     perhaps_column,
+    places_of,
     readable,
     taken,
 )
@@ -81,9 +82,7 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
              classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
         return numbers
-    if set(classes) != set(source.classes):
-        fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
-    return numbers[[classes.index(label) for label in source.classes]]
+    return numbers[places_of(source.classes, classes, caller, str(path))]
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:

@@ -78,7 +78,7 @@ class SparkBlocks:
         choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label)
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
-        files = listed(str(data), caller) if paths else self._written(data, scratch, choice)
+        files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
         self.found = self._survey(files, choice)
         self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
         self.n_classes: int = self.found[0].n_classes
@@ -116,7 +116,7 @@ class SparkBlocks:
         folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
         weakref.finalize(self, delete, folder)
         numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
-        files = listed(folder, choice.caller)
+        files = files_at(folder, choice.caller)
         return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
 
     @cached_property
@@ -214,7 +214,7 @@ def plus(a: Any, b: Any) -> Any:
     return a if isinstance(a, InputError) else b if isinstance(b, InputError) else a + b
 
 
-def listed(path: str, caller: str) -> list[File]:
+def files_at(path: str, caller: str) -> list[File]:
     """Return the files at a path or address, in the order of their names."""
     from pyarrow import fs
 
