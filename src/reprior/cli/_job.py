@@ -14,15 +14,18 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, check_source, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import batch_methods, check_method, parse_options, read_names, read_pipeline, stream_methods
+from reprior.cli._inputs import read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
+from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
 from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
 from reprior.cli._watch import Watch, make_alarm, moment
-from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
+from reprior.io.columns import left_aside
+from reprior.io.files import RECORD_BYTES, too_long
 from reprior.io.msgpack import MsgpackForm
 from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, form_from_json, form_to_json, recognise
+from reprior.io.table import Choice
 from reprior.rows.correction import reweight
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, no_column, pick
+from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, no_column, pick
+from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL, check_header
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 try:
     import pyarrow as pa

@@ -9,8 +9,9 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import Choice, no_column
+from reprior.io.columns import no_column
 from reprior.io.ndjson import rows_of
+from reprior.io.table import Choice
 
 
 @dataclass(frozen=True, slots=True)

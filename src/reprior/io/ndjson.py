@@ -11,7 +11,9 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, no_column, pick
+from reprior.io.columns import LABEL_NAMES, beside, no_column, pick
+from reprior.io.files import lines_of
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 LINES = 4096  # parsed at once
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, no_column
+from reprior.io.columns import LABEL_NAMES, no_column
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 
 class NpyRows:

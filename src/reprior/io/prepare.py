@@ -12,7 +12,8 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.files import Chunk, Part, Sets, Table, classes_apart, places_of
+from reprior.io.columns import classes_apart, places_of
+from reprior.io.table import Chunk, Part, Sets, Table
 from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once

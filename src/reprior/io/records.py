@@ -15,10 +15,12 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, no_column, pick, places_of
+from reprior.io.columns import LABEL_NAMES, called, no_column, pick, places_of
+from reprior.io.files import MAGIC
 from reprior.io.msgpack import MsgpackForm, msgpack_form
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
+from reprior.io.table import Choice
 
 
 class Form(Protocol):

@@ -18,7 +18,8 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.io.files import Choice, Part, Table, left_aside, taken
+from reprior.io.columns import left_aside, taken
+from reprior.io.table import Choice, Part, Table
 from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows, numbered
 
 S = TypeVar("S")

@@ -21,7 +21,9 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, some_labels, survey, total
-from reprior.io.files import SUFFIXES, Choice, classes_apart
+from reprior.io.columns import classes_apart
+from reprior.io.files import SUFFIXES
+from reprior.io.table import Choice
 
 S = TypeVar("S")
 TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers

@@ -11,7 +11,7 @@ import numpy as np
 from reprior._check import fail, order_of
 from reprior._types import Matrix, PriorEstimate
 from reprior.batch.groups import Groups
-from reprior.io.files import Choice
+from reprior.io.table import Choice
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import refuse_rejected, reweight
 

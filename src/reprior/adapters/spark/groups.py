@@ -16,7 +16,7 @@ from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
 from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, factorize, worth_of
 from reprior.batch.groups import GATHERED, Groups, estimated
-from reprior.io.files import Choice, readable
+from reprior.io.table import Choice, readable
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 

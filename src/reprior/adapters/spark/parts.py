@@ -21,10 +21,11 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import Choice, Opener, Part, Table, open_part, readable
+from reprior.io.files import open_part
 from reprior.io.npy import npy_header
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import check_block
+from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
 S = TypeVar("S")

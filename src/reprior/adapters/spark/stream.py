@@ -15,7 +15,7 @@ import numpy as np
 from reprior._check import fail, order_of, row_fault
 from reprior._types import Matrix
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
-from reprior.io.files import Choice
+from reprior.io.table import Choice
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
 
