@@ -16,6 +16,7 @@ from reprior._check import (
     check_proba,
     fail,
     is_masked,
+    is_none,
     listed,
     names_of,
     order_of,
@@ -151,8 +152,8 @@ def check_some_labels(
 
 
 def is_missing(label: Any) -> bool:
-    """Return whether a label says nothing: None, NaN, no text, or what pandas calls missing."""
-    return label is None or type(label).__name__ in ("NAType", "NaTType") or label in ("", b"") or bool(label != label)
+    """Return whether a label says nothing: no value, or no text."""
+    return is_none(label) or label in ("", b"")
 
 
 def named(y: Labels, classes: Sequence[str] | None) -> Any:

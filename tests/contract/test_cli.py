@@ -82,7 +82,8 @@ def test_correct_writes_the_same_shape(call, files, tmp_path, name):
     code, _, err = call("correct", files[name], "-s", files["heldout"], "-o", out)
     assert (code, err) == (0, "")
     assert [p.name for p in tmp_path.iterdir()] == [out.name]  # no helper file is left
-    from reprior.io.files import Choice, open_table
+    from reprior.io.files import open_table
+    from reprior.io.table import Choice
 
     found = open_table(out, Choice(classes=CLASSES)).load().proba
     pipe = rp.pipeline(*(np.load(files["heldout"])[key] for key in ("proba", "y")))

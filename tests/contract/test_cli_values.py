@@ -111,7 +111,8 @@ def test_logits_and_shares_give_what_probabilities_give(call, ask, files, tmp_pa
     value, expected = ask("estimate", *given), ask("estimate", files["npy"], "-s", files["heldout"], *plain)
     np.testing.assert_allclose(value["prior"], expected["prior"], atol=1e-6)
     assert call("correct", *given, "-o", out)[0] == 0
-    from reprior.io.files import Choice, open_table
+    from reprior.io.files import open_table
+    from reprior.io.table import Choice
 
     found = open_table(out, Choice(classes=CLASSES)).load().proba
     np.testing.assert_allclose(found, rp.correct(rows, np.array(expected["weights"])), atol=1e-5)

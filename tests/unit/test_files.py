@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import reprior as rp
 from reprior import InputError
-from reprior.io.files import Choice, open_table
+from reprior.io.files import open_table
 from reprior.io.prepare import ordered
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import read_source
+from reprior.io.table import Choice
 from reprior.rows.calibrated import CalibratedBlocks
 from reprior.rows.passes import e_step, some_rows
 

@@ -35,7 +35,7 @@ def e_step(block: Array, weights: Array, sums: Array, logs: int) -> float:
 # (slots, size) with the slot of each row in `slots`; rows (n, K) or (K,). They return DONE; or the number of the
 # first row that is no probability vector, with nothing changed; or REFUSED, where only `native` can be that picky.
 DONE, REFUSED = -1, -2
-SUM_TOLERANCE = 1e-3 + 1e-9  # a hair above what the check says: 0.999 in floats is a little less
+SUM_TOLERANCE = 1e-3 + 1e-9  # twice what float16 can cost a row, and a hair more: 0.999 in floats is a little less
 RUNNING, PREDICTED, OBSERVED = 0.0, 1.0, 2.0
 FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last predicted class, or how many labels are in d
 LEAST_NUMERATOR = 1e-12

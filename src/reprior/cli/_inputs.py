@@ -3,153 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
+
 if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
     from reprior.batch.groups import Groups
-    from reprior.io.files import Table
     from reprior.io.labels import Given
+    from reprior.io.table import Table
     from reprior.pipelines.pipeline import Pipeline
     from reprior.rows.blocks import Blocks
 
-CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 TOGETHER = "All rows together: "  # before a verdict where there are groups
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
     "Labels and outputs of the held-out rows differ in class mix by {}. If those rows were not drawn as the"
     " training rows were, give the training counts as well (--counts)."
 )
-
-counts_option = click.option(
-    "--counts", type=click.Path(path_type=Path),
-    help="Training class counts, for held-out rows that may have another class mix.",
-)  # fmt: skip
-calibrate_option = click.option(
-    "--calibrate", default="auto", show_default=True, type=click.Choice(CALIBRATIONS),
-    help="Calibrate on the held-out rows first; auto: as far as they tell, not at all without them.",
-)  # fmt: skip
-values_options = (
-    click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum."),
-    click.option("--logits", "values", flag_value="logits", help="Rows are logits: take their softmax."),
-)
-
-
-classes_option = click.option(
-    "--classes", type=click.Path(path_type=Path),
-    help="Names of the class columns, in their order: one a line, or a JSON list. Columns that have these names already"
-    " are matched by name.",
-)  # fmt: skip
-source_options = (
-    counts_option,
-    click.option("--source-columns", help="What holds the probabilities in the source, if it is called otherwise."),
-    click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
-    calibrate_option,
-)  # fmt: skip
-
-
-def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options by which target and source are named."""
-    options = [
-        click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
-        click.option("-s", "--source", type=click.Path(path_type=Path),
-                     help="What `reprior fit` wrote; or held-out predictions with labels; or training class counts"
-                     ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
-        *source_options,
-        click.option("--labels", "target_labels", metavar="COLUMN|FILE",
-                     help="Labels of some rows: a column of TARGET, empty where unknown, or a list that `reprior query`"
-                     " wrote and you have filled in."),
-        click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
-        classes_option,
-        *values_options,
-    ]  # fmt: skip
-    return reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
-
-
-by_option = click.option("--by", metavar="COLUMN",
-                         help="What holds the group of each row: a class mix for each, learned from all.")  # fmt: skip
-
-
-level_option = click.option("--level", default=0.95, show_default=True, help="The level of the intervals.")
-anyway_option = click.option(
-    "--anyway", is_flag=True,
-    help="Correct even if the rows differ from the held-out rows by more than their class mix.",
-)  # fmt: skip
-
-
-def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the choice of a method and of its options."""
-    command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
-                           help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
-    return click.option("-m", "--method", cls=MethodOption, names=batch_methods,
-                        help="How to estimate: {names}.  [default: the fitted pipeline's, ebls]")(command)  # fmt: skip
-
-
-def batch_methods() -> tuple[str, ...]:
-    """Return the names of the batch methods; the library is loaded only now."""
-    from reprior.batch.registry import METHODS
-
-    return tuple(METHODS)
-
-
-def stream_methods() -> tuple[str, ...]:
-    """Return the names of the stream methods; the library is loaded only now."""
-    from reprior.online.registry import ONLINE
-
-    return tuple(ONLINE)
-
-
-def stream_method_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the choice of an online method and of its options."""
-    command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
-                           help="An option of the method.")(command)  # fmt: skip
-    return click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption,
-                        names=stream_methods, help="Which online method: {names}.")(command)  # fmt: skip
-
-
-class MethodOption(click.Option):
-    """An option whose help and completion name the methods there are, looked up when they are asked for."""
-
-    def __init__(self, *args: Any, names: Callable[[], tuple[str, ...]], **more: Any) -> None:
-        self.names = names
-        super().__init__(*args, shell_complete=self.starting, **more)
-
-    def starting(self, ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
-        return [name for name in self.names() if name.startswith(word)]
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        self.help = (self.help or "").replace("{names}", ", ".join(self.names()))
-        return super().get_help_record(ctx)
-
-
-def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:
-    """Refuse a method that is not `known`; say which was meant, or that those of `others` run in another `place`."""
-    from reprior._check import fail, perhaps
-
-    if method in known:
-        return
-    remedy = f"`{place}` runs {method}" if method in others else perhaps(method, known, str)
-    fail(caller, "--method", f"be one of {', '.join(known)}", repr(method), remedy=remedy)
-
-
-def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Return NAME=VALUE pairs with numbers as numbers."""
-    found = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise click.UsageError(f"-O takes NAME=VALUE, got {pair!r}")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +104,11 @@ def read_inputs(
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
     from reprior._labels import is_missing
-    from reprior.io.files import Choice, open_table
+    from reprior.io.files import open_table
     from reprior.io.labels import is_list
     from reprior.io.prepare import ordered, prepared
     from reprior.io.scratch import FileBlocks
+    from reprior.io.table import Choice
 
     names = read_names(classes, caller)
     fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
@@ -340,8 +217,8 @@ def read_pipeline(
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
     from reprior._check import fail, percent
     from reprior._labels import named
-    from reprior.io.files import Choice
     from reprior.io.sources import disagreement, is_saved, read_counts, read_source
+    from reprior.io.table import Choice
     from reprior.pipelines.fit import pipeline, unwarned
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline

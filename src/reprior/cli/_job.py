@@ -14,14 +14,18 @@ import numpy as np
 from reprior import InputError, Stream
 from reprior._check import check_number, check_rows, check_source, fail, row_fault
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import batch_methods, check_method, parse_options, read_names, read_pipeline, stream_methods
+from reprior.cli._inputs import read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
-from reprior.cli._pipes import TAIL, Arriving, Leaving, Stop
+from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
+from reprior.cli._pipes import Arriving, Leaving, Stop, tail_of
 from reprior.cli._watch import Watch, make_alarm, moment
-from reprior.io.files import RECORD_BYTES, Choice, left_aside, too_long
-from reprior.io.ndjson import by_name
+from reprior.io.columns import left_aside
+from reprior.io.files import RECORD_BYTES, too_long
+from reprior.io.msgpack import MsgpackForm
+from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, form_from_json, form_to_json, recognise
+from reprior.io.table import Choice
 from reprior.rows.correction import reweight
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
@@ -135,7 +139,7 @@ class Job:
     def binary(self, data: bytearray) -> bool:
         """Return whether these are records without lines."""
         if self.form is not None:
-            return type(self.form).__name__ == "MsgpackForm"
+            return isinstance(self.form, MsgpackForm)
         return bool(data) and data[0] >= 0x80 and not data.startswith(b"\xef\xbb\xbf"[: len(data)])
 
     def finish(self, data: bytearray) -> None:
@@ -195,7 +199,7 @@ class Job:
     def passed(self, data: bytes) -> None:
         """Note what has been read and dealt with."""
         self.offset += len(data)
-        self.read_tail = (self.read_tail + data[-TAIL:])[-TAIL:]
+        self.read_tail = tail_of(self.read_tail, data)
 
     def process(self, records: list[Any]) -> None:
         """Correct and learn records; a bad one stops the run, after all before it, or is skipped."""
@@ -270,9 +274,9 @@ class Job:
         """Return what there is to say now: samples, prior, its interval, the last time, and what the alarm says."""
         names = self.stream.source.classes or (self.form.named if self.form else None)
         level = self.stream.interval(self.level) if self.level < 1 else None
-        value: dict[str, Any] = {"n": self.stream.n, "prior": by_name(self.stream.prior, names)}
+        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
         if level is not None:
-            value |= {"lower": by_name(level.lower, names), "upper": by_name(level.upper, names), "level": self.level}
+            value |= {"lower": keyed(level.lower, names), "upper": keyed(level.upper, names), "level": self.level}
         if np.isfinite(self.watch.clock):
             value["time"] = self.watch.shown(self.watch.clock)
         return value | ({"alarm": self.watch.verdict()} if self.watch.alarm else {})
@@ -285,7 +289,7 @@ class Job:
     def write(self, data: bytes) -> None:
         self.out.write(data)
         self.written += len(data)
-        self.written_tail = (self.written_tail + data[-TAIL:])[-TAIL:]
+        self.written_tail = tail_of(self.written_tail, data)
 
     def save(self) -> None:
         """Put the state on disk, behind what was written under it."""

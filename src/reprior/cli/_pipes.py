@@ -39,6 +39,11 @@ class Stop:
             signal.signal(number, handler)
 
 
+def tail_of(before: bytes, data: bytes) -> bytes:
+    """Return the last bytes of what has passed: the tail `before`, and then `data`."""
+    return (before + data[-TAIL:])[-TAIL:]
+
+
 def check_tail(name: str, handle: int, end: int, tail: bytes, doing: str, remedy: str) -> None:
     """Refuse a file that does not hold, before byte `end`, what an earlier run saw there."""
     size = os.fstat(handle).st_size
@@ -149,7 +154,7 @@ class Arriving:
             if data and self.left:
                 self.left -= len(data)
             elif data:
-                self.at, self.tail = self.at + len(data), (self.tail + data[-TAIL:])[-TAIL:]
+                self.at, self.tail = self.at + len(data), tail_of(self.tail, data)
                 return data
             elif not self.follow:
                 return b""

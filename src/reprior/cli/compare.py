@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from reprior.cli._inputs import Inputs, by_option, inputs, read_inputs
+from reprior.cli._inputs import Inputs, read_inputs
+from reprior.cli._options import by_option, inputs
 from reprior.cli._progress import progress
 from reprior.cli._shell import as_json, emit
 
@@ -36,8 +37,8 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     Example:  reprior compare scores.parquet --source model.reprior
     """
     from reprior.assess.compare import compare
-    from reprior.io.files import Choice
     from reprior.io.sources import read_prior
+    from reprior.io.table import Choice
 
     given, true = read_inputs("compare", **files), None
     wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"], by=files["by"])

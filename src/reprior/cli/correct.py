@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reprior.cli._atomic import alone, keep_apart
-from reprior.cli._inputs import Inputs, anyway_option, by_option, inputs, method_options, read_inputs
+from reprior.cli._inputs import Inputs, read_inputs
+from reprior.cli._options import anyway_option, by_option, inputs, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from reprior._types import Matrix, Vector
     from reprior.assess.conformal import Scores
-    from reprior.io.files import Part, Sets
+    from reprior.io.table import Part, Sets
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
@@ -135,8 +136,8 @@ def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callab
     of the rows corrected last, if they are wanted."""
 
     from reprior._check import fail
-    from reprior.io.files import Sets
     from reprior.io.keys import CHANGED, group_codes
+    from reprior.io.table import Sets
     from reprior.rows.correction import reweight
 
     weights, calibrator = found["weights"], given.pipeline.calibrator
@@ -179,8 +180,8 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     import numpy as np
 
     from reprior.assess.conformal import scores, scores_of
-    from reprior.io.files import Choice
     from reprior.io.sources import read_prior
+    from reprior.io.table import Choice
     from reprior.rows.correction import refuse_clear
 
     def least(found: Scores) -> Any:

@@ -56,7 +56,7 @@ def _channels(output: Path, as_json: bool) -> None:
 
     import reprior as rp
     from reprior import datasets as shipped
-    from reprior.rows.correction import REJECTED
+    from reprior._check import REJECTED
 
     data = shipped.load("lid176")
     start = time.perf_counter()

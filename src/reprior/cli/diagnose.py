@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from reprior.cli._inputs import inputs, method_options, read_inputs
+from reprior.cli._inputs import read_inputs
+from reprior.cli._options import inputs, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import as_json, emit
 

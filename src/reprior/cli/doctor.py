@@ -37,12 +37,14 @@ def command(as_json: bool) -> None:
     """
     import numpy as np
 
+    from reprior._kernels import NATIVE
+
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     limits = [f"{os.environ[name]} ({name})" for name in THREADS if name in os.environ]
     value: dict[str, Any] = {
         "versions": {name: _version(name) for name in ("reprior", "numpy", "scipy", "click")}
         | {"python": platform.python_version(), "platform": platform.platform()},
-        "kernels": kernels(),
+        "kernels": "native" if NATIVE else "reference",
         "blas": {
             "name": blas["name"],
             "version": blas["version"],
@@ -57,13 +59,6 @@ def command(as_json: bool) -> None:
     emit(value, "\n".join(_lines(value)), as_json)
 
 
-def kernels() -> str:
-    """Return "native" or "reference", whichever the library has loaded."""
-    from reprior._kernels import NATIVE
-
-    return "native" if NATIVE else "reference"
-
-
 def _version(module: str) -> str | None:
     try:
         return metadata.version(DISTRIBUTIONS.get(module, module))
@@ -72,9 +67,10 @@ def _version(module: str) -> str | None:
 
 
 def _lines(value: dict[str, Any]) -> list[str]:
+    from reprior._kernels import NATIVE, SENTENCE
+
     lines = [f"{name:<10} {version}" for name, version in value["versions"].items()]
-    slow = "reference (NumPy): same results, slower streams; a C compiler at install time gives the native ones"
-    lines.append(f"kernels    {'native (compiled)' if value['kernels'] == 'native' else slow}")
+    lines.append(f"kernels    {'native (compiled)' if NATIVE else SENTENCE}")
     lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
     for extra, (module, purpose) in EXTRAS.items():
         found = value["extras"][extra]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import Inputs, by_option, inputs, level_option, method_options, read_inputs
+from reprior.cli._inputs import Inputs, read_inputs
+from reprior.cli._options import by_option, inputs, level_option, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 

@@ -9,15 +9,8 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import (
-    classes_option,
-    method_options,
-    read_names,
-    read_pipeline,
-    source_options,
-    values_options,
-    with_method,
-)
+from reprior.cli._inputs import read_names, read_pipeline, with_method
+from reprior.cli._options import classes_option, method_options, source_options, values_options
 from reprior.cli._shell import DONE, as_json, emit
 
 

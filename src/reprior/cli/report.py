@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import by_option, inputs, level_option, method_options, read_inputs
+from reprior.cli._inputs import read_inputs
+from reprior.cli._options import by_option, inputs, level_option, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 

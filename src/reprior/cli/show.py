@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import level_option
+from reprior.cli._options import level_option
 from reprior.cli._shell import as_json, emit
 
 if TYPE_CHECKING:

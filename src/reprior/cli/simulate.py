@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import values_options
+from reprior.cli._options import values_options
 from reprior.cli._shell import as_json, emit
 
 SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
@@ -40,9 +40,10 @@ def command(
 
     from reprior import simulate
     from reprior._check import fail
-    from reprior.io.files import Choice, open_table
+    from reprior.io.files import open_table
     from reprior.io.labels import label_columns
     from reprior.io.prepare import prepared
+    from reprior.io.table import Choice
     from reprior.state import whole_file
 
     if output.suffix not in (".npz", ".parquet"):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reprior.cli._inputs import (
-    Inputs,
+from reprior.cli._inputs import Inputs, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._options import (
     anyway_option,
     batch_methods,
     by_option,
@@ -27,11 +27,8 @@ from reprior.cli._inputs import (
     level_option,
     method_options,
     parse_options,
-    read_pipeline,
-    refuse_unsorted,
     stream_method_options,
     stream_methods,
-    with_method,
 )
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
@@ -198,8 +195,8 @@ def opened(
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
     from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
-    from reprior.io.files import Choice, Part, Table
     from reprior.io.labels import Given, checked_labels, column_in
+    from reprior.io.table import Choice, Part, Table
 
     if by and labels:
         fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")

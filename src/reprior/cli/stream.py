@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import alone
-from reprior.cli._inputs import calibrate_option, classes_option, counts_option, stream_method_options, values_options
+from reprior.cli._options import calibrate_option, classes_option, counts_option, stream_method_options, values_options
 from reprior.cli._shell import DONE, INTERRUPTED, printable
 
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import ID_NAMES, LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing, pick
+from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, no_column, pick
+from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL, check_header
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 try:
     import pyarrow as pa
@@ -277,17 +279,17 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         fail(choice.caller, name, "have columns with different names", ", ".join(schema.names[:30]))
     label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
     if choice.label and choice.label not in there:
-        missing(choice, name, choice.label, there)
+        no_column(choice, name, choice.label, there)
     if choice.with_labels and label is None:
-        missing(choice, name, choice.label or "label", there)
+        no_column(choice, name, choice.label or "label", there)
     if choice.by and choice.by not in there:
-        missing(choice, name, choice.by, there)
+        no_column(choice, name, choice.by, there)
     columns = [column for column in there if column not in (label, choice.by)]
     if choice.columns:
         chosen = pick(choice, columns)
         for column in chosen:
             if column not in there:
-                missing(choice, name, column, there)
+                no_column(choice, name, column, there)
     elif choice.classes and set(choice.classes) <= set(columns):
         chosen = list(choice.classes)
     elif aside is not None:
@@ -297,7 +299,7 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         floats = [column for column in columns if pa.types.is_floating(types[column])]
         chosen = ["proba"] if "proba" in lists else lists or floats
         if not chosen or (len(lists) > 1 and chosen != ["proba"]):
-            missing(choice, name, "proba", there)
+            no_column(choice, name, "proba", there)
     if not chosen:
         fail(choice.caller, name, "have columns of numbers, one for each class", ", ".join([*there][:30]))
     for column in chosen:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import fail
-from reprior.io.files import Part, Table, readable
+from reprior.io.table import Part, Table, readable
 
 CHANGED = "The file was changed while it was read. Run the command again"
 

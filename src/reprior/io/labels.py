@@ -16,7 +16,9 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._labels import WHOLE, check_labels, check_some_labels, number_of
 from reprior._types import Labels, Source, Vector
-from reprior.io.files import ID_NAMES, Choice, Table, open_table, readable
+from reprior.io.columns import ID_NAMES
+from reprior.io.files import open_table
+from reprior.io.table import Choice, Table, readable
 
 ROW = "row"  # what names rows where no column does
 FOR_FILES = "Count labels from 0, write names of classes, or name the columns with `--classes FILE`"

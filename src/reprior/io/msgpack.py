@@ -9,8 +9,9 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import Choice, missing
+from reprior.io.columns import no_column
 from reprior.io.ndjson import rows_of
+from reprior.io.table import Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +145,5 @@ def msgpack_form(data: bytes, choice: Choice, n_classes: int, label: str | None)
     if not isinstance(value, dict):
         return MsgpackForm(None, isinstance(value, bytes), n_classes, choice.caller), start
     if key not in value:
-        missing(choice, "input", key, {str(k): type(v).__name__ for k, v in value.items()})
+        no_column(choice, "input", key, {str(k): type(v).__name__ for k, v in value.items()})
     return MsgpackForm(key, isinstance(value[key], bytes), n_classes, choice.caller), start

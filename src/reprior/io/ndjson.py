@@ -11,7 +11,9 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Vector
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, beside, lines_of, missing, pick
+from reprior.io.columns import LABEL_NAMES, beside, no_column, pick
+from reprior.io.files import lines_of
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 LINES = 4096  # parsed at once
 
@@ -53,9 +55,9 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
     there = {key: type(item).__name__ for key, item in value.items()}
     label = choice.label or next((key for key in LABEL_NAMES if key in value), None)
     if choice.label and choice.label not in value:
-        missing(choice, name, choice.label, there)
+        no_column(choice, name, choice.label, there)
     if choice.by and choice.by not in value:
-        missing(choice, name, choice.by, there)
+        no_column(choice, name, choice.by, there)
     lists = [key for key, item in value.items() if isinstance(item, list)]
     if not choice.columns and choice.classes and all(key in value for key in choice.classes):
         return None, choice.classes, label
@@ -71,7 +73,7 @@ def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str
         names = pick(choice, list(value)) if choice.columns else [wanted]
     for key in names if len(names) > 1 else [wanted or "proba"]:
         if key not in value:
-            missing(choice, name, key, there)
+            no_column(choice, name, key, there)
     return None, tuple(names), label
 
 
@@ -120,7 +122,7 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
         fail(choice.caller, name, "have at least two classes", n_classes)
     if choice.with_labels and label is None:
         there = {k: type(v).__name__ for k, v in value.items()} if isinstance(value, dict) else {"(a list)": "list"}
-        missing(choice, name, "label", there)
+        no_column(choice, name, "label", there)
 
     def parsed() -> Iterator[tuple[int, list[Any]]]:
         """Yield the values of some lines at a time, with the number of the first one's row."""
@@ -179,6 +181,6 @@ def dump(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def by_name(shares: Vector, classes: tuple[str, ...] | None) -> Any:
+def keyed(shares: Vector, classes: tuple[str, ...] | None) -> Any:
     """Return shares (K,) as {class: share}, or as a list where classes have no names."""
     return dict(zip(classes, shares.tolist(), strict=True)) if classes else shares.tolist()

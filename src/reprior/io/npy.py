@@ -13,7 +13,8 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, Choice, Chunk, Opener, Part, Sets, missing
+from reprior.io.columns import LABEL_NAMES, no_column
+from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 
 class NpyRows:
@@ -120,14 +121,14 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         with opener() as file, np.load(file) as archive:
             wanted = choice.columns or rows_in(archive)
             if wanted not in archive:
-                missing(choice, name, wanted, dict.fromkeys(archive.files, ""))
+                no_column(choice, name, wanted, dict.fromkeys(archive.files, ""))
             array = archive[wanted]
             classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
             key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
             labels = archive[key] if choice.with_labels and key in archive else None
             if choice.by:
                 if choice.by not in archive:
-                    missing(choice, name, choice.by, dict.fromkeys(archive.files, ""))
+                    no_column(choice, name, choice.by, dict.fromkeys(archive.files, ""))
                 groups = archive[choice.by]
         check_shape(array.dtype, array.shape, choice.caller, name)
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
@@ -141,9 +142,7 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
         if kind == "npy":
-            if sets is not None:
-                fail(choice.caller, name, "be a file with columns, to have one of sets", "an array",
-                     remedy="Save it with np.savez(file, proba=…)")  # fmt: skip
+            assert sets is None  # an array has no room for them: `correct` has refused that
             file.write(npy_header(array))
             step = max(1, (1 << 20) // (array.shape[1] * array.itemsize))
             for start in range(0, len(array), step):

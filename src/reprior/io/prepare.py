@@ -12,7 +12,8 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.files import Chunk, Part, Sets, Table, classes_apart
+from reprior.io.columns import classes_apart, places_of
+from reprior.io.table import Chunk, Part, Sets, Table
 from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
@@ -113,10 +114,7 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
              classes_apart(part.classes, part.n_classes, classes), remedy=remedy)  # fmt: skip
     if classes is None or part.classes is None or part.classes == classes:
         return table
-    if set(classes) != set(part.classes) or len({*part.classes}) < n_classes:
-        fail(caller, part.name, "have the classes of the source", classes_apart(part.classes, n_classes, classes),
-             remedy=remedy)  # fmt: skip
-    order = np.array([part.classes.index(label) for label in classes])
+    order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
     return replace(table, parts=tuple(_ordered(part, order, classes) for part in table.parts))
 
 

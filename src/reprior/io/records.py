@@ -15,9 +15,12 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
-from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, classes_apart, missing, pick
+from reprior.io.columns import LABEL_NAMES, called, no_column, pick, places_of
+from reprior.io.files import MAGIC
+from reprior.io.msgpack import MsgpackForm, msgpack_form
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
+from reprior.io.table import Choice
 
 
 class Form(Protocol):
@@ -190,8 +193,6 @@ def recognise(
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
         check_header(data[:40], caller, "input")
     if data[0] >= 0x80 and not start:
-        from reprior.io.msgpack import msgpack_form
-
         return msgpack_form(data, choice, n_classes, label)
     while end := data.find(b"\n", start) + 1:
         line, value = data[start:end], None
@@ -216,7 +217,7 @@ def recognise(
     wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
     for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
-            missing(choice, "input", column, dict.fromkeys(names, ""))
+            no_column(choice, "input", column, dict.fromkeys(names, ""))
     if len(wanted) != n_classes:
         fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
@@ -230,11 +231,8 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
     names = called(classes, len(classes), choice, "input")
     if names is None or not choice.classes or names == choice.classes:
         return classes
-    if {*names} != {*choice.classes} or len({*names}) < len(names):
-        remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
-        got = classes_apart(names, len(names), choice.classes)
-        fail(choice.caller, "input", "have the classes of the source", got, remedy=remedy)
-    return tuple(classes[names.index(label)] for label in choice.classes)
+    remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
+    return tuple(classes[j] for j in places_of(choice.classes, names, choice.caller, "input", remedy))
 
 
 def form_to_json(form: Form) -> list[Any]:
@@ -244,8 +242,6 @@ def form_to_json(form: Form) -> list[Any]:
 
 def form_from_json(value: list[Any], n_classes: int) -> Form:
     """Return the form that `form_to_json` described; a ValueError says that it is none of so many classes."""
-    from reprior.io.msgpack import MsgpackForm
-
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (NdjsonForm, CsvForm, MsgpackForm)}
     fields = {name: tuple(item) if isinstance(item, list) else item for name, item in value[1].items()}
     form: Form = kinds[value[0]](**fields)

@@ -18,7 +18,8 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
-from reprior.io.files import Choice, Part, Table, left_aside, taken
+from reprior.io.columns import left_aside, taken
+from reprior.io.table import Choice, Part, Table
 from reprior.rows.blocks import ArrayBlocks, add_up, as_stored, block_rows, numbered
 
 S = TypeVar("S")
@@ -40,8 +41,8 @@ class FileBlocks:
 
     Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
     as far as there is room; where the disk is full each pass decodes anew. `change` is what is done to rows before they
-    are kept and seen. Reading runs one step ahead of `fn`, and
-    `fn` runs in `threads` threads. `watch(rows)` is called as rows are done, `note_gap(gap)` by solvers that know it.
+    are kept and seen. Reading runs one step ahead of `fn`, and `fn` runs in `threads` threads. `watch(rows)` is called
+    as rows are done, `note_gap(gap)` by solvers that know it.
     """
 
     table: Table

@@ -14,21 +14,13 @@ import numpy as np
 from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
 from reprior._labels import named, number_of
 from reprior._types import Source, Vector
-from reprior.io.files import (
-    LABEL_NAMES,
-    Choice,
-    check_names,
-    classes_apart,
-    open_table,
-    opener_of,
-    perhaps_column,
-    readable,
-    taken,
-)
+from reprior.io.columns import LABEL_NAMES, check_names, classes_apart, perhaps_column, places_of, taken
+from reprior.io.files import open_table, opener_of
 from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
 from reprior.io.prepare import prepared, read_text
+from reprior.io.table import Choice, readable
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
@@ -81,9 +73,7 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
              classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
     if classes is None or source.classes is None:
         return numbers
-    if set(classes) != set(source.classes):
-        fail(caller, str(path), "have the classes of the source", classes_apart(classes, len(numbers), source.classes))
-    return numbers[[classes.index(label) for label in source.classes]]
+    return numbers[places_of(source.classes, classes, caller, str(path))]
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:

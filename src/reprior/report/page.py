@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from math import isfinite
@@ -159,7 +160,7 @@ def groups(report: dict[str, Any]) -> str:
     """Return what the groups have in common, and a table of the largest."""
     (head, *body), rest = report["group_table"]
     rows = ["<tr>" + "".join(f"<td>{named(cell)}</td>" for cell in row) + "</tr>" for row in body]
-    table = grid("<tr>" + "".join(f"<th>{name}</th>" for name in head) + "</tr>", rows, "groups")
+    table = grid(head, rows, "groups")
     more = f" {counted(rest, 'group')} with no more rows than these are left out." if rest else ""
     about = f"Groups sorted by their number of rows.{more} {report['groups_note']}"
     return f'<p>{named(report["population"]["text"])}</p>{table}<p class="soft">{named(about)}</p>'
@@ -202,7 +203,7 @@ def agreement(report: dict[str, Any]) -> str:
         distance = "—" if same else percent(row["distance"])
         rows.append(f"<tr><td>{method}</td><td>{distance}</td><td>{likelihood}</td><td>{most}</td></tr>")
     heads = ("method", "differs from this report by", "log-likelihood a row", "furthest from this report on")
-    return grid("<tr>" + "".join(f"<th>{name}</th>" for name in heads) + "</tr>", rows)
+    return grid(heads, rows)
 
 
 def everything(report: dict[str, Any], order: list[int]) -> str:
@@ -213,16 +214,17 @@ def everything(report: dict[str, Any], order: list[int]) -> str:
                  (min(b / a, 1e9) if a else 1e9, escape(times(a, b))))  # fmt: skip
         shown = "".join(f'<td data-v="{value:.6g}">{text}</td>' for value, text in cells)
         rows.append(f"<tr><td>{named(report['classes'][j])}</td>{shown}</tr>")
-    head = f"<tr><th>class</th><th>source</th><th>estimated</th><th>{100 * report['level']:g}\u00a0% interval</th>"
+    heads = ("class", "source", "estimated", f"{100 * report['level']:g}\u00a0% interval", "change")
     search = f'<p class="soft">{len(order):,} classes, {SORTED}. <span class="hint">A click on a heading sorts by it.'
     search += '</span></p><input id="q" placeholder="Find a class" aria-label="Find a class">'
-    return search + grid(f"{head}<th>change</th></tr>", rows, "all")
+    return search + grid(heads, rows, "all")
 
 
-def grid(head: str, rows: list[str], name: str = "") -> str:
+def grid(heads: Sequence[str], rows: list[str], name: str = "") -> str:
     """Return a table in a box that scrolls by itself; one with a name may be long."""
+    head = "".join(f"<th>{text}</th>" for text in heads)
     box = f'<div class="wide tall"><table id="{name}">' if name else '<div class="wide"><table>'
-    return f"{box}<thead>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    return f"{box}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def made(report: dict[str, Any]) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import counted, listed, told_p
+from reprior._check import NOTED, REJECTED, counted, listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
-from reprior.assess.diagnose import CLEARLY
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import FEW
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
@@ -20,7 +19,6 @@ from reprior.rows.labelled import LabelledBlocks
 SHOWN = 10  # classes in a repr
 NAMED = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
-ALPHA = 0.05
 
 
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
@@ -83,18 +81,18 @@ def unseen(source: Source) -> list[str]:
 def judged(checks: Checks) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     said = [line for line in (checks.doubt, checks.contradiction) if line]
-    if checks.label_shift_p is not None and checks.label_shift_p < ALPHA:
-        how = "clearly differ" if checks.label_shift_p < CLEARLY else "may differ"
+    if checks.label_shift_p is not None and checks.label_shift_p < NOTED:
+        how = "clearly differ" if checks.label_shift_p < REJECTED else "may differ"
         said.append(f"The rows {how} from the held-out rows by more than their class mix "
                     f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate."
                     + TRAINED * checks.trained)  # fmt: skip
-    elif checks.label_shift_p is None and checks.shift_p < ALPHA:
+    elif checks.label_shift_p is None and checks.shift_p < NOTED:
         said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the class mix"
                     " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
                     " show which.")  # fmt: skip
     else:
-        shifted = "has shifted" if checks.shift_p < CLEARLY else "may have shifted"
-        found = "No shift found" if checks.shift_p >= ALPHA else f"The class mix {shifted}"
+        shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
+        found = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
         said.append(f"{found} ({told_p(checks.shift_p)}).")
     said += [stretched(checks)] * (checks.stretch >= STRETCHED)
     return said

@@ -7,7 +7,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_prior, check_proba, columns_of, fail, index_order, names_of, order_of, told_p, warn
+from reprior._check import (
+    REJECTED,
+    check_prior,
+    check_proba,
+    columns_of,
+    fail,
+    index_order,
+    names_of,
+    order_of,
+    told_p,
+    warn,
+)
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._types import Checks, Matrix, PriorEstimate, Source, Vector
@@ -16,7 +27,6 @@ from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, i
 STRETCHED = 1.85  # times as far as the mean output that shares have to move for a correction to warn
 MANY_LABELS = 50  # from which on they tell a poor classifier from a change within the classes
 HARDLY = 0.03  # of the rows, that have to change their class for shares to have moved
-REJECTED = 1e-3  # p-value of label shift below which a correction is refused
 TRAINED = (
     " The classifier is right on nearly all held-out rows, and less sure on these rows. Were the held-out rows used for"
     " training?"

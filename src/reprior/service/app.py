@@ -19,9 +19,10 @@ from starlette.staticfiles import StaticFiles
 
 from reprior._check import check_choice, fail
 from reprior.service import inference, intake, kinds, metrics, views
+from reprior.service.commits import Unavailable
 from reprior.service.events import events
 from reprior.service.guard import Asgi, guarded
-from reprior.service.hub import Hub, Missing, Unavailable
+from reprior.service.hub import Hub, Missing
 from reprior.service.live import check_seq
 from reprior.service.openapi import openapi
 from reprior.service.settings import Settings
@@ -160,19 +161,14 @@ async def get_metrics(request: Request) -> Response:
     return Response(metrics.exposition(hub_of(request)), media_type=metrics.CONTENT_TYPE)
 
 
-async def undelivered(hub: Hub) -> int:
-    """Return how many alarms no webhook has taken yet."""
-    if hub.store is None or hub.settings.webhook is None:
-        return 0
-    found = await hub.in_reader(hub.store.read, "SELECT count(*) FROM outbox")
-    return int(found[0][0])
-
-
 async def health(request: Request) -> Response:
     hub = hub_of(request)
+    undelivered = 0
+    if hub.store is not None and hub.settings.webhook is not None:
+        undelivered = await hub.in_reader(hub.store.undelivered)
     told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
             "unreadable": sorted(hub.unreadable), "clock_ahead": round(hub.clock.ahead, 3),
-            "undelivered": await undelivered(hub)}  # fmt: skip
+            "undelivered": undelivered}  # fmt: skip
     return answer(told, 200 if hub.trouble is None else 503)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from reprior import datasets
 from reprior._types import Labels, Vector
 from reprior.pipelines.fit import pipeline
-from reprior.service.hub import Conflict, Hub, Missing, Unavailable
+from reprior.service.commits import Unavailable
+from reprior.service.hub import Conflict, Hub, Missing
 
 ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has
 QUIET, PERIOD = 200, 10_000.0  # samples before anything moves, and in which one group of classes gives way to the next

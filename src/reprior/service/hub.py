@@ -1,8 +1,4 @@
-"""All streams of a server: learn in memory, commit in groups, answer after the commit, tell who watches.
-
-While one commit is on its way to the disk the next posts gather; all of them go into the next one. A commit that fails
-is tried again with everything that has come since, and until one succeeds no new samples are taken.
-"""
+"""All streams of a server: learn in memory, answer after the commit, tell who watches."""
 
 from __future__ import annotations
 
@@ -21,7 +17,8 @@ from reprior._check import fail
 from reprior._types import Matrix, Source
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.live import SPARK, Defined, Live, as_rows, define, restored, state_bytes
+from reprior.service.commits import Commits
+from reprior.service.live import SPARK, Defined, Live, Placed, as_rows, define, restored, state_bytes
 from reprior.service.recent import Diagnoses, Recent
 from reprior.service.settings import Clock, Settings
 from reprior.service.store import FORGET_CLIENTS, REMEMBER_IDS, Kept, Store, StoreError
@@ -29,16 +26,10 @@ from reprior.service.store import FORGET_CLIENTS, REMEMBER_IDS, Kept, Store, Sto
 log = logging.getLogger("reprior.service")
 T = TypeVar("T")
 
-RETRY_SECONDS = 0.5
-GATHER_SECONDS = 0.001
 COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
 LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # rows that may become the new reference of an alarm
-
-
-class Unavailable(Exception):
-    """Try again later; the sentence says why."""
 
 
 class Missing(Exception):
@@ -85,20 +76,14 @@ class Hub:
         self.clock = clock or Clock(store.newest() if store else 0.0)
         self.streams: dict[str, Live] = {}
         self.unreadable: dict[str, Unreadable] = {}
-        self.trouble: str | None = None
         self.version = 0  # grows with every change, so that watchers know whether to look
         self.learned = self.watchers = self.forward_dropped = self.refused = 0  # since the start
         self.started = self.clock()
         self._writer = ThreadPoolExecutor(1, "reprior-writer")
         self._readers = ThreadPoolExecutor(2, "reprior-reader")
         self._thinker = ThreadPoolExecutor(1, "reprior-thinker")
-        self._dirty: set[Live] = set()
+        self._commits = Commits(store, self.in_writer, settings.limits.waiting)
         self._unpointed: set[Live] = set()
-        self._flying: asyncio.Future[None] | None = None
-        self._next: asyncio.Future[None] | None = None
-        self._waiting = 0
-        self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
-        self._wake, self._closing = asyncio.Event(), False
         self._admin = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._recent = Recent()
@@ -122,36 +107,39 @@ class Hub:
         for stream, client, offset in store.offsets():
             if stream in by_id:
                 by_id[stream].offsets[client] = offset
-        for stream, name, t in store.read("SELECT stream, id, t FROM taken"):
+        for stream, name, t in store.taken():
             if stream in by_id:
                 by_id[stream].taken[name] = t
-        for stream, origin, position in store.read("SELECT stream, origin, position FROM cursors"):
+        for stream, origin, position in store.cursors():
             if stream in by_id:
                 by_id[stream].cursors[origin] = position
-        for number, stream, about in store.read("SELECT id, stream, about FROM alarms WHERE acknowledged IS NULL"):
+        for stream, about in store.open_alarms():
             if stream in by_id:
-                by_id[stream].open_alarm = {"id": number, **json.loads(about)}
-        self._alarm_id = store.read("SELECT coalesce(max(id), 0) FROM alarms")[0][0]
+                by_id[stream].open_alarm = about
+        self._alarm_id = store.last_alarm()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing can be stored now, if so."""
+        return self._commits.trouble
 
     # life
 
     def start(self) -> None:
         """Begin to commit and to keep the history."""
-        self._tasks = [asyncio.create_task(work()) for work in (self._commit_all, self._tick, self._compact_all)]
+        self._tasks = [asyncio.create_task(work()) for work in (self._commits.run, self._tick, self._compact_all)]
 
     async def stop(self) -> None:
         """Commit what there is and end."""
-        self._closing = True
-        self._wake.set()  # a commit on its way is never broken off: whoever waits for it would wait for ever
+        self._commits.close()
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, self.diagnoses.end(), return_exceptions=True)
         now = self.clock()
         for live in self._unpointed:
             live.point(now)
-            self._dirty.add(live)
-        if self.store and self._dirty:
-            await self._commit()
+            self._commits.add(live)
+        await self._commits.last()
         self._writer.shutdown()
         self._readers.shutdown()
         self._thinker.shutdown()
@@ -170,61 +158,6 @@ class Hub:
         """Run something that takes seconds where there are thousands of classes; no reader waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self._thinker, work)
 
-    async def _commit_all(self) -> None:
-        while not self._closing:
-            await self._wake.wait()
-            if self._group > 1:  # who shared the last commit will soon be back: wait for them, and share this one too
-                await asyncio.sleep(GATHER_SECONDS)
-            self._wake.clear()
-            if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
-                await asyncio.sleep(RETRY_SECONDS)
-                self._wake.set()
-
-    async def _commit(self) -> bool:
-        assert self.store is not None
-        lives, self._dirty = list(self._dirty), set()
-        self._flying, self._next = self._next or asyncio.get_running_loop().create_future(), None
-        flying = self._flying
-        self._group, self._joined = self._joined, 0
-        changes = [live.change() for live in lives]
-        try:
-            await self.in_writer(self.store.write, changes)
-        except StoreError as error:
-            for live, change in zip(lives, changes, strict=True):
-                live.restore(change)
-            self._dirty |= {live for live in lives if not live.gone}
-            if self.trouble is None:
-                log.warning("commit failed: %s", error)
-            self.trouble = str(error)
-            if not flying.done():
-                flying.set_exception(Unavailable(f"{error} This was not stored yet. Send it again with the same seq."))
-                flying.exception()  # nobody may be waiting any more
-            return False
-        if self.trouble is not None:
-            log.warning("commits succeed again")
-        self.trouble = None
-        if not flying.done():
-            flying.set_result(None)
-        return True
-
-    async def stored(self, live: Live, *, repeated: bool = False) -> None:
-        """Wait until all that a stream has learned so far is on disk."""
-        if self.store is None:
-            return
-        if repeated and live not in self._dirty:
-            if self._flying is not None and not self._flying.done():
-                await asyncio.shield(self._flying)
-            return
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        self._wake.set()
-        self._joined += 1
-        self._waiting += 1
-        try:
-            await asyncio.shield(self._next)
-        finally:
-            self._waiting -= 1
-
     async def _tick(self) -> None:
         """Close the history of streams that have fallen silent, and let watchers see quiet streams' rates fall."""
         while True:
@@ -236,8 +169,7 @@ class Hub:
                     live.point(now)
                     self._mark(live)
                 self._unpointed -= quiet
-                if self._dirty:
-                    self._wake.set()
+                self._commits.soon()
 
     async def _compact_all(self) -> None:
         while True:
@@ -261,12 +193,7 @@ class Hub:
                 del live.taken[event]
 
     def _mark(self, live: Live) -> None:
-        if self.store:
-            self._dirty.add(live)
-        else:
-            live.fresh_points.clear()
-            live.fresh_offsets.clear()
-            live.fresh_cursors.clear()
+        self._commits.add(live)
         self.version += 1
 
     # streams
@@ -319,7 +246,7 @@ class Hub:
                 return
             live = self.get(name)
             live.gone = True
-            self._dirty.discard(live)
+            self._commits.drop(live)
             self._unpointed.discard(live)
             try:
                 if self.store:
@@ -335,19 +262,13 @@ class Hub:
 
     # samples
 
-    def _ready(self) -> None:
-        if self.trouble is not None:
-            raise Unavailable(f"{self.trouble} No samples are taken until it can be written again.")
-        if self._waiting >= self.settings.limits.waiting:
-            raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
-
     async def samples(
         self, name: str, proba: Any, client: str | None, seq: int | None, *, dtype: Any = None, correct: bool = True,
         event: str | None = None, cursor: tuple[str, str] | None = None,
     ) -> Answer:  # fmt: skip
         """Learn rows, unless they were counted before, and return them corrected, once that is on disk."""
         live = self.get(name)
-        self._ready()
+        self._commits.check_ready()
         rows = as_rows(proba, live.n_classes, "samples", dtype)
         placed = live.place(client, seq, self.settings.limits)
         repeated = placed.repeated or (event is not None and event in live.taken)
@@ -368,7 +289,7 @@ class Hub:
             corrected = live.stream.correct_many(rows) if len(rows) else rows
         counted_at = live.offsets[client].n if repeated and client is not None and client in live.offsets else None
         answer = Answer(corrected, live.stream.prior, live.stream.n, repeated, placed.gap, counted_at)
-        await self.stored(live, repeated=repeated)
+        await self._commits.stored(live, repeated=repeated)
         return answer
 
     async def passed(self, name: str, origin: str, position: str) -> None:
@@ -376,7 +297,7 @@ class Hub:
         live = self.get(name)
         self.refused += 1
         self._moved(live, origin, position)
-        await self.stored(live)
+        await self._commits.stored(live)
 
     def _moved(self, live: Live, origin: str, position: str) -> None:
         live.cursors[origin] = position
@@ -388,7 +309,7 @@ class Hub:
     ) -> Answer:
         """Take in the labels of rows that were learned before."""
         live = self.get(name)
-        self._ready()
+        self._commits.check_ready()
         rows = as_rows(proba, live.n_classes, "labels", dtype)
         if not isinstance(y, list):
             fail("labels", "y", "be a list with the label of each row", type(y).__name__)
@@ -398,10 +319,10 @@ class Hub:
                 live.observe(rows, y)
             self._counted(live, client, seq, placed, now)
         answer = Answer(None, live.stream.prior, live.stream.n, placed.repeated, placed.gap)
-        await self.stored(live, repeated=placed.repeated)
+        await self._commits.stored(live, repeated=placed.repeated)
         return answer
 
-    def _counted(self, live: Live, client: str | None, seq: int | None, placed: Any, now: float) -> None:
+    def _counted(self, live: Live, client: str | None, seq: int | None, placed: Placed, now: float) -> None:
         live.note(client, seq, placed, now)
         if now - live.point_at >= self.settings.point_seconds:
             live.point(now)
@@ -429,7 +350,7 @@ class Hub:
             raised = live.open_alarm
             if raised is None or raised["id"] != number or live.alarm is None:
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
-            await self.stored(live)  # the alarm itself must be in the file before it can be answered there
+            await self._commits.stored(live)  # the alarm itself must be in the file before it can be answered there
             if then == "accept":
                 rows = self._recent.of(live)
                 if len(rows) < ENOUGH_TO_ACCEPT:
@@ -443,30 +364,16 @@ class Hub:
                 fresh.reset()
             now = self.clock()
             if self.store:
-                await self.in_writer(self._acknowledged, live.id, number, now, by, note, then, fresh.to_bytes())
+                await self.in_writer(self.store.acknowledge, live.id, number, now, by, note, then, fresh.to_bytes())
             live.alarm, live.open_alarm = fresh, None
             self.version += 1
         return {"id": number, "acknowledged": now, "by": by, "note": note, "next": then}
-
-    def _acknowledged(self, stream: int, number: int, now: float, by: str, note: str, then: str, alarm: bytes) -> None:
-        assert self.store is not None
-        with self.store.transaction() as db:
-            db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
-                       (now, by, note, then, number))  # fmt: skip
-            db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (alarm, stream))
 
     async def alarms(self, live: Live) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
         if self.store is None:
             return [live.open_alarm] if live.open_alarm else []
-        rows = await self.in_reader(
-            self.store.read, "SELECT id, about, acknowledged, by, note, next FROM alarms WHERE stream = ?"
-            " ORDER BY t DESC, id DESC LIMIT ?", (live.id, LISTED),
-        )  # fmt: skip
-        return [
-            {"id": number, **json.loads(about), "acknowledged": t, "by": by, "note": note, "next": then}
-            for number, about, t, by, note, then in rows
-        ]
+        return await self.in_reader(self.store.alarms, live.id, LISTED)
 
     async def sparks(self, lives: list[Live]) -> None:
         """See to it that streams have their small curve, from the file where it is not known."""
@@ -474,9 +381,5 @@ class Hub:
             if live.spark is None:
                 live.spark = deque(maxlen=SPARK)
                 if self.store and live.stream.n:
-                    found = await self.in_reader(
-                        self.store.read, "SELECT prior FROM history WHERE stream = ? ORDER BY t DESC LIMIT ?",
-                        (live.id, SPARK),
-                    )  # fmt: skip
-                    newest = [live.shift(np.frombuffer(prior, "<f4").astype(np.float64)) for (prior,) in found]
-                    live.spark.extendleft(newest[:SPARK])
+                    found = await self.in_reader(self.store.priors, live.id, SPARK)
+                    live.spark.extendleft(map(live.shift, found))

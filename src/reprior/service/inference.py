@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from starlette.responses import Response
 
-from reprior import _check
+from reprior._check import as_array, fail
 from reprior._types import Matrix
 from reprior.service.hub import Hub
 from reprior.service.live import Live, check_seq
@@ -22,10 +22,6 @@ LENGTH = "inference-header-content-length"
 RESPONSE = "org.kubeflow.serving.inference.response"
 REQUEST = "org.kubeflow.serving.inference.request"
 WAITING = 1_000  # events that may wait to be forwarded
-
-
-def fail(name: str, rule: str, got: object, remedy: str = "") -> NoReturn:
-    _check.fail("infer", name, rule, got, remedy=remedy)
 
 
 # Open Inference Protocol v2
@@ -45,23 +41,23 @@ def model(live: Live) -> dict[str, Any]:
 def tensor(given: Any, binary: bytes | None) -> Matrix:
     """Return the numbers of a tensor in its shape, from JSON or from the bytes behind it."""
     if not isinstance(given, dict):
-        fail("inputs", "hold objects", type(given).__name__)
+        fail("infer", "inputs", "hold objects", type(given).__name__)
     kind, shape = given.get("datatype"), given.get("shape")
     if not isinstance(kind, str) or kind not in FLOATS:
-        fail("datatype", "be one of " + ", ".join(FLOATS), repr(kind)[:80])
+        fail("infer", "datatype", "be one of " + ", ".join(FLOATS), repr(kind)[:80])
     if not isinstance(shape, list) or len(shape) != 2 or not all(type(n) is int and n >= 0 for n in shape):
-        fail("shape", "be two whole numbers, rows and classes", repr(shape)[:80])
+        fail("infer", "shape", "be two whole numbers, rows and classes", repr(shape)[:80])
     if binary is not None:
         size = shape[0] * shape[1] * np.dtype(FLOATS[kind]).itemsize
         if len(binary) != size:
-            fail("binary_data_size", f"be {size} for this shape and type", len(binary))
+            fail("infer", "binary_data_size", f"be {size} for this shape and type", len(binary))
         return np.frombuffer(binary, FLOATS[kind]).reshape(shape)
     data = given.get("data")
     if not isinstance(data, list):
-        fail("data", "be a list of numbers", type(data).__name__)
-    rows = _check.as_array(data, "infer", "data") if data else np.empty(0)
+        fail("infer", "data", "be a list of numbers", type(data).__name__)
+    rows = as_array(data, "infer", "data") if data else np.empty(0)
     if rows.size != shape[0] * shape[1]:
-        fail("data", f"hold {shape[0]} times {shape[1]} numbers", rows.size)
+        fail("infer", "data", f"hold {shape[0]} times {shape[1]} numbers", rows.size)
     return rows.astype(np.float64).reshape(shape)
 
 
@@ -70,14 +66,14 @@ def split(body: bytes, length: str | None) -> tuple[dict[str, Any], bytes]:
     if length is None:
         return parse(body, "application/json", "infer"), b""
     if not length.isdigit() or int(length) > len(body):
-        fail("Inference-Header-Content-Length", "be the length of the JSON part", repr(length)[:80])
+        fail("infer", "Inference-Header-Content-Length", "be the length of the JSON part", repr(length)[:80])
     return parse(body[: int(length)], "application/json", "infer"), body[int(length) :]
 
 
 def size_of(parameters: Any) -> int | None:
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None and (type(size) is not int or size < 0):
-        fail("binary_data_size", "be a whole number", repr(size)[:80])
+        fail("infer", "binary_data_size", "be a whole number", repr(size)[:80])
     return size
 
 
@@ -87,16 +83,16 @@ async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Respons
     head, rest = split(body, length)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
-        fail("inputs", "hold one tensor, the probabilities", "something else")
+        fail("infer", "inputs", "hold one tensor, the probabilities", "something else")
     size = size_of(inputs[0].get("parameters") if isinstance(inputs[0], dict) else None)
     if (size is None and rest) or (size is not None and size != len(rest)):
-        fail("binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
+        fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
     rows = tensor(inputs[0], None if size is None else rest)
     if rows.shape[1] != live.n_classes:
-        fail("shape", f"have {live.n_classes} columns, one for each class of the stream", rows.shape[1])
+        fail("infer", "shape", f"have {live.n_classes} columns, one for each class of the stream", rows.shape[1])
     parameters = head.get("parameters") or {}
     if not isinstance(parameters, dict):
-        fail("parameters", "be an object", type(parameters).__name__)
+        fail("infer", "parameters", "be an object", type(parameters).__name__)
     client, seq = check_seq(parameters.get("client"), parameters.get("seq"))
     wanted = outputs_wanted(head.get("outputs"), parameters)
     if rows.dtype.itemsize == 2:
@@ -118,8 +114,7 @@ async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Respons
     reply: dict[str, Any] = {"model_name": name, "model_version": "1", "outputs": described}
     if isinstance(head.get("id"), str):
         reply["id"] = head["id"]
-    told_parameters = {"n": told.n, "repeated": told.repeated}
-    reply["parameters"] = told_parameters
+    reply["parameters"] = {"n": told.n, "repeated": told.repeated}
     if not behind:
         return answer(reply)
     text = json_bytes(reply)
@@ -132,12 +127,12 @@ def outputs_wanted(given: Any, parameters: dict[str, Any]) -> list[tuple[str, bo
     if given is None:
         return [("proba", usual), ("prior", usual)]
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        fail("outputs", "be a list of objects", type(given).__name__)
+        fail("infer", "outputs", "be a list of objects", type(given).__name__)
     found = []
     for item in given:
         name, own = item.get("name"), item.get("parameters") or {}
         if name not in ("proba", "prior"):
-            fail("outputs", "name proba or prior", repr(name)[:80])
+            fail("infer", "outputs", "name proba or prior", repr(name)[:80])
         found.append((name, bool(own.get("binary_data", usual)) if isinstance(own, dict) else usual))
     return found
 
@@ -156,10 +151,10 @@ def event_of(headers: Any, body: bytes) -> tuple[dict[str, str], Any]:
         about = {name[3:].lower(): value for name, value in headers.items() if name.lower().startswith("ce-")}
         data = parse_json(body, "cloudevents") if about.get("type") != REQUEST else None
     if about.get("specversion") != "1.0":
-        _check.fail("cloudevents", "specversion", "be 1.0", repr(about.get("specversion"))[:80])
+        fail("cloudevents", "specversion", "be 1.0", repr(about.get("specversion"))[:80])
     for name in ("id", "type", "source"):
         if not about.get(name):
-            _check.fail("cloudevents", name, "be given", "nothing")
+            fail("cloudevents", name, "be given", "nothing")
     return about, data
 
 
@@ -172,8 +167,8 @@ def predictions(data: Any, live: Live) -> Any:
                 and isinstance(x.get("shape"), list) and x["shape"][1:] == [live.n_classes]]  # fmt: skip
         if len(fits) == 1:
             return tensor(fits[0], None)
-        _check.fail("cloudevents", "outputs", f"hold one tensor of {live.n_classes} columns", f"{len(fits)} of them")
-    return _check.fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
+        fail("cloudevents", "outputs", f"hold one tensor of {live.n_classes} columns", f"{len(fits)} of them")
+    return fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
 
 
 async def take_event(hub: Hub, headers: Any, body: bytes) -> dict[str, Any]:
@@ -183,10 +178,10 @@ async def take_event(hub: Hub, headers: Any, body: bytes) -> dict[str, Any]:
         return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
     name = about.get("inferenceservicename")
     if not name:
-        _check.fail("cloudevents", "inferenceservicename", "name the stream", "nothing")
+        fail("cloudevents", "inferenceservicename", "name the stream", "nothing")
     live = hub.get(name)
     if len(about["id"]) > 200:
-        _check.fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
+        fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
     told = await hub.samples(name, predictions(data, live), None, None, correct=False, event=about["id"])
     return {"taken": not told.repeated, "repeated": told.repeated, "n": told.n}
 

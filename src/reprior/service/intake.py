@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from reprior._check import InputError, fail
-from reprior.service.hub import Conflict, Hub, Missing, Unavailable
+from reprior.service.commits import Unavailable
+from reprior.service.hub import Conflict, Hub, Missing
 from reprior.service.live import check_seq
 from reprior.service.wire import MSGPACK, Refused, known_keys, parse
 

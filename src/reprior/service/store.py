@@ -17,35 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import fail
 from reprior._types import Vector
-
-SCHEMA = 1
-APPLICATION = 0x7265_7072  # "repr": the file says whose it is
-TABLES = """
-CREATE TABLE streams (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL, definition BLOB NOT NULL,
-  n INTEGER NOT NULL, labels INTEGER NOT NULL, seen REAL NOT NULL, state BLOB NOT NULL, alarm BLOB);
-CREATE TABLE offsets (
-  stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, client TEXT NOT NULL, seq INTEGER NOT NULL,
-  n INTEGER NOT NULL, seen REAL NOT NULL, missing TEXT NOT NULL, PRIMARY KEY (stream, client)) WITHOUT ROWID;
-CREATE TABLE history (
-  id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t INTEGER NOT NULL,
-  n INTEGER NOT NULL, prior BLOB NOT NULL, variance BLOB NOT NULL);
-CREATE UNIQUE INDEX history_by_time ON history (stream, t, n);
-CREATE TABLE alarms (
-  id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t REAL NOT NULL,
-  about TEXT NOT NULL, acknowledged REAL, by TEXT, note TEXT, next TEXT);
-CREATE INDEX alarms_by_stream ON alarms (stream, t);
-CREATE TABLE outbox (
-  alarm INTEGER PRIMARY KEY REFERENCES alarms ON DELETE CASCADE, attempts INTEGER NOT NULL, due REAL NOT NULL,
-  body TEXT NOT NULL, problem TEXT);
-CREATE TABLE cursors (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, origin TEXT NOT NULL,
-  position TEXT NOT NULL, PRIMARY KEY (stream, origin)) WITHOUT ROWID;
-CREATE TABLE taken (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
-  PRIMARY KEY (stream, id)) WITHOUT ROWID;
-CREATE INDEX taken_by_time ON taken (t);
-"""
+from reprior.service.database import APPLICATION, as_input_error, claim, connect, prepare, reason
 
 # A point stays for `age` seconds; of older ones the last of every `spacing` seconds does.
 SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
@@ -123,13 +97,13 @@ class Store:
         self._lock = threading.Lock()
         self._guard = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115  (held as long as the store)
         try:
-            _claim(self._guard, path)
-            self._writer = _connect(path, wait)
+            claim(self._guard, path)
+            self._writer = connect(path, wait)
             try:
-                _prepare(self._writer, path)
+                prepare(self._writer, path)
             except sqlite3.DatabaseError as error:
-                raise _as_input_error(path, error) from None
-            self._reader = _connect(path, wait)
+                raise as_input_error(path, error) from None
+            self._reader = connect(path, wait)
             self._reader.execute("PRAGMA query_only=ON")
         except BaseException:
             for name in ("_writer", "_reader", "_guard"):
@@ -157,7 +131,7 @@ class Store:
                     self._writer.execute("ROLLBACK")
                 raise
         except sqlite3.OperationalError as error:
-            raise StoreError(_reason(error)) from error
+            raise StoreError(reason(error)) from error
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a query; any thread may ask."""
@@ -175,6 +149,23 @@ class Store:
         """Yield the offset of every client of every stream."""
         for stream, client, seq, n, seen, missing in self.read("SELECT * FROM offsets"):
             yield stream, client, Offset(seq, n, seen, json.loads(missing))
+
+    def taken(self) -> list[tuple[int, str, float]]:
+        """Return the stream, the id and the time of every event that is remembered."""
+        return self.read("SELECT stream, id, t FROM taken")
+
+    def cursors(self) -> list[tuple[int, str, str]]:
+        """Return a stream, a broker's log, and what was learned last from it, of all of them."""
+        return self.read("SELECT stream, origin, position FROM cursors")
+
+    def open_alarms(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the stream of each alarm that nobody has acknowledged, and what is known of the alarm."""
+        rows = self.read("SELECT id, stream, about FROM alarms WHERE acknowledged IS NULL")
+        return [(stream, {"id": number, **json.loads(about)}) for number, stream, about in rows]
+
+    def last_alarm(self) -> int:
+        """Return the number of the last alarm, 0 if there was none."""
+        return int(self.read("SELECT coalesce(max(id), 0) FROM alarms")[0][0])
 
     def newest(self) -> float:
         """Return the last moment the file knows of, in seconds since 1970."""
@@ -233,6 +224,22 @@ class Store:
                     if body is not None:
                         db.execute("INSERT INTO outbox VALUES (?, 0, ?, ?, NULL)", (alarm, t, body))
 
+    def acknowledge(self, stream: int, alarm: int, now: float, by: str, note: str, then: str, test: bytes) -> None:
+        """Note who has dealt with an alarm, together with the test that goes on from there."""
+        with self.transaction() as db:
+            db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
+                       (now, by, note, then, alarm))  # fmt: skip
+            db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (test, stream))
+
+    def sent(self, alarm: int, problem: str | None, attempts: int, due: float) -> None:
+        """Note how an attempt to send an alarm ended, and when the next one is `due`."""
+        with self.transaction() as db:
+            if problem is None:
+                db.execute("DELETE FROM outbox WHERE alarm = ?", (alarm,))
+            else:
+                db.execute("UPDATE outbox SET attempts = ?, due = ?, problem = ? WHERE alarm = ?",
+                           (attempts, due, problem, alarm))  # fmt: skip
+
     def compact(self, now: float, streams: Sequence[int]) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
         with self.transaction() as db:
@@ -250,7 +257,7 @@ class Store:
             db.execute("DELETE FROM taken WHERE t < ?", (now - REMEMBER_IDS,))
         self._writer.execute("PRAGMA incremental_vacuum(1000)").fetchall()
 
-    # what pages ask for
+    # what pages and webhooks ask for
 
     def points(self, stream: int, first: float, last: float, points: int) -> list[tuple[int, int, bytes, bytes]]:
         """Return the last point (t, n, prior, variance) in each of `points` equal parts of a time range."""
@@ -261,6 +268,33 @@ class Store:
             " WHERE stream = ? AND t BETWEEN ? AND ? GROUP BY (t - ?) / ?)) ORDER BY t",
             (stream, low, high, low, width),
         )
+
+    def alarms(self, stream: int, most: int) -> list[dict[str, Any]]:
+        """Return the last alarms of a stream, newest first."""
+        rows = self.read(
+            "SELECT id, about, acknowledged, by, note, next FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC"
+            " LIMIT ?", (stream, most),
+        )  # fmt: skip
+        return [
+            {"id": number, **json.loads(about), "acknowledged": t, "by": by, "note": note, "next": then}
+            for number, about, t, by, note, then in rows
+        ]
+
+    def priors(self, stream: int, most: int) -> list[Vector]:
+        """Return the last priors (K,) of a stream's history, newest first."""
+        rows = self.read("SELECT prior FROM history WHERE stream = ? ORDER BY t DESC LIMIT ?", (stream, most))
+        return [np.frombuffer(prior, "<f4").astype(np.float64) for (prior,) in rows]
+
+    def due(self, now: float, attempts: int) -> list[tuple[int, int, str]]:
+        """Return alarms that are to be sent now, after fewer than so many attempts: number, attempts, body."""
+        return self.read(
+            "SELECT alarm, attempts, body FROM outbox WHERE due <= ? AND attempts < ? ORDER BY due LIMIT 10",
+            (now, attempts),
+        )
+
+    def undelivered(self) -> int:
+        """Return how many alarms no webhook has taken yet."""
+        return int(self.read("SELECT count(*) FROM outbox")[0][0])
 
     def usage(self) -> dict[str, int]:
         """Return how large the file and its log are, in bytes."""
@@ -273,66 +307,13 @@ def floats(values: Vector) -> bytes:
     return np.asarray(values, "<f4").tobytes()
 
 
-def _connect(path: Path, wait: float) -> sqlite3.Connection:
-    try:
-        db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
-    except sqlite3.OperationalError as error:
-        raise _as_input_error(path, error) from None
-    try:
-        db.execute("PRAGMA foreign_keys=ON")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    version, owner = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
-    if version == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        db.execute("PRAGMA auto_vacuum=INCREMENTAL")
-        db.execute("PRAGMA journal_mode=WAL")
-        db.executescript(f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;")
-    elif owner != APPLICATION:
-        fail("serve", "db", "be a file that `reprior serve` made, or a new one", f"another database, {path.name}")
-    elif version > SCHEMA:
-        fail("serve", "db", f"have a schema number of at most {SCHEMA}", version,
-             remedy="A newer release of reprior wrote it; upgrade to read it")  # fmt: skip
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute("PRAGMA journal_size_limit=67108864")  # a log that a slow reader let grow is cut back
-
-
-def _claim(guard: Any, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows keeps a file that is open for writing to one process anyway
-        return
-    try:
-        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        fail("serve", "db", "be served by one process", f"{path.name}, which another one has open")
-
-
-def _reason(error: sqlite3.OperationalError) -> str:
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return "Another process holds the database."
-    if "full" in text:
-        return "The disk is full."
-    return "The database cannot be written." if "attempt to write" in text or "disk I/O" in text else f"SQLite: {text}."
-
-
-def _as_input_error(path: Path, error: sqlite3.Error) -> InputError:
-    return InputError(f"serve: `db` must be a database that can be opened; got {path.name} ({error}).")
-
-
 def check(path: Path) -> tuple[list[str], dict[str, int]]:
     """Return what is wrong with a file, as sentences (none: it is sound), and how much it holds."""
     from reprior.service.live import restored
 
     if not path.exists():
         fail("serve", "db", "be there to be checked", f"no file {path.name}")
-    db, wrong = _connect(path, 5.0), []
+    db, wrong = connect(path, 5.0), []
     try:
         owner = db.execute("PRAGMA application_id").fetchone()[0]
         if owner != APPLICATION:

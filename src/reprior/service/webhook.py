@@ -52,8 +52,7 @@ async def deliver(hub: Hub) -> None:
     if url is None or store is None:
         return
     while True:
-        query = "SELECT alarm, attempts, body FROM outbox WHERE due <= ? AND attempts < ? ORDER BY due LIMIT 10"
-        for alarm, attempts, text in await hub.in_reader(store.read, query, (hub.clock(), ATTEMPTS)):
+        for alarm, attempts, text in await hub.in_reader(store.due, hub.clock(), ATTEMPTS):
             body, now, number = text.encode(), int(hub.clock()), f"reprior-{alarm}"
             headers = {"webhook-id": number, "webhook-timestamp": str(now)}
             if hub.settings.webhook_secret:
@@ -61,20 +60,9 @@ async def deliver(hub: Hub) -> None:
             problem = await asyncio.to_thread(post, url, body, headers)
             due = hub.clock() + min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE)
             try:
-                await hub.in_writer(sent, hub, alarm, problem, attempts + 1, due)
+                await hub.in_writer(store.sent, alarm, problem, attempts + 1, due)
             except StoreError:
                 continue  # it is sent again; the receiver knows it by its id
             if problem:
                 log.warning("alarm %s was not taken by the webhook (attempt %s): %s", alarm, attempts + 1, problem)
         await asyncio.sleep(LOOK_SECONDS)
-
-
-def sent(hub: Hub, alarm: int, problem: str | None, attempts: int, due: float) -> None:
-    """Note how an attempt ended."""
-    assert hub.store is not None
-    with hub.store.transaction() as db:
-        if problem is None:
-            db.execute("DELETE FROM outbox WHERE alarm = ?", (alarm,))
-        else:
-            db.execute("UPDATE outbox SET attempts = ?, due = ?, problem = ? WHERE alarm = ?",
-                       (attempts, due, problem, alarm))  # fmt: skip

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reprior._check import InputError, fail
-from reprior.service.hub import Conflict, Missing, Unavailable
+from reprior.service.commits import Unavailable
+from reprior.service.hub import Conflict, Missing
 from reprior.service.store import StoreError
 
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")

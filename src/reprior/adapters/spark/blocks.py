@@ -21,7 +21,9 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, some_labels, survey, total
-from reprior.io.files import SUFFIXES, Choice, classes_apart
+from reprior.io.columns import classes_apart
+from reprior.io.files import SUFFIXES
+from reprior.io.table import Choice
 
 S = TypeVar("S")
 TASKS = 1  # for each core: a task costs Spark as much as the sums of a million numbers
@@ -78,7 +80,7 @@ class SparkBlocks:
         choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label)
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
-        files = listed(str(data), caller) if paths else self._written(data, scratch, choice)
+        files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
         self.found = self._survey(files, choice)
         self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
         self.n_classes: int = self.found[0].n_classes
@@ -116,7 +118,7 @@ class SparkBlocks:
         folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
         weakref.finalize(self, delete, folder)
         numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
-        files = listed(folder, choice.caller)
+        files = files_at(folder, choice.caller)
         return [file._replace(name=f"partition {i} of the DataFrame") for i, file in enumerate(files)]
 
     @cached_property
@@ -214,7 +216,7 @@ def plus(a: Any, b: Any) -> Any:
     return a if isinstance(a, InputError) else b if isinstance(b, InputError) else a + b
 
 
-def listed(path: str, caller: str) -> list[File]:
+def files_at(path: str, caller: str) -> list[File]:
     """Return the files at a path or address, in the order of their names."""
     from pyarrow import fs
 

@@ -11,14 +11,14 @@ import numpy as np
 from reprior._check import fail, order_of
 from reprior._types import Matrix, PriorEstimate
 from reprior.batch.groups import Groups
-from reprior.io.files import Choice
+from reprior.io.table import Choice
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import refuse_rejected, reweight
 
 
 def numbers_of(frame: Any, choice: Choice) -> Any:
     """Return the columns of a DataFrame that hold the probabilities; vectors of Spark ML become lists."""
-    frame = listed(frame, choice)
+    frame = with_lists(frame, choice)
     return frame.select(*map(quoted, (*chosen(frame, choice), *([choice.by] if choice.by else []))))
 
 
@@ -27,7 +27,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def listed(frame: Any, choice: Choice) -> Any:
+def with_lists(frame: Any, choice: Choice) -> Any:
     """Return a DataFrame whose vectors, as Spark ML's `probability`, are lists."""
     vectors = [field.name for field in frame.schema if type(field.dataType).__name__ == "VectorUDT"]
     if not vectors:
@@ -88,7 +88,7 @@ def correct(
         weights, slots = estimate.prior / estimate.source.prior, {key: g for g, key in enumerate(estimate.keys)}
     classes = estimate.source.classes
     choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)
-    frame = listed(frame, choice)
+    frame = with_lists(frame, choice)
     names = chosen(frame, choice)
     order = None if len(names) == 1 or classes is None else order_of(names, classes, "correct", "frame")
     columns_of = {name: f"c{i}" for i, name in enumerate(frame.columns)}  # names that mapInArrow takes, without dots

@@ -12,11 +12,11 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix, Vector
 from reprior.adapters.spark.blocks import SparkBlocks, raised
-from reprior.adapters.spark.frames import chosen, listed, quoted
+from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
 from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, factorize, worth_of
 from reprior.batch.groups import GATHERED, Groups, estimated
-from reprior.io.files import Choice, readable
+from reprior.io.table import Choice, readable
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 
@@ -89,7 +89,7 @@ def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bo
 
     if by not in frame.columns:
         fail(choice.caller, by, "be a column of the rows", ", ".join(frame.columns[:30]))
-    frame = listed(frame, choice)
+    frame = with_lists(frame, choice)
     names = [functions.col(quoted(name)) for name in chosen(frame, choice)]
     order = [functions.monotonically_increasing_id().alias("reprior_row")]
     if not framed:

@@ -14,17 +14,18 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, starmap
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from reprior._check import InputError, fail
 from reprior._labels import is_missing
 from reprior._types import Matrix
-from reprior.io.files import Choice, Opener, Part, Table, open_part, readable
+from reprior.io.files import open_part
 from reprior.io.npy import npy_header
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import check_block
+from reprior.io.table import Choice, Opener, Part, Table, readable
 from reprior.rows.blocks import ArrayBlocks, add_up, numbered
 
 S = TypeVar("S")
@@ -136,7 +137,7 @@ def state_of(path: str) -> tuple[int, int] | None:
     return (about.size, about.mtime_ns) if about.is_file else None
 
 
-def changed(file: File, caller: str, how: str) -> None:
+def changed(file: File, caller: str, how: str) -> NoReturn:
     """Refuse a part that is not the one it was at the start: passes over different rows have no common answer."""
     fail(caller, file.name, "stay as it was when it was first read", how,
          remedy="Start again, with files that nobody replaces meanwhile")  # fmt: skip

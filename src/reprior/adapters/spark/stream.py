@@ -14,8 +14,8 @@ import numpy as np
 
 from reprior._check import fail, order_of, row_fault
 from reprior._types import Matrix
-from reprior.adapters.spark.frames import chosen, listed, quoted
-from reprior.io.files import Choice
+from reprior.adapters.spark.frames import chosen, quoted, with_lists
+from reprior.io.table import Choice
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
 
@@ -60,7 +60,7 @@ def follow(
     for wanted in (key, order):
         if wanted is not None and wanted not in names:
             fail(CALLER, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
-    frame = listed(frame, Choice(columns=columns))
+    frame = with_lists(frame, Choice(columns=columns))
     choice = Choice(columns=columns, caller=CALLER, classes=pipe.classes or (), by=key)
     taken = chosen(frame, choice)
     ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, CALLER, "frame")

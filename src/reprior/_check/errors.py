@@ -1,0 +1,83 @@
+"""How bad input is refused, and how a warning finds the user's own line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from reprior._check.words import listed
+
+# what to do where a method needs more than counts
+UNLABELLED = "Give held-out rows with labels, by `summarize(proba, y)` (on the command line: `--source`)"
+
+
+class InputError(ValueError):
+    """Bad input: the message is one sentence that says what is wrong, where, and what to do next.
+
+    It is a ValueError. Nothing has changed when it is raised.
+
+    Parameters
+    ----------
+    message : str
+        The sentence.
+    shell : str
+        The same for whoever gave the input on the command line, if options have other names there.
+
+    Examples
+    --------
+    >>> check_proba([[0.5, 0.7]], "estimate")
+    Traceback (most recent call last):
+        ...
+    reprior._check.InputError: estimate: `proba` must have rows that sum to 1 (±0.001); got a sum of 1.2...
+    """
+
+    __module__ = "reprior._check"  # what tracebacks call it
+
+    def __init__(self, message: str = "", shell: str = "") -> None:
+        super().__init__(message)
+        self.shell = shell or message
+
+
+def fail(
+    caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = "",
+    shell: str = "",
+) -> NoReturn:  # fmt: skip
+    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line, if it is
+    another one there."""
+    where = f", first at {place}" if place else ""
+    total = f", {count} in all" if count else ""
+    said = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
+    raise InputError(*(said + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
+
+
+def refuse_where(
+    bad: Any, caller: str, name: str, rule: str, values: Any, *, place: Callable[[int], str] = "row {}".format,
+    remedy: str = "",
+) -> None:  # fmt: skip
+    """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any.
+
+    `place` says where one of them is.
+    """
+    if bad.any():
+        got = values if isinstance(values, str) else values[bad][0]
+        got = got.tolist() if hasattr(got, "tolist") else got
+        count = int(bad.sum()) if len(bad) > 1 else 0
+        fail(caller, name, rule, got, place=place(int(np.argmax(bad))), count=count, remedy=remedy)
+
+
+def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
+    """Return the error about a key that is not there, which says some that are."""
+    some = listed(list(map(repr, known)), 5)
+    return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
+
+
+def warn(message: str) -> None:
+    """Warn at the user's own line: the first one, from here outwards, that is not of this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reprior":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

@@ -1,0 +1,198 @@
+"""Names of classes: what rows and counts call their columns, and how these are matched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reprior._check.arrays import as_array
+from reprior._check.errors import fail
+from reprior._check.words import counted, listed
+from reprior._types import Labels
+
+# what to do where names meet columns without any, whatever function was called
+UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+
+
+def names_of(
+    x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba"
+) -> tuple[Any, tuple[Any, ...] | None]:
+    """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
+    columns of a DataFrame.
+
+    The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
+    put in their order. Beside names that are no numbers they must come in order. False and True are put in theirs where
+    `classes` have no names. What pandas numbers by itself has no names; beside classes that are the same numbers in
+    another order it is refused.
+    """
+    names = columns_of(x)
+    values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
+    if names is None:
+        return values, None
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
+        refuse_text(values, names, caller, name)
+    told = None if classes is None else values_of(classes)
+    if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
+        fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
+             f"0 to {len(names) - 1}, which pandas writes where there are none",
+             remedy=f"Pass `{name}.to_numpy()` if it comes in the order of the classes, else name it by a list, as"
+             " `set_axis` does")  # fmt: skip
+    order = index_order(names, classes)
+    if order is None:
+        return values, tuple(names)
+    if classes is not None and told is None and order.tolist() != list(range(len(order))):
+        fail(caller, name, f"name its numbers as the classes, {listed(classes)}",
+             f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
+             " numbers alone, in the order of the classes")  # fmt: skip
+    return values[..., order], (False, True) if are_truths(names) else None
+
+
+def columns_of(x: Any) -> Any:
+    """Return what `x` calls its numbers, as it has it: keys, columns or an index; None if it calls them nothing."""
+    if isinstance(x, Mapping):
+        return tuple(x)
+    return getattr(x, "columns", getattr(x, "index", None)) if hasattr(x, "to_numpy") else None
+
+
+def own_names(x: Any, classes: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Return by what to match the columns of rows that tell what the classes are: by `classes`, else by their own
+    names in their own order. None: they have none, or are numbered from 0 on."""
+    names = columns_of(x)
+    if names is None or is_default(names):
+        return None
+    plain = not are_truths(names) and list(names) == list(range(len(names)))
+    return classes if classes is not None else None if plain else tuple(names)
+
+
+def is_default(names: Any) -> bool:
+    """Return whether pandas has numbered the columns by itself."""
+    return type(names).__name__ == "RangeIndex" and (names.start, names.step) == (0, 1)
+
+
+def are_truths(names: Any) -> bool:
+    """Return whether names are False and True themselves."""
+    return len(names) == 2 and all(isinstance(label, (bool, np.bool_)) for label in names) and names[0] != names[1]
+
+
+def values_of(names: Iterable[Any]) -> list[float] | None:
+    """Return the numbers that names say, False and True as 0 and 1; None unless all say one.
+
+    >>> values_of(["2", "0", 1]), values_of(["True", "False"]), values_of(["True", "2"])
+    ([2.0, 0.0, 1.0], [1.0, 0.0], None)
+    """
+    told = [str(name) for name in names]
+    truths = {"False": 0.0, "True": 1.0}
+    if truths.keys() == {*told}:
+        return [truths[name] for name in told]
+    try:
+        return [float(name) for name in told]
+    except ValueError:
+        return None
+
+
+def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
+    """Return the order that sorts names which are column indices; None where they are names."""
+    if is_default(names):
+        return np.arange(len(names))
+    try:
+        indices = set(names) == set(range(len(names)))
+    except TypeError:  # what cannot be hashed is no index
+        indices = False
+    if not indices:
+        return None
+    if classes is not None:
+        told = values_of(classes)
+        same = {str(label) for label in names} == {str(label) for label in classes}
+        if same or are_truths(names) or (told is not None and told != sorted(told) and set(told) == set(names)):
+            return None
+    return np.argsort(np.asarray(names, int))
+
+
+def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
+    """Return the place in `names` of each of `classes`: the one way in which names are matched."""
+    found, classes = [str(label) for label in names], [str(label) for label in classes]
+    if len(found) != len(classes) or set(found) != set(classes):
+        fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
+             remedy=f"The classes are {listed(classes)}")  # fmt: skip
+    place = {label: i for i, label in enumerate(found)}
+    return [place[label] for label in classes]
+
+
+def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
+    there, asked = Counter(found), {*wanted}
+    twice = [c for c, times in there.items() if times > 1]
+    lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
+    phrases = [
+        say.format(listed(some, 5))
+        for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
+        if some
+    ]
+    return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
+
+
+def in_order(
+    x: Any, caller: str, name: str, classes: Sequence[str] | None = None
+) -> tuple[np.ndarray[Any, Any], tuple[str, ...] | None]:
+    """Return one number a class (K,), put in the order of `classes` by name, and the names if there are any.
+
+    Where the columns have no names, those of `x` must come in the order that classifiers use, which is sorted: the
+    counts of `value_counts`, largest first, would else meet the wrong columns in silence.
+    """
+    values, names = names_of(x, classes, caller, name)
+    array = as_array(values, caller, name)
+    if names is None or array.ndim != 1:
+        return array, None if classes is None else tuple(classes)
+    if classes is not None:
+        return array[order_of(names, classes, caller, name)], tuple(classes)
+    try:
+        ordered = sorted(names)
+    except TypeError:  # of mixed types
+        ordered = sorted(names, key=str)
+    if list(names) != ordered:
+        fail(caller, name, "come in the sorted order of its names, since the rows have no names to match",
+             f"{names[0]} first", remedy=f"{UNNAMED}. Or sort it by name, if the columns are sorted. Or pass the"
+             " numbers alone, in the order of the columns")  # fmt: skip
+    return array, tuple(map(str, names))
+
+
+def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
+    """Refuse the first column of a DataFrame (n, K) that holds text, by its name."""
+    for column, cells in zip(names, values.T, strict=True):
+        text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
+        if text is not None:
+            fail(caller, name, "hold numbers alone", f"text, as {text!r}, in the column {column!r}",
+                 remedy="Leave that column out, or turn it into numbers")  # fmt: skip
+
+
+def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, caller: str) -> tuple[str, ...] | None:
+    """Return the names of the K columns: `classes` if given, else what the rows call them."""
+    if isinstance(classes, (str, int)):
+        fail(caller, "classes", f"be the names of the {n_classes} classes", repr(classes))
+    check_order(classes, caller)
+    found = names if classes is None else tuple(classes)
+    if found is None:
+        return None
+    told = tuple(str(label) for label in found)
+    if len(told) != n_classes or len({*told}) < n_classes:
+        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
+    return told
+
+
+def check_order(classes: Any, caller: str) -> None:
+    """Refuse names of classes that come in no order, or among which one is missing."""
+    if isinstance(classes, (set, frozenset)):
+        fail(caller, "classes", "come in the order of the columns", "a set, which has no order",
+             remedy="Pass a list, as `list(model.classes_)`")  # fmt: skip
+    for at, label in enumerate(() if classes is None or isinstance(classes, (str, int)) else classes):
+        if is_none(label):
+            fail(caller, "classes", "have a name for every class", label, place=f"column {at}",
+                 remedy="Give that class a name")  # fmt: skip
+
+
+def is_none(label: Any) -> bool:
+    """Return whether a label is no value: None, NaN, or what pandas calls missing."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label)

@@ -1,0 +1,69 @@
+"""Checks of the values that methods take: a prior, a source, an estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reprior._check.errors import fail, refuse_where
+from reprior._check.names import check_classes, in_order
+from reprior._types import PriorEstimate, Source, Vector
+
+
+def check_prior(
+    x: Any, caller: str, name: str, *, allow_zero: bool = False, n_classes: int | None = None, like: str = "",
+    classes: Sequence[str] | None = None,
+) -> Vector:  # fmt: skip
+    """Return class counts or a prior (K,) as a prior that sums to one; zeros are refused unless allowed.
+
+    `like` names what has the `n_classes` that it must have too. One with names is put in the order of `classes`.
+    """
+    array = in_order(x, caller, name, classes)[0].astype(np.float64)
+    if array.ndim != 1 or array.size < 2:
+        fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")
+    least, most, class_at = array.min(), array.max(), "class {}".format
+    if not 1e-100 * most < least <= most < math.inf:  # else there is no fault to look for
+        refuse_where(~np.isfinite(array), caller, name, "contain only finite numbers", array, place=class_at)
+        if allow_zero:
+            refuse_where(array < 0, caller, name, "contain no negative number", array, place=class_at)
+        else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
+            remedy = "Leave out classes the classifier was never trained on, or give them a small count"
+            tiny = array <= 1e-100 * most
+            refuse_where(tiny, caller, name, "be positive for every class", array, place=class_at, remedy=remedy)
+        if not array.any():
+            fail(caller, name, "have a positive sum", 0.0)
+    if n_classes is not None and len(array) != n_classes:
+        fail(caller, name, f"have {n_classes} classes" + (like and f" like {like}"), len(array))
+    if most <= 1 and abs(array.sum() - 1) < 1e-14:
+        return array  # bit for bit what was given
+    array = array / most
+    return np.asarray(array / array.sum())
+
+
+def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -> Source:
+    """Return a `Source` from one, or from class counts or a prior; `names` (K,) are what the rows call the classes."""
+    if isinstance(source, Source):
+        prior = check_prior(source.prior, caller, "source.prior")
+        called = check_classes(source.classes, None if names is None else tuple(names), len(prior), caller)
+        return replace(source, prior=prior, classes=called)
+    if isinstance(getattr(source, "source", None), Source):
+        raw = (
+            "; rows must then be calibrated, by its `calibrate`. Its own `estimate`, `stream` and `table` take raw rows"
+        )
+        fail(caller, "source", "be a Source, class counts or a prior", f"a {type(source).__name__}",
+             remedy="Pass its `source`" + raw * hasattr(source, "calibrate"))  # fmt: skip
+    told = None if names is None else [str(label) for label in names]
+    numbers, classes = in_order(source, caller, "source", told)
+    prior = check_prior(numbers, caller, "source")
+    return Source(prior, classes=check_classes(classes, None, len(prior), caller))
+
+
+def check_estimate(x: Any, caller: str) -> PriorEstimate:
+    """Return `x` if it is an estimate."""
+    if not isinstance(x, PriorEstimate):
+        fail(caller, "estimate", "be what a method or a pipeline's `estimate` returned", f"a {type(x).__name__}")
+    return x

@@ -1,0 +1,45 @@
+"""Numbers and names as sentences have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and refused, or is worth a word
+
+
+def listed(names: Sequence[Any], most: int = 8) -> str:
+    """Return the first of some names, as sentences have them."""
+    return ", ".join(map(str, names[:most])) + ", …" * (len(names) > most)
+
+
+def counted(n: float, noun: str, many: str = "") -> str:
+    """Return how many there are of something, as sentences have it."""
+    return f"{n:,.0f} {noun if n == 1 else many or noun + 's'}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as sentences have it."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def told_p(p: float) -> str:
+    """Return a p-value as it is read, with digits enough to see on which side of a limit it is.
+
+    >>> told_p(0.27123), told_p(0.00098), told_p(0.0010012), told_p(0.04996), told_p(1e-20)
+    ('p = 0.27', 'p = 0.00098', 'p = 0.001001', 'p = 0.04996', 'p < 1e-12')
+    """
+    if p < 1e-12:
+        return "p < 1e-12"
+    shown = (f"{p:.{digits}g}" for digits in range(2, 18))
+    limits = (REJECTED, NOTED)
+    return "p = " + next(text for text in shown if p in limits or float(text) not in limits)
+
+
+def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = repr) -> str:
+    """Return a sentence that tells which of the `known` names may have been meant, if one looks like it."""
+    from difflib import get_close_matches
+
+    lower = {name.lower(): name for name in known}
+    close = get_close_matches(wanted.lower(), lower, n=1)
+    return f"Perhaps you mean {quote(lower[close[0]])}" if close else ""

@@ -1,0 +1,161 @@
+"""What a file holds, as values: the columns asked for, parts that can be read and written again, a table of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from reprior._check import InputError, fail
+from reprior._types import Matrix
+
+Opener = Callable[[], IO[bytes]]
+
+
+class Sets(NamedTuple):
+    """A column to write beside corrected rows: its name, the classes (K,), and `last()`, which of them are in the sets
+    (n, K) of the rows corrected last."""
+
+    name: str
+    classes: tuple[str, ...]
+    last: Callable[[], Any]
+
+    def names(self) -> list[list[str]]:
+        """Return the sets of the rows corrected last as lists of names."""
+        return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.last()]
+
+    def refuse_taken(self, there: Iterable[str], caller: str, part: str) -> None:
+        """Refuse a file that has a column of that name already."""
+        if self.name in there:
+            fail(caller, part, f"have no column {self.name!r}, where sets are written", "one", remedy="Rename it")
+
+
+class Rewrite(Protocol):
+    """What writes a file again, with other rows and perhaps with sets."""
+
+    def __call__(self, file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None: ...
+
+
+class Chunk(NamedTuple):
+    """Rows as they came: `proba` (n, K) of any float type, `labels` (n,) if they were asked for."""
+
+    proba: Matrix  # or NpyRows, which are sliced alike
+    labels: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which columns the user asked for; None: those called like the source's `classes`, else the obvious ones."""
+
+    columns: str | None = None
+    label: str | None = None
+    with_labels: bool = False
+    caller: str = "read"
+    classes: tuple[str, ...] = ()
+    by: str | None = None  # what holds the group of each row, or what else `by_option` asks for
+    by_option: str = "--by"
+    names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
+
+    @property
+    def option(self) -> str:
+        """What the user names the class columns with."""
+        return "--source-columns" if self.with_labels and self.caller != "simulate" else "--columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of rows: `read()` starts again at its first row each time.
+
+    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was,
+    and with a column of sets if there is a third argument.
+    `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
+    `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
+    over since the source does not name them.
+    """
+
+    name: str
+    n_classes: int
+    read: Callable[[], Iterator[Chunk]]
+    rewrite: Rewrite
+    classes: tuple[str, ...] | None = None
+    rows: int | None = None
+    mapped: bool = False
+    unused: tuple[str, ...] = ()
+    kind: str = ""
+    columns: tuple[str, ...] = ()
+    groups: Callable[[], Iterator[list[Any]]] | None = None
+    label: str | None = None  # what holds the labels, if they were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Parts that together hold the rows of one data set, all with the same classes in the same order."""
+
+    parts: tuple[Part, ...]
+    choice: Choice = field(repr=False, default_factory=Choice)
+
+    @property
+    def n_classes(self) -> int:
+        return self.parts[0].n_classes
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.parts[0].classes
+
+    @property
+    def rows(self) -> int | None:
+        sizes = [part.rows for part in self.parts]
+        return None if None in sizes else sum(filter(None, sizes))
+
+    def chunks(self) -> Iterator[tuple[Part, int, Chunk]]:
+        """Yield each chunk with its part and the number of its first row within the part."""
+        for part in self.parts:
+            first = 0
+            with readable(part.name, self.choice.caller):
+                for chunk in part.read():
+                    if len(chunk.proba):
+                        yield part, first, chunk
+                    first += len(chunk.proba)
+
+    def load(self) -> Chunk:
+        """Return all rows at once; for held-out data, which fits in memory."""
+        chunks = [Chunk(chunk.proba[:], chunk.labels) for _, _, chunk in self.chunks()]
+        if not chunks:
+            fail(self.choice.caller, self.parts[0].name, "have at least one row", "none")
+        if len(chunks) == 1:
+            return chunks[0]
+        labels = None if chunks[0].labels is None else np.concatenate([np.asarray(c.labels) for c in chunks])
+        return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
+
+
+class readable:
+    """Turn whatever a reader raises about a file into the one sentence that names the file."""
+
+    def __init__(self, name: str, caller: str) -> None:
+        self.name, self.caller = name, caller
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        ours = (InputError, ImportError, AssertionError, AttributeError, NameError, MemoryError)
+        if not isinstance(error, Exception) or isinstance(error, ours) or getattr(error, "filename", None):
+            return  # no libraries agree on what a damaged file raises, so all else that they raise is taken for one
+        if isinstance(error, (LookupError, TypeError)) and raised_here(error):
+            return  # a mistake of this library, and not of the file
+        if isinstance(error, UnicodeDecodeError):
+            fail(self.caller, self.name, "be text in UTF-8", "other bytes", remedy="Save it as UTF-8")
+        reason = " ".join(str(error).split())[:200]
+        try:
+            fail(self.caller, self.name, "be a readable, whole file", repr(reason))
+        except InputError as told:
+            raise told from error
+
+
+def raised_here(error: BaseException) -> bool:
+    """Return whether an error comes from a line of this library, and not from one of another that it called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("reprior.")

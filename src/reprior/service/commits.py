@@ -1,0 +1,129 @@
+"""Commits in groups: while one is on its way to the disk the next posts gather, and all of them go into the next one.
+
+A commit that fails is tried again with everything that has come since, and until one succeeds no new samples are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from reprior.service.live import Live
+from reprior.service.store import Store, StoreError
+
+log = logging.getLogger("reprior.service")
+RETRY_SECONDS = 0.5
+GATHER_SECONDS = 0.001
+
+
+class Unavailable(Exception):
+    """Try again later; the sentence says why."""
+
+
+class Commits:
+    """What streams have learned and is not on disk yet; `write(store.write, changes)` runs in the thread that writes.
+
+    Without a store nothing waits, and all counts as stored.
+    """
+
+    def __init__(self, store: Store | None, write: Callable[..., Awaitable[None]], most: int) -> None:
+        self._store, self._write, self._most = store, write, most
+        self.trouble: str | None = None  # why the last commit failed
+        self._dirty: set[Live] = set()
+        self._flying: asyncio.Future[None] | None = None
+        self._next: asyncio.Future[None] | None = None
+        self._waiting = 0
+        self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
+        self._wake, self._closing = asyncio.Event(), False
+
+    def add(self, live: Live) -> None:
+        """Note that a stream has something to store."""
+        if self._store:
+            self._dirty.add(live)
+        else:
+            live.fresh_points.clear()
+            live.fresh_offsets.clear()
+            live.fresh_cursors.clear()
+
+    def drop(self, live: Live) -> None:
+        """Forget a stream that is to be deleted."""
+        self._dirty.discard(live)
+
+    def soon(self) -> None:
+        """Commit what there is, if there is anything, though nobody waits for it."""
+        if self._dirty:
+            self._wake.set()
+
+    def check_ready(self) -> None:
+        """Refuse posts while they could not be stored, or while too many wait."""
+        if self.trouble is not None:
+            raise Unavailable(f"{self.trouble} No samples are taken until it can be written again.")
+        if self._waiting >= self._most:
+            raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
+
+    async def stored(self, live: Live, *, repeated: bool = False) -> None:
+        """Wait until all that a stream has learned so far is on disk."""
+        if self._store is None:
+            return
+        if repeated and live not in self._dirty:
+            if self._flying is not None and not self._flying.done():
+                await asyncio.shield(self._flying)
+            return
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        self._joined += 1
+        self._waiting += 1
+        try:
+            await asyncio.shield(self._next)
+        finally:
+            self._waiting -= 1
+
+    async def run(self) -> None:
+        """Commit until `close` is called."""
+        while not self._closing:
+            await self._wake.wait()
+            if self._group > 1:  # who shared the last commit will soon be back: wait for them, and share this one too
+                await asyncio.sleep(GATHER_SECONDS)
+            self._wake.clear()
+            if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._wake.set()
+
+    def close(self) -> None:
+        """Let `run` end; a commit on its way is never broken off: whoever waits for it would wait for ever."""
+        self._closing = True
+        self._wake.set()
+
+    async def last(self) -> None:
+        """Commit what is left when `run` has ended."""
+        if self._dirty:
+            await self._commit()
+
+    async def _commit(self) -> bool:
+        assert self._store is not None
+        lives, self._dirty = list(self._dirty), set()
+        self._flying, self._next = self._next or asyncio.get_running_loop().create_future(), None
+        flying = self._flying
+        self._group, self._joined = self._joined, 0
+        changes = [live.change() for live in lives]
+        try:
+            await self._write(self._store.write, changes)
+        except StoreError as error:
+            for live, change in zip(lives, changes, strict=True):
+                live.restore(change)
+            self._dirty |= {live for live in lives if not live.gone}
+            if self.trouble is None:
+                log.warning("commit failed: %s", error)
+            self.trouble = str(error)
+            if not flying.done():
+                flying.set_exception(Unavailable(f"{error} This was not stored yet. Send it again with the same seq."))
+                flying.exception()  # nobody may be waiting any more
+            return False
+        if self.trouble is not None:
+            log.warning("commits succeed again")
+        self.trouble = None
+        if not flying.done():
+            flying.set_result(None)
+        return True

@@ -1,0 +1,94 @@
+"""The SQLite file itself: whose it is, its tables, how it is opened, and by one process at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from reprior._check import InputError, fail
+
+SCHEMA = 1
+APPLICATION = 0x7265_7072  # "repr": the file says whose it is
+TABLES = """
+CREATE TABLE streams (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL, definition BLOB NOT NULL,
+  n INTEGER NOT NULL, labels INTEGER NOT NULL, seen REAL NOT NULL, state BLOB NOT NULL, alarm BLOB);
+CREATE TABLE offsets (
+  stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, client TEXT NOT NULL, seq INTEGER NOT NULL,
+  n INTEGER NOT NULL, seen REAL NOT NULL, missing TEXT NOT NULL, PRIMARY KEY (stream, client)) WITHOUT ROWID;
+CREATE TABLE history (
+  id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t INTEGER NOT NULL,
+  n INTEGER NOT NULL, prior BLOB NOT NULL, variance BLOB NOT NULL);
+CREATE UNIQUE INDEX history_by_time ON history (stream, t, n);
+CREATE TABLE alarms (
+  id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t REAL NOT NULL,
+  about TEXT NOT NULL, acknowledged REAL, by TEXT, note TEXT, next TEXT);
+CREATE INDEX alarms_by_stream ON alarms (stream, t);
+CREATE TABLE outbox (
+  alarm INTEGER PRIMARY KEY REFERENCES alarms ON DELETE CASCADE, attempts INTEGER NOT NULL, due REAL NOT NULL,
+  body TEXT NOT NULL, problem TEXT);
+CREATE TABLE cursors (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, origin TEXT NOT NULL,
+  position TEXT NOT NULL, PRIMARY KEY (stream, origin)) WITHOUT ROWID;
+CREATE TABLE taken (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
+  PRIMARY KEY (stream, id)) WITHOUT ROWID;
+CREATE INDEX taken_by_time ON taken (t);
+"""
+
+
+def connect(path: Path, wait: float) -> sqlite3.Connection:
+    """Return a connection to a file, each of whose statements is a transaction of its own unless one is begun."""
+    try:
+        db = sqlite3.connect(path, timeout=wait, isolation_level=None, check_same_thread=False)
+    except sqlite3.OperationalError as error:
+        raise as_input_error(path, error) from None
+    try:
+        db.execute("PRAGMA foreign_keys=ON")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new file; refuse one that is not ours, or of a later release."""
+    version, owner = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
+    if version == 0 and not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        db.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.executescript(f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;")
+    elif owner != APPLICATION:
+        fail("serve", "db", "be a file that `reprior serve` made, or a new one", f"another database, {path.name}")
+    elif version > SCHEMA:
+        fail("serve", "db", f"have a schema number of at most {SCHEMA}", version,
+             remedy="A newer release of reprior wrote it; upgrade to read it")  # fmt: skip
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=FULL")
+    db.execute("PRAGMA journal_size_limit=67108864")  # a log that a slow reader let grow is cut back
+
+
+def claim(guard: Any, path: Path) -> None:
+    """Hold a file for this process alone, as long as `guard` is open."""
+    try:
+        import fcntl
+    except ImportError:  # Windows keeps a file that is open for writing to one process anyway
+        return
+    try:
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        fail("serve", "db", "be served by one process", f"{path.name}, which another one has open")
+
+
+def reason(error: sqlite3.OperationalError) -> str:
+    """Return why a file cannot be written, as a sentence."""
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return "Another process holds the database."
+    if "full" in text:
+        return "The disk is full."
+    return "The database cannot be written." if "attempt to write" in text or "disk I/O" in text else f"SQLite: {text}."
+
+
+def as_input_error(path: Path, error: sqlite3.Error) -> InputError:
+    """Return the error about a file that cannot be opened."""
+    return InputError(f"serve: `db` must be a database that can be opened; got {path.name} ({error}).")
