@@ -160,12 +160,13 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
 
     They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
     label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
-    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in.
+    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in. A row
+    that was chosen stands for itself and for rows that were not, and of the latter alone it tells here.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
-    each = np.ones(len(y)) if target.weights is None else target.weights[there]
-    each = each / each.sum()
+    part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
+    each = each / each.mean()
     weights, prior, at = estimate.weights, np.maximum(estimate.prior, 1e-12), (np.arange(len(y)), y)
     resp, belief = posteriors(rows, weights), estimate.posterior
     raised, swayed, unsure = 1 / (len(there) * prior), np.zeros(len(prior)), 0.0
@@ -177,7 +178,9 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
         known = 1 / doubt(belief, prior)
         swayed = 1 / ((resp * (1 - resp)).sum(axis=0) + known)
         raised *= known * swayed
-    once = np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
+    once = np.minimum(each, 1.0)  # it is one row, whatever it stands for
+    each = np.maximum(each - part, 1e-9)  # rows that were sure to be chosen stand for no other
+    each = each / each.sum()
     apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
     apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
     seen, unseen = told(rows, y, weights), posteriors(apart, weights)
@@ -188,7 +191,6 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
-    part = len(y) / len(there)
     apart_by = part / max(1 - part, 1e-6) * (promise - seen.promised.mean(axis=1))
     return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
 
