@@ -23,9 +23,9 @@ from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
-# standard deviation of how much more often than promised a class is right; by trials 1000 to 1079 of labels.py, and
-# seeds 1000 to 1019 of the sets that ordinary.py was designed on
-UNLIKE = 0.07
+# standard deviation of how much more often than promised a class is right, by how likely it made the errors of trials
+# 1000 to 1024 of labels.py and of seeds 1000 to 1007 of the sets that ordinary.py was designed on
+UNLIKE = 0.05
 PLAIN = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
 FAR = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
 Z = 1.959964
@@ -141,11 +141,15 @@ def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
 
 
 def might_be(estimate: PriorEstimate) -> Matrix:
-    """Return class mixes (m, K) that the estimate might have been, as far as it has a posterior; else none."""
-    found = estimate.posterior
+    """Return class mixes (m, K) that these rows might have, as far as the estimate has a posterior; else none."""
+    found, prior = estimate.posterior, estimate.prior
     if not isinstance(found, Posterior):
-        return np.empty((0, len(estimate.prior)))
-    return nearby(estimate.prior, np.sqrt(found.variance()), REDRAWN)
+        return np.empty((0, len(prior)))
+    variance = found.variance()
+    if not estimate.n_labels:  # it is then of the mix that these rows come from
+        variance = np.maximum(variance - prior * (1 - prior) / estimate.n, 0.0)
+    # mixes are drawn class by class and then made to add up to one, which takes this part of their variance
+    return nearby(prior, np.sqrt(variance / np.maximum(1 - prior, 1e-9)), REDRAWN)
 
 
 def without_bet(estimate: PriorEstimate) -> Matrix:
