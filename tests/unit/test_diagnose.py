@@ -8,7 +8,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.assess.accuracy import expected_accuracy
+from reprior.assess.accuracy import by_labels, expected_accuracy, might_be
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
 
@@ -92,6 +92,29 @@ def test_the_interval_of_the_accuracy_allows_for_a_bet_that_is_lost(source):
         return told.upper - told.lower
 
     assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.prior)
+
+
+def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are():
+    """Unsure rows all have a label and are all wrong. Of sure rows one in ten has one, and nine in ten are right."""
+    rows = np.repeat([[0.6, 0.4], [0.9, 0.1]], [300, 700], axis=0)
+    labels = np.full(1000, -1)
+    labels[:300], labels[300:370] = 1, np.arange(70) % 10 == 0
+    weights = np.where(np.arange(1000) < 300, 0.37, 3.7)  # the chance of a row in an even draw over its chance in this
+    est = rp.ebls([0.5, 0.5], rows, labels=labels, label_weights=weights)
+    est = replace(est, prior=np.full(2, 0.5), weights=np.ones(2), posterior=None, bias=None)
+    told = by_labels(est.target, est, np.full(2, 0.3 * 0.6 + 0.7 * 0.9))
+    assert told.found[1] == pytest.approx(0.9, abs=0.01)
+
+
+def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monkeypatch):
+    """Drawn one by one, and then made to add up to one, their scatter was less by a factor of 1.4."""
+    monkeypatch.setattr("reprior.assess.accuracy.REDRAWN", 2000)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
+    rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)
+    est = rp.ebls(rp.summarize(rows[:400], y[:400]), rows[400:])
+    own = est.prior * (1 - est.prior) / 400  # by which the rows' own mix differs from the one they come from
+    assert might_be(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.variance() - own), rel=0.1)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():

@@ -23,9 +23,9 @@ from reprior.rows.correction import posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
-# standard deviation of how much more often than promised a class is right; by trials 1000 to 1079 of labels.py, and
-# seeds 1000 to 1019 of the sets that ordinary.py was designed on
-UNLIKE = 0.07
+# standard deviation of how much more often than promised a class is right, by how likely it made the errors of trials
+# 1000 to 1024 of labels.py and of seeds 1000 to 1007 of the sets that ordinary.py was designed on
+UNLIKE = 0.05
 PLAIN = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
 FAR = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
 Z = 1.959964
@@ -141,11 +141,15 @@ def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
 
 
 def might_be(estimate: PriorEstimate) -> Matrix:
-    """Return class mixes (m, K) that the estimate might have been, as far as it has a posterior; else none."""
-    found = estimate.posterior
+    """Return class mixes (m, K) that these rows might have, as far as the estimate has a posterior; else none."""
+    found, prior = estimate.posterior, estimate.prior
     if not isinstance(found, Posterior):
-        return np.empty((0, len(estimate.prior)))
-    return nearby(estimate.prior, np.sqrt(found.variance()), REDRAWN)
+        return np.empty((0, len(prior)))
+    variance = found.variance()
+    if not estimate.n_labels:  # it is then of the mix that these rows come from
+        variance = np.maximum(variance - prior * (1 - prior) / estimate.n, 0.0)
+    # mixes are drawn class by class and then made to add up to one, which takes this part of their variance
+    return nearby(prior, np.sqrt(variance / np.maximum(1 - prior, 1e-9)), REDRAWN)
 
 
 def without_bet(estimate: PriorEstimate) -> Matrix:
@@ -160,12 +164,13 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
 
     They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
     label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
-    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in.
+    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in. A row
+    that was chosen stands for itself and for rows that were not, and of the latter alone it tells here.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
-    each = np.ones(len(y)) if target.weights is None else target.weights[there]
-    each = each / each.sum()
+    part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
+    each = each / each.mean()
     weights, prior, at = estimate.weights, np.maximum(estimate.prior, 1e-12), (np.arange(len(y)), y)
     resp, belief = posteriors(rows, weights), estimate.posterior
     raised, swayed, unsure = 1 / (len(there) * prior), np.zeros(len(prior)), 0.0
@@ -177,7 +182,9 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
         known = 1 / doubt(belief, prior)
         swayed = 1 / ((resp * (1 - resp)).sum(axis=0) + known)
         raised *= known * swayed
-    once = np.minimum(len(y) * each, 1.0)  # it is one row, whatever it stands for
+    once = np.minimum(each, 1.0)  # it is one row, whatever it stands for
+    each = np.maximum(each - part, 1e-9)  # rows that were sure to be chosen stand for no other
+    each = each / each.sum()
     apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
     apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
     seen, unseen = told(rows, y, weights), posteriors(apart, weights)
@@ -188,7 +195,6 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
-    part = len(y) / len(there)
     apart_by = part / max(1 - part, 1e-6) * (promise - seen.promised.mean(axis=1))
     return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
 
