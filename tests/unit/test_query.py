@@ -9,7 +9,8 @@ from conftest import make_problem
 import reprior as rp
 from reprior import datasets
 from reprior.assess import query as module
-from reprior.assess.query import inclusion, systematic, worth
+from reprior.assess.query import inclusion, precision, systematic, told, worth
+from reprior.rows.correction import reweight
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +71,13 @@ def test_a_row_between_classes_that_err_against_each_other_tells_most(monkeypatc
     pair, apart = [0.48, 0.48, 0.02, 0.02], [0.48, 0.02, 0.48, 0.02]
     rows = np.array([pair] * 400 + [[0.01, 0.01, 0.97, 0.01]] * 200 + [[0.01, 0.01, 0.01, 0.97]] * 200 + [apart] * 4)
     est = rp.ebls(np.ones(4), rows)
-    gain, likely, sure = worth(est.target, est)
+    gain, likely, sure = worth(est.target, len(rows), est, 20)
     assert gain[0] > 1.5 * gain[-1] > 0
     assert (gain >= 0).all()
     np.testing.assert_array_equal(likely[400:600], 2)
     assert sure[400] > sure[0]
     monkeypatch.setattr(module, "MANY", 3)  # without K×K matrices each class stands for itself
-    alone, _, _ = worth(est.target, est)
+    alone, _, _ = worth(est.target, len(rows), est, 20)
     assert alone[0] / alone[-1] < gain[0] / gain[-1]
 
 
@@ -122,3 +123,25 @@ def test_what_cannot_be_asked_is_refused(problem):
     with pytest.raises(rp.InputError, match="`n` must be a whole number"):
         rp.query(est, 0)
     assert len(rp.query(est, 10_000).rows) == 400
+
+
+@pytest.mark.parametrize("n_labels", [50, 300, 900])
+def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_labels):
+    """Chances that know of each other leave less open than those by any power of what each row tells alone."""
+    pipe, target = data
+    est, n = pipe.estimate(target.proba, check=False), len(target.y)
+    prior = np.maximum(est.prior, 0.1 / n)
+    rows = reweight(pipe.calibrate(target.proba), prior / est.source.prior)
+    known = precision(est.target, n, est, prior)
+
+    def left_open(often: np.ndarray) -> float:
+        chance = inclusion(often, n_labels)
+        after = np.linalg.inv(known + np.diag(chance @ rows) - (rows.T * chance) @ rows)
+        return float(prior @ np.diag(after))
+
+    often, _, _ = worth(est.target, n, est, n_labels)
+    value = np.linalg.inv(known)
+    alone = told(rows, (value * prior) @ value)
+    together, even = left_open(often), left_open(np.ones(n))
+    assert together < min(left_open(alone**power) for power in (0.5, 1.0, 1.5, 2.0, 3.0))
+    assert together < 0.9 * even

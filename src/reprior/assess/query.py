@@ -1,11 +1,13 @@
 """Which target rows to label next: those whose labels tell most about the class mix, drawn with known chances.
 
-A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. If V is
-the covariance of log π, that lowers the expected KL, ½ Σ π_j V_jj, in proportion to tr[(diag(r) − rrᵀ) VΠV]. Shares of
-classes that the rows confuse err against each other, so a row between two such classes tells most. Rows are drawn the
-more often the more they tell. A part is drawn evenly, so that every row has its chance and no weight is large. Rows are
-gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind of row as often
-as it should, give or take one.
+A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V be
+the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
+½ Σ π_j V_jj, in proportion to tr[(diag(r) − rrᵀ) VΠV]. Shares of classes that the rows confuse err against each other,
+so a row between two such classes tells most; the more of them are drawn, the less the next one tells. Chances at which
+no row would tell more than those that are drawn make an A-optimal design; steps towards it multiply each row's chance by
+the root of what it tells [silvey1978]. A part is drawn evenly, so that every row has its chance and no weight is large.
+Rows are gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind of row as
+often as it should, give or take one.
 """
 
 from __future__ import annotations
@@ -19,13 +21,15 @@ from reprior._types import Labels, Matrix, PriorEstimate, Vector
 from reprior.assess.intervals import ENOUGH_ROWS, MANY, inverse
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import reweight
-from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import information
+from reprior.rows.labelled import LabelledBlocks, some_blocks
+from reprior.rows.passes import count_rows, information, some_rows
 
-EVEN = 0.1  # of the rows to label, how many are drawn without regard to what their labels may tell
-KEEN = 1.5  # chances go by this power of what labels tell; by trials 1000 to 1017 of labels.py, as APART
-APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone
+EVEN = 0.2  # of the rows to label, how many are drawn without regard to what their labels may tell
+STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials 1000 to 1039 of labels.py
+APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
+DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
 ONE_SIGMA = 0.6826894921
+SOME = 256  # classes from which on products of matrices are what takes time
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
 
@@ -69,59 +73,84 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
     if target is None:
         fail("query", "estimate", "carry its target rows", "none", remedy="Ask before `detach`")
-    gain, likely, sure = worth(target.raw if isinstance(target, LabelledBlocks) else target, estimate)
-    free = target.labels < 0 if isinstance(target, LabelledBlocks) else np.ones(len(gain), bool)
-    rows = np.flatnonzero(free)
+    left, rows = target, np.arange(count_rows(target))
+    if isinstance(target, LabelledBlocks):
+        left, rows = some_blocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
     if not len(rows):
-        fail("query", "estimate", "have rows without a label", f"labels for all {len(gain)} rows")
+        fail("query", "estimate", "have rows without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))
+    often, likely, sure = worth(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
-    chance = (1 - EVEN) * inclusion(gain[rows] ** KEEN, size) + EVEN * even
-    order = np.lexsort((sure[rows], likely[rows]))
+    chance = (1 - EVEN) * inclusion(often, size) + EVEN * even
+    order = np.lexsort((sure, likely))
     picked = order[systematic(chance[order], size, generator)]
     picked.sort()
     return Query(rows[picked], even[picked] / chance[picked])
 
 
-def worth(target: Blocks, estimate: PriorEstimate) -> tuple[Vector, Labels, Vector]:
-    """Return what a label of each row may tell (n,), up to a factor, each row's likeliest class (n,) and how likely it
-    is (n,)."""
+def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple[Vector, Labels, Vector]:
+    """Return how often each of the rows (N,) should be among `n` that get a label, up to a factor, each row's likeliest
+    class (N,) and how likely it is (N,)."""
     prior = np.maximum(estimate.prior, 0.1 / estimate.n)
-    lower, upper = estimate.interval(ONE_SIGMA)
-    unsure = np.minimum(((upper - lower) / (2 * prior)) ** 2, SURE)  # s², of the logarithm of a share
-    weights, value = prior / estimate.source.prior, covered(target, estimate, prior, unsure)
+    weights = prior / estimate.source.prior
+    some = reweight(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
+    values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
     def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels, Vector], ...]:
         resp = reweight(np.asarray(block, np.float64), weights)
-        if value.ndim == 1:
-            told = (resp * (1 - resp)) @ value
-        else:
-            told = resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp)
-        return ((first, np.maximum(told, 0.0), resp.argmax(axis=1), resp.max(axis=1)),)
+        often = np.ones(len(resp))
+        for value in values:
+            often *= told(resp, value) ** STRIDE
+        return ((first, often, resp.argmax(axis=1), resp.max(axis=1)),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
-    gain, likely, sure = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-    return gain, likely, sure
+    often, likely, sure = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
+    return often, likely, sure
 
 
-def covered(target: Blocks, estimate: PriorEstimate, prior: Vector, unsure: Vector) -> Matrix:
-    """Return VΠV (K, K), where V has the variances `unsure` (K,) and the correlations that the rows give; of very many
-    classes its diagonal (K,) without correlations."""
+def designed(some: Matrix, known: Matrix, prior: Vector, n: float) -> list[Matrix]:
+    """Return VΠV (K, K) at each step towards the best chances of corrected rows (m, K), of which `n` get a label, where
+    so much is `known` (K, K) of log π without."""
+    chance, values = np.full(len(some), n / len(some)), []
+    for _ in range(STEPS):
+        drawn = chance @ some
+        if known.ndim == 1:
+            value = prior / (known + drawn - chance @ some**2) ** 2
+        else:
+            after = inverse(known + np.diag(drawn) - (some.T * chance) @ some)
+            value = (after * prior) @ after
+        values.append(value / np.max(value))
+        chance = inclusion(chance * told(some, values[-1]) ** STRIDE, n)
+    return values
+
+
+def told(resp: Matrix, value: Matrix) -> Vector:
+    """Return what a label of each row (n, K) tells, tr[(diag(r) − rrᵀ) `value`]; (K,) is a diagonal."""
+    if value.ndim == 1:
+        return np.asarray((resp * (1 - resp)) @ value)
+    if len(value) > SOME:  # seven digits do, at half the price
+        resp, value = resp.astype(np.float32), value.astype(np.float32)
+    return np.maximum(resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp), 0.0, dtype=np.float64)
+
+
+def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vector) -> Matrix:
+    """Return the inverse (K, K) of the covariance of log π: variances are those of the estimate, and correlations those
+    that the rows give; of very many classes its diagonal (K,) without correlations."""
+    lower, upper = estimate.interval(ONE_SIGMA)
+    unsure = np.clip(((upper - lower) / (2 * prior)) ** 2, 1e-12, SURE)  # s², of the logarithm of a share
     k = len(prior)
     if k > MANY:
-        return prior * unsure**2
-    stride = max(1, int(estimate.n) // (ENOUGH_ROWS * max(1000, k)))
+        return 1 / unsure
+    stride = max(1, n_rows // (ENOUGH_ROWS * max(1000, k)))
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
     # what outputs tell is held back by the classifier's error, as far as the method knows of it
     about /= 1 + getattr(estimate.posterior, "unsure", 0.0)
     about.flat[:: k + 1] += APART
-    v = inverse(about)
-    scale = np.sqrt(unsure / np.maximum(np.diag(v), 1e-300))
-    v *= scale * scale[:, None]
-    return np.asarray((v * prior) @ v)
+    scale = np.sqrt(np.maximum(np.diag(inverse(about)), 1e-300) / unsure)
+    return np.asarray(about * scale * scale[:, None])
 
 
-def inclusion(size: Vector, n: int) -> Vector:
+def inclusion(size: Vector, n: float) -> Vector:
     """Return chances (N,) that add up to n, none above 1, and where they are below it in proportion to `size` (N,)."""
     size = np.maximum(size, 1e-12 * max(float(size.max()), 1e-300))
     chance = np.zeros(len(size))
