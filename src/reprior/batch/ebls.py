@@ -117,7 +117,7 @@ def ebls(
             weights = softmax(np.log(np.maximum(weights, 1e-300)) + by_labels) if refuted == 1 else fit.weights
             total += more
         fit = replace(fit, weights=weights)
-    prior = answer(target, known, fit, supposed, rows, n, 1 / (1 + unsure), vague, refuted)
+    prior, weights = answer(target, known, fit, supposed, rows, n, 1 / (1 + unsure), vague, refuted)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
@@ -136,13 +136,15 @@ def ebls(
     swayed = fit.weights[~still] @ (fit.variances / fit.modes**2)[~still]
     swayed = swayed + fit.weights[still].sum() / (supposed.rows + seen.counts)
     posterior = Posterior(both, means, variances, unsure, swayed)
-    if isinstance(target, LabelledBlocks) and k <= MANY:
-        trust = fit.weights[~still].sum() / refuted  # what labels refute is more than a bias
-        weights = estimate.weights * np.exp(trust * favoured(target, estimate.weights, doubt(posterior, prior)))
-        # corrected outputs add up to shares too, which labels have mended in another way: half of each errs less
-        some = len(target.labels) - n
-        half = trust / (2 * refuted) * some / (some + SOON)
-        shares = prior + half * (e_step(target, weights).counts / len(target.labels) - prior)
+    if isinstance(target, LabelledBlocks):
+        shares = prior
+        if k <= MANY:
+            trust = fit.weights[~still].sum() / refuted  # what labels refute is more than a bias
+            weights = weights * np.exp(trust * favoured(target, weights, doubt(posterior, prior)))
+            # corrected outputs add up to shares too, which labels have mended in another way: half of each errs less
+            some = len(target.labels) - n
+            half = trust / (2 * refuted) * some / (some + SOON)
+            shares = prior + half * (e_step(target, weights).counts / len(target.labels) - prior)
         bias = np.divide(weights * known.prior, shares, out=np.ones(k), where=shares > 0)
         estimate = replace(estimate, prior=shares, weights=weights, bias=bias)
     return replace(estimate, posterior=posterior)
@@ -165,8 +167,8 @@ def scarce(said: Any, drawn: Any, n: int) -> float:
 def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, temper: float, vague: float,
     refuted: float,
-) -> Vector:  # fmt: skip
-    """Return the estimate: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
+) -> tuple[Vector, Vector]:  # fmt: skip
+    """Return the estimate and by what to correct, (K,) each: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
     nothing open, or the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If
     nothing has shifted, nothing is changed but for labels. Rows with a label are what it says, and the others say less
     the more labels have `refuted` them."""
@@ -188,11 +190,12 @@ def answer(
         drawn = (given.alpha + n * said) / total
         said = said + scarce(weights @ said / moved, weights @ drawn / moved, n) * (drawn - said)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
-    kept = given.rows + seen.counts
-    kept = kept / kept.sum()
+    strength = given.rows * better_known(rows) + seen.counts
+    kept = strength / strength.sum()
     if len(seen.rows):
-        strength = (given.rows + seen.counts)[None]
-        kept = ascend(rows[:0], strength, 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][0]
+        kept = ascend(rows[:0], strength[None], 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][
+            0
+        ]
     if isinstance(target, LabelledBlocks):
         mixed = put_in(kept, target, known.prior)
         if len(seen.rows):  # rows left by those that were chosen are unlike all; outputs tell how, if they are believed
@@ -201,5 +204,16 @@ def answer(
         else:
             said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
             kept = mixed
-    shares = weights @ said + fit.weights[given.still].sum() * kept
-    return np.asarray(shares / shares.sum())
+    shares, unmoved = weights @ said, fit.weights[given.still].sum()
+    # if nothing has shifted, labels tell more of the mix that outputs carry already: these stay as they are
+    by = (shares + unmoved * known.prior) / known.prior
+    shares = shares + unmoved * kept
+    return np.asarray(shares / shares.sum()), np.asarray(by / (by @ known.prior))
+
+
+def better_known(rows: Matrix) -> float:
+    """Return how many times better the mean of outputs (n, K) is known than that of as many labels: the less outputs
+    differ, the better."""
+    mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.ones(1)
+    scatter = float(np.square(rows).sum(axis=1, dtype=np.float64).mean() - mean @ mean) if len(rows) else 1.0
+    return (1 - float(mean @ mean)) / max(scatter, 1e-3) if len(rows) else 1.0

@@ -106,12 +106,17 @@ def labelled(target: Blocks, labels: Any, known: Source, caller: str, weights: A
 def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vector:
     """Return the shares (K,) of all rows, given what `shares` (K,) an estimate grants them and the labels of some.
 
-    What the estimate expects of the labelled rows is taken out, and their labels are put in.
+    Those without a label have these shares, but for how far their outputs, so corrected, differ from those of all.
     """
     y = target.labels[target.labels >= 0]
-    n, seen = len(target.labels), np.bincount(y, minlength=len(shares))
-    expected = e_step(some_blocks(target.raw, target.labels >= 0), np.maximum(shares, 1e-200) / source_prior).counts
-    rest = np.maximum(n * shares - expected, 0.0)
+    n, seen, weights = (
+        len(target.labels),
+        np.bincount(y, minlength=len(shares)),
+        np.maximum(shares, 1e-200) / source_prior,
+    )
+    every = e_step(target.raw, weights).counts
+    rest = np.maximum(every - e_step(some_blocks(target.raw, target.labels >= 0), weights).counts, 0.0)
+    rest = shares * np.divide(rest, every, out=np.zeros(len(shares)), where=every > 0)
     left = rest.sum()
     rest = rest * ((n - len(y)) / left) if left > 0 else shares * (n - len(y))
     return np.asarray((rest + seen) / n)
