@@ -176,8 +176,9 @@ class Spread(Protocol):
 class Checks(NamedTuple):
     """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows), how labels
     of target rows contradict the outputs, in a sentence, if they do, how much further than the mean output the shares
-    have moved, by total variation (1 if they have hardly), whether held-out rows look like rows of training, and why
-    labels of held-out rows may not be theirs, in a sentence, if there is a reason."""
+    have moved, by total variation (1 if they have hardly), whether held-out rows look like rows of training, why labels
+    of held-out rows may not be theirs, in a sentence, if there is a reason, and that labels of target rows show the
+    correction to help though more than the class shares has changed, in a sentence, if they do."""
 
     shift_p: float
     label_shift_p: float | None
@@ -185,6 +186,7 @@ class Checks(NamedTuple):
     stretch: float = 1.0
     trained: bool = False
     doubt: str = ""
+    borne_out: str = ""
 
 
 @comparable

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reprior._check import percent
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
 from reprior.batch.few_labels import doubt
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks
-from reprior.rows.correction import posteriors
+from reprior.rows.correction import MANY_LABELS, posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
@@ -27,6 +28,7 @@ REDRAWN = 16  # class mixes that the estimate might have been
 # 1000 to 1024 of labels.py and of seeds 1000 to 1007 of the sets that ordinary.py was designed on
 UNLIKE = 0.05
 PLAIN = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
+LEAST, BEYOND_DOUBT = 1e-3, 2.0  # probability that counts in a log-loss; standard errors that a gain must have
 FAR = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
 Z = 1.959964
 
@@ -159,11 +161,20 @@ def without_bet(estimate: PriorEstimate) -> Matrix:
     return np.stack([estimate.prior, mean / mean.sum()])
 
 
-def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
-    """Return what labels of target rows tell of the accuracy.
+class Unseen(NamedTuple):
+    """Labelled target rows (m, K) with labels `y` (m,), how much each tells of rows without a label, `each` (m,), and
+    the rows corrected as if each had no label, `alone` (m, K)."""
 
-    They say by how much the rows fail what they promise; the `promise` (2,) of all rows is then less by so much. A
-    label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
+    rows: Matrix
+    y: Labels
+    each: Vector
+    alone: Matrix
+
+
+def unseen(target: LabelledBlocks, estimate: PriorEstimate) -> Unseen:
+    """Return labelled rows corrected as if they had no label.
+
+    A label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
     have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in. A row
     that was chosen stands for itself and for rows that were not, and of the latter alone it tells here.
     """
@@ -184,12 +195,18 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
         raised *= known * swayed
     once = np.minimum(each, 1.0)  # it is one row, whatever it stands for
     each = np.maximum(each - part, 1e-9)  # rows that were sure to be chosen stand for no other
-    each = each / each.sum()
     apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
     apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
-    seen, unseen = told(rows, y, weights), posteriors(apart, weights)
-    right = np.stack([seen.right[0], unseen.argmax(axis=1) == y])
-    promises = np.stack([unseen[at[0], rows.argmax(axis=1)], unseen.max(axis=1)])
+    return Unseen(rows, y, each / each.sum(), posteriors(apart, weights))
+
+
+def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
+    """Return what labels of target rows tell of the accuracy: by how much the rows fail what they promise. The
+    `promise` (2,) of all rows is then less by so much."""
+    rows, y, each, alone = unseen(target, estimate)
+    part, seen = len(y) / len(target.labels), told(rows, y, estimate.weights)
+    right = np.stack([seen.right[0], alone.argmax(axis=1) == y])
+    promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
     missed = right - promises
     plain = PLAIN * unsettled(right @ each, len(y)) * float(each @ each)
     # as promised, and as it is seen
@@ -197,6 +214,24 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
     apart_by = part / max(1 - part, 1e-6) * (promise - seen.promised.mean(axis=1))
     return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
+
+
+def borne_out(estimate: PriorEstimate) -> str:
+    """Return a sentence if labels of target rows show that the correction helps there, whatever else has changed; else
+    "". It must lower the log-loss of rows that are looked at without their own label, beyond doubt, and get no fewer of
+    them right."""
+    target = estimate.target
+    if not isinstance(target, LabelledBlocks) or target.n_labels < MANY_LABELS:
+        return ""
+    rows, y, each, alone = unseen(target, estimate)
+    at = np.arange(len(y)), y
+    gain = np.log(np.maximum(alone[at], LEAST)) - np.log(np.maximum(rows[at], LEAST))
+    mean = float(gain @ each)
+    before, after = (float((x.argmax(axis=1) == y) @ each) for x in (rows, alone))
+    if mean < BEYOND_DOUBT * float(np.sqrt(each**2 @ (gain - mean) ** 2)) or after < before:
+        return ""
+    return (f"The {len(y)} labels show that the correction helps all the same: the accuracy of their rows, each looked"
+            f" at without its own label, is {percent(before)} as they are and {percent(after)} corrected.")  # fmt: skip
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_number, fail, percent, told_p
+from reprior._check import NOTED, check_number, fail, percent, told_p
 from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.assess.accuracy import expected_accuracy
+from reprior.assess.accuracy import borne_out, expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.assess.labels import look_at_labels
@@ -17,7 +17,7 @@ from reprior.batch.ebls import ebls
 from reprior.batch.posterior import Posterior
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
-from reprior.rows.correction import MANY_LABELS, STRETCHED, reweight, stretch
+from reprior.rows.correction import MANY_LABELS, STRETCHED, reweight, stretch, stretched
 from reprior.rows.labelled import LabelledBlocks
 from reprior.rows.passes import some_and_counts
 
@@ -26,6 +26,7 @@ ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in
 CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
+ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
@@ -59,6 +60,8 @@ class Diagnosis:
         By how much correction may lower the accuracy, if the class mix is not quite the estimate.
     stretch : float
         How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
+    borne_out : str
+        That labels of target rows show the correction to help though more than the class shares has changed, if so.
 
     Examples
     --------
@@ -81,17 +84,25 @@ class Diagnosis:
     accuracy_interval: tuple[float, float] | None = None
     accuracy_risk: float | None = None
     stretch: float = 1.0
+    borne_out: str = ""
 
     @property
     def may_harm(self) -> bool | None:
         """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
         target rows, were there to tell."""
-        if self.applies is False:
-            return True
+        if self.borne_out or self.applies is False:
+            return not self.borne_out
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
             return None
+        return self.stretch >= STRETCHED or self.risky
+
+    @property
+    def risky(self) -> bool:
+        """Whether too little is known about the class mix to say that correction does not lower the accuracy."""
+        if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
+            return False
         surely = self.accuracy_interval[0] > self.accuracy[0]  # better, whatever of the interval is true
-        return self.stretch >= STRETCHED or (self.accuracy_risk > HARM and not surely)
+        return self.accuracy_risk > HARM and not surely
 
     @property
     def shifted(self) -> bool:
@@ -150,7 +161,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
-        accuracy_risk=told and told.risk, stretch=found.stretch,
+        accuracy_risk=told and told.risk, stretch=found.stretch, borne_out=found.borne_out,
     )  # fmt: skip
 
 
@@ -175,7 +186,8 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     shift_p = shift_p_value(counts, sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
-    return Checks(shift_p, p, said, far, trained)
+    helps = borne_out(estimate) if p is not None and p < NOTED and not said else ""
+    return Checks(shift_p, p, said, far, trained, borne_out=helps)
 
 
 def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
@@ -207,7 +219,9 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
     # all rows together: where a class is rare, a sample's own variance goes with its mean
     centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
     centred = centred - centred.mean(axis=0)
-    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), 1e-30))
+    deviation = np.sqrt(
+        np.maximum((centred**2).mean(axis=0), ROUNDED**2)
+    )  # outputs that are all alike are not rounded alike
     centred /= deviation
     correlation = centred.T @ centred / len(centred)
     n = counts.sum()  # each row expects one
@@ -286,12 +300,12 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         say(f"New class shares alone explain the outputs ({told_p(found.label_shift_p)}).")
     elif clearly:
         say(f"New class shares alone do NOT explain the outputs ({told_p(found.label_shift_p)}). The inputs look "
-            "different within classes, or a class is new. Check the data before you use estimate or correction.",
-            False)  # fmt: skip
+            "different within classes, or a class is new. "
+            + (found.borne_out or "Check the data before you use estimate or correction."), False)  # fmt: skip
     else:
         say(f"New class shares alone may not explain the outputs ({told_p(found.label_shift_p)}). The inputs may look "
-            "different within classes, or a class may be new. Check the data before you rely on a correction.",
-            False)  # fmt: skip
+            "different within classes, or a class may be new. "
+            + (found.borne_out or "Check the data before you rely on a correction."), False)  # fmt: skip
     if found.confused:
         pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
         say(f"These classes are hard to tell apart: {pairs}. Their shares are less certain than their sum.", False)
@@ -306,13 +320,15 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             say(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
     say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
-    if not clearly and found.accuracy is not None and found.accuracy_interval is not None:
+    if (not clearly or found.borne_out) and found.accuracy is not None and found.accuracy_interval is not None:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if found.may_harm:
+        if found.risky and not found.borne_out:
             say("Correction may also lower the accuracy, because too little is known about the class mix. "
                 f"{labels} would show whether it does.", False)  # fmt: skip
+        elif found.stretch >= STRETCHED:
+            say(stretched(found.stretch), False)
     if found.applies and found.heldout_worth is not None:
         say(f"Weighed to these shares, the held-out rows count as {found.heldout_worth:.0f}.")
         if found.heldout_worth < ENOUGH_HELDOUT:

@@ -1,13 +1,13 @@
 """Which target rows to label next: those whose labels tell most about the class mix, drawn with known chances.
 
-A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V be
-the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
+A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V
+be the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
 ½ Σ π_j V_jj, in proportion to tr[(diag(r) − rrᵀ) VΠV]. Shares of classes that the rows confuse err against each other,
 so a row between two such classes tells most; the more of them are drawn, the less the next one tells. Chances at which
-no row would tell more than those that are drawn make an A-optimal design; steps towards it multiply each row's chance by
-the root of what it tells [silvey1978]. A part is drawn evenly, so that every row has its chance and no weight is large.
-Rows are gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind of row as
-often as it should, give or take one.
+no row would tell more than those that are drawn make an A-optimal design. Steps towards it multiply each row's chance
+by a power of what it tells [silvey1978]. A part is drawn evenly, so that every row has its chance and no weight is
+large. Rows are gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind
+of row as often as it should, give or take one.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     left, rows = target, np.arange(count_rows(target))
     if isinstance(target, LabelledBlocks):
         left, rows = some_blocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
-    if not len(rows):
-        fail("query", "estimate", "have rows without a label", f"labels for all {len(target.labels)} rows")
+        if not len(rows):
+            fail("query", "estimate", "have rows without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))
     often, likely, sure = worth(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
@@ -111,7 +111,7 @@ def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple
 def designed(some: Matrix, known: Matrix, prior: Vector, n: float) -> list[Matrix]:
     """Return VΠV (K, K) at each step towards the best chances of corrected rows (m, K), of which `n` get a label, where
     so much is `known` (K, K) of log π without."""
-    chance, values = np.full(len(some), n / len(some)), []
+    chance, values = np.full(len(some), n / len(some)), list[Matrix]()
     for _ in range(STEPS):
         drawn = chance @ some
         if known.ndim == 1:
@@ -130,7 +130,8 @@ def told(resp: Matrix, value: Matrix) -> Vector:
         return np.asarray((resp * (1 - resp)) @ value)
     if len(value) > SOME:  # seven digits do, at half the price
         resp, value = resp.astype(np.float32), value.astype(np.float32)
-    return np.maximum(resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp), 0.0, dtype=np.float64)
+    beyond = resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp)
+    return np.asarray(np.maximum(beyond, 0.0), np.float64)
 
 
 def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vector) -> Matrix:

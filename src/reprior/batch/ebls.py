@@ -168,10 +168,12 @@ def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, temper: float, vague: float,
     refuted: float,
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """Return the estimate and by what to correct, (K,) each: what the rows say if something has shifted, but the mode of a hypothesis that leaves next to
-    nothing open, or the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If
-    nothing has shifted, nothing is changed but for labels. Rows with a label are what it says, and the others say less
-    the more labels have `refuted` them."""
+    """Return the estimate and by what to correct, (K,) each.
+
+    It is what the rows say if something has shifted, but the mode of a hypothesis that leaves next to nothing open, or
+    the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If nothing has shifted,
+    nothing is changed but for labels. Rows with a label are what it says, and the others say less the more labels have
+    `refuted` them."""
     said, seen = fit.said, given.seen
     weights = np.where(given.still, 0.0, fit.weights)
     moved = float(weights.sum())
@@ -190,7 +192,7 @@ def answer(
         drawn = (given.alpha + n * said) / total
         said = said + scarce(weights @ said / moved, weights @ drawn / moved, n) * (drawn - said)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
-    strength = given.rows * better_known(rows) + seen.counts
+    strength = given.rows * (1 + (better_known(rows) - 1) / refuted) + seen.counts
     kept = strength / strength.sum()
     if len(seen.rows):
         kept = ascend(rows[:0], strength[None], 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][
@@ -205,8 +207,8 @@ def answer(
             said = (n * (fit.modes + (said - fit.modes) / refuted) + seen.counts) / (n + seen.counts.sum())
             kept = mixed
     shares, unmoved = weights @ said, fit.weights[given.still].sum()
-    # if nothing has shifted, labels tell more of the mix that outputs carry already: these stay as they are
-    by = (shares + unmoved * known.prior) / known.prior
+    # if nothing has shifted, labels tell more of the mix that outputs carry: these stay, unless labels refute them
+    by = (shares + unmoved * (kept + (known.prior - kept) / refuted)) / known.prior
     shares = shares + unmoved * kept
     return np.asarray(shares / shares.sum()), np.asarray(by / (by @ known.prior))
 
@@ -214,6 +216,7 @@ def answer(
 def better_known(rows: Matrix) -> float:
     """Return how many times better the mean of outputs (n, K) is known than that of as many labels: the less outputs
     differ, the better."""
-    mean = rows.mean(axis=0, dtype=np.float64) if len(rows) else np.ones(1)
-    scatter = float(np.square(rows).sum(axis=1, dtype=np.float64).mean() - mean @ mean) if len(rows) else 1.0
-    return (1 - float(mean @ mean)) / max(scatter, 1e-3) if len(rows) else 1.0
+    if not len(rows):
+        return 1.0
+    squares, of_mean = float((rows**2).sum() / len(rows)), float((rows.mean(axis=0) ** 2).sum())
+    return (1 - of_mean) / max(squares - of_mean, 1e-3)

@@ -83,9 +83,11 @@ def judged(checks: Checks) -> list[str]:
     said = [line for line in (checks.doubt, checks.contradiction) if line]
     if checks.label_shift_p is not None and checks.label_shift_p < NOTED:
         how = "clearly differ" if checks.label_shift_p < REJECTED else "may differ"
-        said.append(f"The rows {how} from the held-out rows by more than their class mix "
-                    f"({told_p(checks.label_shift_p)}). Check the data before you use the estimate."
-                    + TRAINED * checks.trained)  # fmt: skip
+        said.append(
+            f"The rows {how} from the held-out rows by more than their class mix "
+            f"({told_p(checks.label_shift_p)}). "
+            + (checks.borne_out or "Check the data before you use the estimate." + TRAINED * checks.trained)
+        )
     elif checks.label_shift_p is None and checks.shift_p < NOTED:
         said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the class mix"
                     " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
@@ -94,7 +96,7 @@ def judged(checks: Checks) -> list[str]:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
         found = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
         said.append(f"{found} ({told_p(checks.shift_p)}).")
-    said += [stretched(checks)] * (checks.stretch >= STRETCHED)
+    said += [stretched(checks.stretch)] * (checks.stretch >= STRETCHED)
     return said
 
 

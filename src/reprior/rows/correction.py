@@ -153,12 +153,12 @@ def refuse_rejected(
         refuse_clear(checks, caller, name, how)
     elif checks.contradiction:
         warn(checks.contradiction)
-    p = checks.label_shift_p
+    p = None if checks.borne_out else checks.label_shift_p
     if p is not None and p < REJECTED:
         warn(f"The rows differ from the held-out rows by more than their class mix ({told_p(p)})."
              f"{TRAINED * checks.trained} The correction may do harm.")  # fmt: skip
     elif checks.stretch >= STRETCHED:
-        warn(stretched(checks))
+        warn(stretched(checks.stretch))
 
 
 def refuse_clear(checks: Checks, caller: str, name: str, how: str, labels: str = "labels") -> None:
@@ -168,9 +168,10 @@ def refuse_clear(checks: Checks, caller: str, name: str, how: str, labels: str =
         fail(caller, labels, "agree with the outputs", "a contradiction",
              remedy=f"{checks.contradiction} To {caller} all the same, {how}")  # fmt: skip
     p = checks.label_shift_p
-    if p is not None and p < REJECTED:
+    if p is not None and p < REJECTED and not checks.borne_out:
         fail(caller, name, "differ from the held-out rows in their class mix alone", told_p(p),
-             remedy=f"Check the data.{TRAINED * checks.trained} To {caller} all the same, {how}")  # fmt: skip
+             remedy=f"Check the data.{TRAINED * checks.trained} Labels of these rows, {MANY_LABELS} or some hundreds,"
+                    f" may show that the correction helps all the same. To {caller} without, {how}")  # fmt: skip
 
 
 def stretch(moved: Vector, seen: Vector) -> float:
@@ -182,10 +183,10 @@ def stretch(moved: Vector, seen: Vector) -> float:
     return float(max(np.abs(moved).sum() / max(np.abs(seen).sum(), HARDLY), 1.0))
 
 
-def stretched(checks: Checks) -> str:
-    """Return the warning about shares that moved further than the outputs by themselves bear out."""
+def stretched(by: float) -> str:
+    """Return the warning about shares that moved so many times as far as the mean output."""
     return (
-        f"The shares moved {checks.stretch:.1f} times as far as the mean output, so they rest on small changes of the"
+        f"The shares moved {by:.1f} times as far as the mean output, so they rest on small changes of the"
         " outputs. If anything but the class mix has changed, correction makes predictions worse. Labels of"
         f" {MANY_LABELS} rows would show it."
     )
