@@ -1,14 +1,15 @@
 """How often `diagnose` calls label shift something else, and how often it finds what is something else.
 
-python benchmarks/diagnosis.py gaussians [--trials 300]         # exact posteriors
+python benchmarks/diagnosis.py gaussians [--trials 300]         # exact posteriors, and weak classifiers
 python benchmarks/diagnosis.py outputs [--trials 100]           # the shipped text classifiers and the CIFAR networks
 python benchmarks/diagnosis.py texts --data DATA [--trials 100] # text classifiers trained here without some classes
 python benchmarks/diagnosis.py images --data RUNS [--trials 100] # networks of experiments/hu2025/unknown.py
 
 The test was designed on other draws from the worlds marked so, and on text classifiers trained with other seeds; all
-others were kept for this report. Five classes once gave 10 % false alarms in it, which was mended: their seed is new.
+others were kept for this report. Twice the test was changed after a look at kept Gaussian classes: their seed is new.
 `texts` needs scikit-learn and the folder that experiments/text_intents/make.py takes. Outputs of real classifiers go
-through the default pipeline. Label shift itself, and no shift, get three times the trials.
+through the default pipeline, and so do those of weak classifiers. Label shift itself, and no shift, get three times the
+trials.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from coverage import Gaussians, shifted
 import reprior as rp
 from reprior import simulate
 from reprior.assess.diagnose import diagnose
+from reprior.rows.correction import REJECTED
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
 DESIGNED_ON = (
@@ -45,7 +47,7 @@ def gaussians(_):
              "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0}}  # fmt: skip
     for k, d, separation, seed in (
         (10, 6, 1.3, 0), (20, 8, 1.2, 1), (30, 10, 1.2, 0), (50, 12, 1.1, 1),
-        (5, 4, 1.4, 4), (15, 7, 1.2, 4), (40, 11, 1.15, 4), (100, 14, 1.1, 4),
+        (5, 4, 1.4, 5), (15, 7, 1.2, 5), (40, 11, 1.15, 5), (100, 14, 1.1, 5),
     ):  # fmt: skip
         everyone = Gaussians(k + 1, d, separation, seed)  # the last class is unknown to the source
         known = Gaussians(k, d, separation, seed)
@@ -60,6 +62,31 @@ def gaussians(_):
             return rp.summarize(*heldout), proba, float(np.mean(proba.argmax(axis=1) == y))
 
         yield f"Gaussians, K={k}", kinds, draw
+    del kinds["10 % of an unknown class, 20,000 held-out rows"]
+    for k, d, seed in ((9, 4, 30), (10, 4, 31), (10, 2, 32)):
+        yield f"two clusters a class, K={k}, {d} dimensions", kinds, weak(k, d, seed)
+
+
+def weak(k, d, seed):
+    """Return the draw of a classifier that takes each class for one cluster where it has two: it is weak, and no
+    calibrator sets it right. Of other such worlds the test was designed on seeds 0 to 3 and 20 to 25."""
+    means = 2 * np.random.default_rng(seed).normal(size=(k + 1, 2, d))  # the last class is unknown
+    centre = means[:-1].mean(axis=1)
+
+    def outputs(y, rng, blur=1.0, move=0.0):
+        x = means[y, rng.integers(2, size=len(y))] + blur * rng.normal(size=(len(y), d)) + move / np.sqrt(d)
+        odds = np.exp(0.4 * (x @ centre.T - 0.5 * (centre**2).sum(axis=1)))
+        return odds / odds.sum(axis=1, keepdims=True)
+
+    def draw(trial, rng, *, still=False, unknown=0.0, **spoiled):
+        heldout = rng.choice(k, HELD)
+        default = rp.pipeline(outputs(heldout, rng), heldout)
+        y = rng.choice(k, N, p=np.full(k, 1 / k) if still else shifted(k, trial, rng))
+        y = np.where(rng.random(N) < unknown, k, y)
+        proba = outputs(y, rng, **spoiled)
+        return default.source, default.calibrate(proba), float(np.mean(proba.argmax(axis=1) == y))
+
+    return draw
 
 
 class World(NamedTuple):
@@ -179,16 +206,17 @@ def run(name, kinds, draw, trials):
     for kind, options in kinds.items():
         rng = np.random.default_rng(3)  # not the draws that the test was designed on
         times = 3 * trials if kind.startswith(("label shift", "nothing")) else trials
-        rejected, shift, accuracy, sizes = [], [], [], []
+        rejected, refused, shift, accuracy, sizes = [], [], [], [], []
         for trial in range(times):
             source, target, right = draw(trial, rng, **options)
             verdict = diagnose(source, target)
             rejected.append(verdict.label_shift_p < 0.05)
+            refused.append(verdict.label_shift_p < REJECTED)
             shift.append(verdict.shift_p < 0.05)
             accuracy.append(right)
             sizes.append(len(target))
             progress(trial + 1, times, f"{name}: {kind}")
-        means = {"not label shift": rejected, "shift": shift, "accuracy": accuracy, "rows": sizes}
+        means = {"not label shift": rejected, "refused": refused, "shift": shift, "accuracy": accuracy, "rows": sizes}
         found[kind] = {name: float(np.mean(each)) for name, each in means.items()} | {"trials": times}
     return found
 
@@ -206,11 +234,12 @@ def main():
         found[name] = run(name, kinds, draw, asked.trials)
         rows = [
             [where + (" (designed on)" if where in DESIGNED_ON else ""), kind,
-             *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift")), f"{f['rows']:.0f}",
+             *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift", "refused")), f"{f['rows']:.0f}",
              str(f["trials"])]
             for where, done in found.items() for kind, f in done.items()
         ]  # fmt: skip
-        head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "rows", "trials"]
+        head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "`correct` refuses", "rows",
+                "trials"]  # fmt: skip
         store(f"diagnosis_{asked.part}", {"n": N, "heldout": HELD, "found": found}, markdown(head, rows))
 
 

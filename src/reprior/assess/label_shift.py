@@ -60,8 +60,12 @@ def label_shift_p_value(
     e, calibrated or not; with r = Σ w_k p(k|x) for w_y, if calibrated. a = n/(n + m·r) weighs each region by the rows
     both sides have there, so that no held-out row stands for many. e is a feature less what the corrected outputs
     explain of it, which makes its mean the same in every class: an error in the shares then moves the test only to
-    second order. Of a poor classifier outputs explain little, and shares may be far off. So what an error of each share
-    would move, as large as its variance lets one expect, counts as chance too.
+    second order, if outputs are calibrated. What an error of each share would move, as large as its variance lets one
+    expect, counts as chance too, less what the same sum for e = p(k|x) tells of that error.
+
+    Outputs that are not calibrated show it on the held-out rows: Σ a(x)e(x)(w_y − r) is then more than chance, and how
+    many times more says how far they mislead at this mix. So much less r counts in place of w_y; and so much further
+    off may shares be that were read from such outputs.
     """
     (m, n_classes), n = sample.shape, len(heldout)
     # all in the mix of the held-out rows, whatever that is: half a row more, so that no class is impossible
@@ -76,42 +80,66 @@ def label_shift_p_value(
     weighted = corrected * overlap[:, None]
     gram = weighted.T @ corrected
     gram.flat[:: n_classes + 1] += 0.3  # about one row
+    expected_square = rows @ weights**2  # of w_y, by the outputs
 
-    off = np.zeros(n_classes) if variance is None else np.sqrt(variance)
-    of_class = np.equal.outer(np.arange(n_classes), y) * (off / mix)[:, None]  # what an error of each share would weigh
-
-    def chance(feature: Matrix, by_output: float, expected_square: Vector | None = None) -> float:
-        heldout_weight = (1 - by_output) * weights[y] + by_output * ratio[m:]
+    def unexplained(feature: Matrix) -> Matrix:
         e = feature - np.average(feature, axis=0, weights=overlap)
         e -= corrected @ np.linalg.solve(gram, weighted.T @ e)
-        e *= from_heldout[:, None]
-        expected = None
-        if expected_square is not None:  # were it open which row is held out, and with what label
-            each = 1 - from_heldout + from_heldout * (m / n) ** 2 * expected_square
-            expected = (e * each[:, None]).T @ e
-        moved = m / n * ((1 - by_output) * of_class + by_output * (rows[m:] * (off / mix)).T) @ e[m:]
-        moved -= np.outer(off, off @ moved) / max(float(off @ off), 1e-300)  # errors of shares add up to 0
-        e[m:] *= (-m / n * heldout_weight)[:, None]
-        squares = moved.T @ moved + (e.T @ e if expected is None else (e.T @ e + expected) / 2)
-        return p_value_of_zero(e.sum(axis=0), squares / (1 - min(0.5, n_classes / n)))
+        return np.asarray(e * from_heldout[:, None])
+
+    unsure, elsewhere = unexplained(sureness(rows)), unexplained(bumps(rows))
+    missed = weights[y] - ratio[m:]
+    # also by what outputs expect: where few rows err, observed squares alone would call calibrated outputs astray
+    squares = (missed**2 + expected_square[m:] - ratio[m:] ** 2) / 2
+    astray, chance, _ = ridged(missed @ elsewhere[m:], (elsewhere[m:] * squares[:, None]).T @ elsewhere[m:])
+    misled = max(1.0, astray / chance)
+
+    # `misled`, and not its root: by worlds and draws other than those that diagnosis.py reports
+    off = np.zeros(n_classes) if variance is None else misled * np.sqrt(variance)
+    of_class = np.equal.outer(np.arange(n_classes), y) * (off / mix)[:, None]  # what an error of each share would weigh
+    beside = corrected[:, np.argsort(-off, kind="stable")[:CENTRES]] * from_heldout[:, None]
+
+    def p_value(e: Matrix, by_output: float, *, expect: bool) -> float:
+        by_label = 1 - by_output
+        each = np.concatenate([np.ones(m), -m / n * (by_label * weights[y] + by_output * ratio[m:])])
+        square = each**2
+        if expect:  # were it open which row is held out, and with what label
+            of_heldout = (m / n) ** 2 * (by_label**2 * expected_square + (1 - by_label**2) * ratio**2)
+            square = (square + 1 - from_heldout + from_heldout * of_heldout) / 2
+        error = m / n * (by_label * of_class + by_output * (rows[m:] * (off / mix)).T)
+        error -= np.outer(off, off @ error) / max(float(off @ off), 1e-300)  # errors of shares add up to 0
+        moved, seen = error @ e[m:], error @ beside[m:]
+        # the sum for outputs moves with the shares too; what it tells of their error is taken out of each feature
+        noise = (beside * square[:, None]).T @ beside
+        noise.flat[:: len(noise) + 1] += FEATURE_RIDGE * np.diag(noise) + 1e-12
+        told = np.linalg.solve(noise + seen.T @ seen, seen.T @ moved)
+        e, moved = e - beside @ told, moved - seen @ told
+        squares = (e * square[:, None]).T @ e + moved.T @ moved
+        return p_value_of_zero(each @ e, squares / (1 - min(0.5, n_classes / n)))
 
     # w_y has mean r where outputs are calibrated, and noise besides. Few features can bear it all, and feel the least
     # miscalibration. For many, weights halfway are better; and their squares are averaged with those to be expected: a
     # rare row with a large weight, when it is missing, leaves no trace in the observed ones
-    unsure = chance(sureness(rows), 0.0)
-    elsewhere = chance(bumps(rows), 0.5, (rows @ weights**2 + 3 * ratio**2) / 4)
-    return min(1.0, 2 * unsure, 2 * elsewhere)  # Bonferroni
+    either = p_value(unsure, 0.0, expect=False), p_value(elsewhere, 0.5 / misled, expect=True)
+    return min(1.0, 2 * min(either))  # Bonferroni
 
 
-def p_value_of_zero(total: Vector, covariance: Matrix) -> float:
-    """Return the p-value of "this sum (F,) has mean zero", from the summed squares (F, F) of what was added up.
-
-    Hotelling's T² with a ridge, for features that nearly repeat each other. The squares are not centred: few rows that
-    share a direction then vouch for its variance themselves, and cannot reject.
-    """
+def ridged(total: Vector, covariance: Matrix) -> tuple[float, float, float]:
+    """Return the length of a sum (F,) by its `covariance` (F, F), squared, and its mean and variance if that is all
+    chance: Hotelling's T² with a ridge, for features that nearly repeat each other."""
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-30))
     variance, directions = np.linalg.eigh(covariance / np.outer(deviation, deviation))
     variance = np.maximum(variance, 1e-12)
     part = variance / (variance + FEATURE_RIDGE)
     squares = float(part @ (((total / deviation) @ directions) ** 2 / variance))
-    return scaled_chi_square_p(squares, mean=float(part.sum()), variance=2 * float(part @ part))
+    return squares, float(part.sum()), 2 * float(part @ part)
+
+
+def p_value_of_zero(total: Vector, covariance: Matrix) -> float:
+    """Return the p-value of "this sum (F,) has mean zero", from the summed squares (F, F) of what was added up.
+
+    The squares are not centred: few rows that share a direction then vouch for its variance themselves, and cannot
+    reject.
+    """
+    squares, mean, variance = ridged(total, covariance)
+    return scaled_chi_square_p(squares, mean=mean, variance=variance)
