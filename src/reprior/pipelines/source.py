@@ -59,7 +59,8 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
 
 HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
 OPPOSED, RELATED = -4.0, 3.0  # standard errors; a useless classifier has 0, one with its columns misnamed far less
-# on held-out rows of ordinary.py: 2 % of true labels are doubted, 16 % without these; 70 to 90 % of shuffled ones
+# of ordinary classifiers that nothing was designed on, 2 to 3 % of true labels are doubted with 200 and 1,000 held-out
+# rows, 10 to 15 % without these; 63 and 89 % of shuffled ones are, 27 % with 50 (benchmarks/results/constants_doubt.md)
 CLAIMED, BORNE_OUT = 6.0, 0.1  # standard errors that outputs claim to be related by, of which labels bear out so much
 CONTRADICT = (
     "Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order of the"
