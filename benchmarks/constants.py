@@ -11,10 +11,10 @@ it, and outputs as if training had had as few. "labels": how far outputs are hel
 held-out rows leave open, how much outputs may favour classes, and how many labels may be of any class, on the sources
 of labels.py with other draws; "strange" are labels of which one in twenty is drawn at random. "doubt": how often labels
 of held-out rows are said not to be theirs, if they are, if they are shuffled, and if each class has the name of the
-next, on the sets that the default was designed on and on all others. "biases": with how few held-out rows no class has
-a bias, on three small sets with noise, on the sets designed on and on sets that nothing was designed on, unshifted and
-under Dirichlet shifts; "evened" are outputs as if training had weighed all classes alike. The values in use are bold.
-Needs the classifiers of `ordinary.py --make`.
+next, on the sets that the default was designed on, on those kept aside and on fresh ones. "biases": with how few
+held-out rows no class has a bias, on three small sets with noise, on the sets designed on and on fresh ones, unshifted
+and under Dirichlet shifts; "evened" are outputs as if training had weighed all classes alike. The values in use are in
+bold. Needs the classifiers of `ordinary.py --make`.
 """
 
 from __future__ import annotations
@@ -239,7 +239,8 @@ def doubts(n_draws: int, sizes: tuple[int, ...] = (50, 200, 1000)) -> Found:
     cells: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     tried = [(f"{name} {value:g}", {name: value}) for name, values in DOUBTS.items() for value in values]
     used = {f"{name} {getattr(source, name):g}" for name in DOUBTS}
-    for part, sets in (("designed on", DESIGNED_ON), ("others", (*KEPT_ASIDE, *FRESH, *LATEST))):
+    parts = {"designed on": DESIGNED_ON, "kept aside": KEPT_ASIDE, "fresh": (*FRESH, *LATEST)}
+    for part, sets in parts.items():
         classifiers = list(load(sets))
         for done, c in enumerate(classifiers, 1):
             own, k = np.flatnonzero(c.group == 0), c.proba.shape[1]
