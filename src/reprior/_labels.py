@@ -14,6 +14,7 @@ from reprior._check import (
     check_logits,
     check_order,
     check_proba,
+    counted,
     fail,
     is_masked,
     listed,
@@ -205,3 +206,14 @@ def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | No
     if classes is not None and isinstance(y, (float, np.floating)) and y == y and values_of(classes) is None:
         fail(caller, "y", "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
     return int(check_labels([y], caller, "y", 1, n_classes, classes, place=lambda _: "")[0])
+
+
+def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:
+    """Refuse so many labels of a stream that has learned `n` rows; `of` says which stream.
+
+    A label takes the place of what its row had said; of a row that was never learned there is nothing to replace. A
+    stream does not know which rows it has learned, but it knows how many.
+    """
+    if labels > n:
+        fail(caller, "y", "belong to rows that were learned", f"{counted(labels, 'label')} of {counted(n, 'row')}{of}",
+             remedy="Learn a row first, and take in its label once")  # fmt: skip
