@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, NamedTuple, NoReturn
+from unicodedata import normalize
 
 import numpy as np
 
@@ -72,9 +73,25 @@ def warn(message: str) -> None:
     warnings.warn(message, stacklevel=level)
 
 
-def listed(names: Sequence[Any], most: int = 8) -> str:
+def quoted(name: Any) -> str:
+    """Return a name as sentences have it: in quotes if nobody could see where it ends.
+
+    >>> quoted("cat"), quoted("cat, big"), quoted("cat ")
+    ('cat', "'cat, big'", "'cat '")
+    """
+    text = str(name)
+    return repr(text) if "," in text or not text or text != text.strip() else text
+
+
+def listed(names: Sequence[Any], most: int = 8, quote: Callable[[Any], str] = quoted) -> str:
     """Return the first of some names, as sentences have them."""
-    return ", ".join(map(str, names[:most])) + ", …" * (len(names) > most)
+    return ", ".join(map(quote, names[:most])) + ", …" * (len(names) > most)
+
+
+def spelled(name: Any) -> str:
+    """Return a name as names are compared: é is one character or two (NFC), which nobody can see."""
+    text = str(name)
+    return text if text.isascii() else normalize("NFC", text)
 
 
 def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = repr) -> str:
@@ -110,7 +127,7 @@ def told_p(p: float) -> str:
 
 def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
     """Return the error about a key that is not there, which says some that are."""
-    some = listed(list(map(repr, known)), 5)
+    some = listed(list(known), 5, repr)
     return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
 
 
@@ -254,7 +271,7 @@ def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
     """Return the place in `names` of each of `classes`: the one way in which names are matched."""
-    found, classes = [str(label) for label in names], [str(label) for label in classes]
+    found, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
     if len(found) != len(classes) or set(found) != set(classes):
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
@@ -440,8 +457,10 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if found is None:
         return None
     told = tuple(str(label) for label in found)
-    if len(told) != n_classes or len({*told}) < n_classes:
-        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
+    if len(told) != n_classes or len({*map(spelled, told)}) < n_classes:
+        alike = len({*told}) == n_classes == len(told)
+        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: {listed(told)}",
+             remedy="Two of them look the same: only their Unicode differs (NFC and NFD)" * alike)  # fmt: skip
     return told
 
 

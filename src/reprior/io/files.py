@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reprior._check import Fault, InputError, counted, difference, fail, listed, perhaps
+from reprior._check import Fault, InputError, counted, difference, fail, listed, perhaps, quoted
 from reprior._types import Matrix
 
 Opener = Callable[[], IO[bytes]]
@@ -330,13 +330,15 @@ def missing(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> No
     if some:
         rule += ", since there is no file of that name"
         how = perhaps_file(wanted) + how
-    shown = [f"{column} ({there[column]})" if there[column] else column for column in order]
-    fail(choice.caller, name, rule, listed(shown, 30) or "no column", remedy=how)
+    shown = [quoted(column) + (there[column] and f" ({there[column]})") for column in order]
+    fail(choice.caller, name, rule, listed(shown, 30, str) or "no column", remedy=how)
 
 
 def perhaps_column(wanted: str, there: Collection[str]) -> str:
-    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
-    (only,) = there if wanted in LABEL_NAMES and len(there) == 1 else (wanted,)
+    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them, which
+    is none that names rows."""
+    able = [column for column in there if column not in ID_NAMES]
+    only = able[0] if wanted in LABEL_NAMES and len(able) == 1 else wanted
     meant = perhaps(only, there)
     return meant and f"{meant}. "
 
@@ -365,7 +367,7 @@ def taken(rule: str, part: Part, choice: Choice) -> str:
     if not part.columns or "sum to 1" not in rule:
         return ""
     shown = part.columns if len(part.columns) < 6 else (*part.columns[:3], "…", part.columns[-1])
-    return f". The columns taken as classes are {', '.join(shown)}: choose others with `{choice.option}`"
+    return f". The columns taken as classes are {listed(shown)}: choose others with `{choice.option}`"
 
 
 def beside(numbers: dict[str, Any]) -> set[str]:

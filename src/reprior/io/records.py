@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import fail, listed, spelled
 from reprior._types import Matrix
 from reprior.io.files import LABEL_NAMES, MAGIC, Choice, called, classes_apart, missing, pick
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
@@ -210,7 +210,7 @@ def recognise(
     check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
     if len({*names}) < len(names):
-        fail(caller, "input", "have columns with different names", ", ".join(names[:30]))
+        fail(caller, "input", "have columns with different names", listed(names, 30))
     rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
     known = choice.classes and set(choice.classes) <= set(names)
     wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
@@ -218,7 +218,7 @@ def recognise(
         if column not in names:
             missing(choice, "input", column, dict.fromkeys(names, ""))
     if len(wanted) != n_classes:
-        fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
+        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(wanted, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
     wanted = list(matched(tuple(wanted), choice))
     unused = () if choice.columns else tuple(column for column in rest if column not in wanted)
@@ -230,11 +230,12 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
     names = called(classes, len(classes), choice, "input")
     if names is None or not choice.classes or names == choice.classes:
         return classes
-    if {*names} != {*choice.classes} or len({*names}) < len(names):
+    theirs, ours = ([spelled(label) for label in some] for some in (names, choice.classes))
+    if {*theirs} != {*ours} or len({*theirs}) < len(theirs):
         remedy = "Choose the class columns with `--columns`; say what they are called with `--classes FILE`"
         got = classes_apart(names, len(names), choice.classes)
         fail(choice.caller, "input", "have the classes of the source", got, remedy=remedy)
-    return tuple(classes[names.index(label)] for label in choice.classes)
+    return tuple(classes[theirs.index(label)] for label in ours)
 
 
 def form_to_json(form: Form) -> list[Any]:
