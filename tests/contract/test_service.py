@@ -106,6 +106,7 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     ({"source": [True, False]}, "`source` must be a list"),
     ({"source": [1, 1], "classes": ["a"]}, "name all 2 classes"),
     ({"source": [1, 1], "classes": ["a", "a"]}, "all be different"),
+    ({"source": [1, 1], "classes": ["\u00e9", "e\u0301"]}, "all be different"),
     ({"source": [1, 1], "classes": ["a", "b\n"]}, "printable"),
     ({"source": [1, 1], "method": "magic"}, "`method` must be one of"),
     ({"source": [1, 1], "options": {"speed": 1}}, "`options` must be one of"),
