@@ -76,10 +76,10 @@ def unseen(source: Source) -> list[str]:
     lone = [] if source.counts is None else np.flatnonzero(source.counts == 0).tolist()
     if not lone:
         return []
-    called = [cut(source.called[k]) for k in lone]
+    names = source.called
     if len(lone) == 1:
-        return [f"Class {called[0]} has no held-out row. Its share rests on the outputs alone."]
-    some = listed(called, NAMED)
+        return [f"Class {cut(names[lone[0]])} has no held-out row. Its share rests on the outputs alone."]
+    some = listed([cut(names[k]) for k in lone], NAMED)
     return [f"{len(lone)} of {len(source.prior)} classes have no held-out row ({some}). Their shares rest on the"
             " outputs alone."]  # fmt: skip
 
