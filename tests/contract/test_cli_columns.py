@@ -290,3 +290,14 @@ def test_small_files_are_told_in_whole_sentences(refused, files, held, tmp_path)
     (tmp_path / "counts.json").write_text('{"ant": 3}')
     said = refused("fit", files["heldout"], "--counts", tmp_path / "counts.json", "-o", tmp_path / "m.reprior")
     assert "1 classes" not in said
+
+
+def test_names_of_classes_may_hold_semicolons(call, refused, tmp_path):
+    """A semicolon in a name has a space behind it. Counted alone, those of names once outnumbered the commas."""
+    names, path = ("sports; football; EU", "politics; home; x"), tmp_path / "held.csv"
+    rows = [f"{names[i % 2]},{(0.8, 0.3)[i % 2]},{(0.2, 0.7)[i % 2]}" for i in range(40)]
+    path.write_text("\n".join([f"label,{names[0]},{names[1]}", *rows]), encoding="utf-8")
+    assert call("fit", path, "-o", tmp_path / "model.reprior")[0] == 0
+    for text in ("label;sports;politics\nsports;0,7;0,3\n", "label; sports; politics\nsports; 0.7; 0.3\n"):
+        path.write_text(text, encoding="utf-8")
+        assert "separated by commas" in refused("fit", path, "-o", tmp_path / "other.reprior")

@@ -520,3 +520,9 @@ def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh
     right = np.mean(np.asarray(est.correct(rows[300:])).argmax(axis=1) == y[300:])
     found = rp.diagnose(pipe.source, est.target, estimate=est)
     assert found.accuracy[1] == pytest.approx(right, abs=1e-9)
+
+
+def test_weights_are_checked_for_methods_that_need_none(problem):
+    labels = some(problem.y, 60)
+    with pytest.raises(rp.InputError, match="label_weights` must be positive and finite"):
+        rp.estimate(problem.source, problem.proba, "mlls", labels=labels, label_weights=np.full(len(labels), np.nan))

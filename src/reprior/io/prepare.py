@@ -65,9 +65,13 @@ def read_text(line: bytes, caller: str, name: str) -> str:
 
 
 def check_commas(text: str, caller: str, name: str) -> None:
-    """Refuse a line of column names that have something else than commas between them; a name may hold a comma."""
-    bare = QUOTED.sub("", text)
-    if bare.count(",") < max(bare.count(";"), bare.count("\t")):
+    """Refuse a line of column names that have something else than commas between them.
+
+    A name may hold a comma, or a semicolon, and mostly has a space behind it then; between columns there is none.
+    """
+    bare = QUOTED.sub("x", text)
+    commas, semicolons, tabs = (len(re.findall(rf"{mark}\S", bare)) for mark in (",", ";", "\t"))
+    if commas < max(semicolons, tabs) or ("," not in bare and (";" in bare or "\t" in bare)):
         fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
              remedy="Save it with commas, and points in numbers")  # fmt: skip
 
