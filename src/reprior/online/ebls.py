@@ -52,6 +52,8 @@ class OnlineEbls:
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
     NO_SHIFT: ClassVar[float] = 0.75  # how likely it is beforehand; if no held-out row tells what outputs are worth:
     NO_SHIFT_BLIND: ClassVar[float] = 0.9
+    # on draws 800 to 803 of the sets of ordinary_streams.py that are designed on
+    BEFOREHAND: ClassVar[float] = 30.0  # rows after which half is left of what is taken from the belief in a shift
     # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
@@ -212,6 +214,8 @@ class OnlineEbls:
         part["weights"][:] = np.append(self.filters(1.0)[:, 3], self.belief if self.cautious else 0.1)
         part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.kept, self.even)
         part["precision"][:] = k * self.bank[:, :1]
+        if self.cautious:
+            part["spare"][0] = 1.0 - self.belief  # zero in bytes from before: they say what they said
         return state
 
     def start(self, together: Vector, trust: float, sums: Matrix) -> Vector:
@@ -235,6 +239,8 @@ class OnlineEbls:
         at_first = part["weights"][-1]
         source = at_first + trust * (np.clip(still, self.UNLIKE, at_first) - at_first)
         part["weights"][:] = np.append((1.0 - source) * filters, source)
+        if self.cautious:
+            part["spare"][0] *= 1.0 - trust  # what rows of others have shown is not taken from a key
         return state
 
     def of_all(self) -> OnlineEbls:
@@ -322,10 +328,20 @@ class OnlineEbls:
         mean /= mean.sum(axis=1)[:, None]
 
     def prior(self, state: Vector) -> Vector:
+        """Return the mix of the filters and of the prior that is kept, by their weights.
+
+        What filters are believed before the first row is no reason to change anything, and where they start nothing has
+        been seen of. So of their weight as much is taken, less and less as rows come: without rows, all of it.
+        """
         f, k = len(self.bank), len(self.source.prior)
         first = reference.width(2 + (3 if self.cautious else 2) * f)
         means = state[first : first + f * reference.width(k)].reshape(f, -1)[:, :k]
-        return np.asarray(state[1 : f + 1] @ means + state[f + 1] * self.kept)
+        mix, source = state[1 : f + 1] @ means, state[f + 1]
+        if self.cautious:
+            beforehand = state[3 * f + 2] / (1.0 + state[0] / self.BEFOREHAND)
+            left = max(1.0 - source - beforehand, 0.0) / ((1.0 - source) * (1.0 - beforehand))
+            mix, source = left * mix, 1.0 - left * (1.0 - source)
+        return np.asarray(mix + source * self.kept)
 
     def bias(self, state: Vector) -> Vector | None:
         """Return by how much more each class counts (K,) than its share says, or None before the first label.
@@ -357,11 +373,13 @@ class OnlineEbls:
         labels, most = part["labels"], self.MOST_BIAS
         bend, product, bias = (labels[..., i, :k] for i in range(3))
         told = (bend >= 0) & (bend < 1e16) & (np.abs(product) < 1e19) & (np.abs(bias) <= most)
-        unused = not (part["spare"].any() or any(x[..., k:].any() for x in (mean, precision, labels)))
+        spare = part["spare"]
+        unused = not any(x.any() for x in (spare[..., self.cautious :], *(x[..., k:] for x in (mean, precision, labels))))
         if self.cautious:
             source = part["weights"][..., -1]
             held = (part["held"] >= 0) & (part["held"] <= np.asarray(part["n"])[..., None] + 1e-6)
             sound = sound and held.all() and (source < 0.5 * (1 + reference.MOST_SOURCE)).all()
+            sound = sound and ((spare[..., 0] >= 0) & (spare[..., 0] <= 0.5)).all()
         return bool(sound and told.all() and unused and (part["behind"] >= 0).all())
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
