@@ -42,7 +42,7 @@ class OnlineEbls:
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
     SHARE: ClassVar[float] = 0.001
     # on stream_coverage.py, with draws 700 to 705 of ordinary classifiers that are designed on
-    WIDER: ClassVar[float] = 1.3  # times as much is open of a class as if the shares of all others were known
+    WIDER: ClassVar[float] = 1.3  # times as much, at least, is open of a class as if all others stayed in proportion
     # with caution; chosen on the sets of ordinary_streams.py that are designed on, on draws 100 to 104 of the fresh
     # ones and on the streams of drift.py, with draws of those kept aside in view; NO_SHIFT without these, and on draws
     # up to 119
@@ -410,11 +410,12 @@ class OnlineEbls:
         """Return the variances (F, K) of the shares that each filter's rows come from, as `left_open` does in batch.
 
         The rows are those that a filter holds. How much less than labels outputs tell of them, held-out rows say, which
-        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. What a
-        filter knows beyond all that so many rows could tell, it has from labels, from other keys or beforehand.
+        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. Filters look
+        at each class alone, and how much less is known with all other shares open, held-out rows say, too. What a filter
+        knows beyond all that so many rows could tell, it has from labels, from other keys or beforehand.
         """
         even = 1.0 / len(self.kept)
-        part, (astray, vague, heldout) = self.parts(state), self.summary
+        part, (astray, vague, heldout, beside) = self.parts(state), self.summary
         m, n = part["mean"], self.rows_held(part)
         base = np.where(self.bank[:, 4:] > 0, self.kept, self.even)
         mass, count = part["precision"] * m, np.maximum(n * m, 1e-9)
@@ -422,7 +423,7 @@ class OnlineEbls:
         sure = np.maximum(mass - n * m / (1.0 + self.options[DOUBT] * n), beforehand)
         most = np.maximum(m * (1.0 - m), 1e-9)
         rarer = np.sqrt(even * (1.0 - even) / most)
-        o = count / (1.0 + self.WIDER * rarer * (vague - 1.0))
+        o = count / (1.0 + beside * rarer * (vague - 1.0))
         apart = m**2 / (sure + 1.0 / read_from(count, o, heldout, o * astray))
         return np.asarray(1.0 / (1.0 / np.maximum(adding_up(apart), 1e-300) + 1.0 / most))  # as of a Dirichlet
 
@@ -435,14 +436,15 @@ class OnlineEbls:
 
     @cached_property
     def summary(self) -> Matrix:
-        """What `misled` says of each class (3, K), but of the squared errors what is taken to be the classifier's, the
+        """What `misled` says of each class (4, K), but of the squared errors what is taken to be the classifier's, the
         held-out rows' own noise being some of them. A class without held-out rows is taken to be like the others."""
         assert self.misled is not None
-        astray, vague, heldout = self.misled
+        astray, vague, heldout, beside = self.misled
         vague = like_others(np.clip(vague, 1.0, 1e12), heldout, min(1.0 / self.telling, 1e12))  # bytes may say anything
         astray = like_others(np.minimum(astray, self.MOST_MISFIT), heldout, self.misfit)
         noise = (vague - 1.0) / (like_others(heldout, heldout) + 0.5)
-        return np.stack([SEEN * np.maximum(astray - noise, 0.0), vague, heldout])
+        beside = np.clip(like_others(beside, heldout), self.WIDER, 1e12)
+        return np.stack([SEEN * np.maximum(astray - noise, 0.0), vague, heldout, beside])
 
 
 def chains(strengths: tuple[float, ...], ladder: list[tuple[float, float, float]], base: float, total: float) -> Matrix:
