@@ -71,8 +71,8 @@ def blended(observed: Vector, unsaid: Vector) -> float:
     return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
 
 
-# on classes in a row, seeds 0 to 15 (see test_intervals_of_classes_in_a_row_hold_the_truth), with an eye on draws 800 to
-# 803 of the ordinary classifiers that are designed on, whose intervals must not widen
+# on draws 0 to 15 of classes in a row (stream_coverage.py), with draws 800 to 803 of the ordinary classifiers that are
+# designed on in view, whose intervals must not widen
 OWN = 0.02  # of what rows tell of a class, what a filter knows beside them: no class is ever quite open
 MIXES = 3  # priors that held-out rows are reweighted to, beside the even one, to see how far EM is led astray
 

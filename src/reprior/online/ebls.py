@@ -336,11 +336,12 @@ class OnlineEbls:
         f, k = len(self.bank), len(self.source.prior)
         first = reference.width(2 + (3 if self.cautious else 2) * f)
         means = state[first : first + f * reference.width(k)].reshape(f, -1)[:, :k]
-        mix, source = state[1 : f + 1] @ means, state[f + 1]
+        mix, source = state[1 : f + 1] @ means, float(state[f + 1])
         if self.cautious:
-            beforehand = state[3 * f + 2] / (1.0 + state[0] / self.BEFOREHAND)
+            beforehand = float(state[3 * f + 2]) / (1.0 + float(state[0]) / self.BEFOREHAND)
             left = max(1.0 - source - beforehand, 0.0) / ((1.0 - source) * (1.0 - beforehand))
-            mix, source = left * mix, 1.0 - left * (1.0 - source)
+            mix *= left
+            source = 1.0 - left * (1.0 - source)
         return np.asarray(mix + source * self.kept)
 
     def bias(self, state: Vector) -> Vector | None:
@@ -374,7 +375,8 @@ class OnlineEbls:
         bend, product, bias = (labels[..., i, :k] for i in range(3))
         told = (bend >= 0) & (bend < 1e16) & (np.abs(product) < 1e19) & (np.abs(bias) <= most)
         spare = part["spare"]
-        unused = not any(x.any() for x in (spare[..., self.cautious :], *(x[..., k:] for x in (mean, precision, labels))))
+        beyond = spare[..., int(self.cautious) :], *(x[..., k:] for x in (mean, precision, labels))
+        unused = not any(x.any() for x in beyond)
         if self.cautious:
             source = part["weights"][..., -1]
             held = (part["held"] >= 0) & (part["held"] <= np.asarray(part["n"])[..., None] + 1e-6)
@@ -410,9 +412,9 @@ class OnlineEbls:
         """Return the variances (F, K) of the shares that each filter's rows come from, as `left_open` does in batch.
 
         The rows are those that a filter holds. How much less than labels outputs tell of them, held-out rows say, which
-        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. Filters look
-        at each class alone, and how much less is known with all other shares open, held-out rows say, too. What a filter
-        knows beyond all that so many rows could tell, it has from labels, from other keys or beforehand.
+        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. They
+        say, too, how much less is known of a class with all other shares open: filters look at each class alone. What a
+        filter knows beyond all that so many rows could tell, it has from labels, from other keys or beforehand.
         """
         even = 1.0 / len(self.kept)
         part, (astray, vague, heldout, beside) = self.parts(state), self.summary
