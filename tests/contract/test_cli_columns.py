@@ -95,6 +95,16 @@ def test_a_label_column_that_is_not_there(refused, held, tmp_path):
             assert f"Perhaps you mean {name!r}. " in refused("estimate", other, "-s", other)
 
 
+def test_a_column_that_names_rows_is_not_taken_for_labels(refused, held, tmp_path):
+    rows, y = held
+    for name in ("id", "row_id"):
+        bad = write(tmp_path / "s.csv", rows, None, {name: [f"r{i}" for i in range(len(y))]})
+        for more in ([], ["--label", "label"]):
+            assert "Perhaps" not in refused("estimate", bad, "-s", bad, *more)
+    bad = write(tmp_path / "s.csv", rows, None, {"id": range(len(y)), "truth": y})
+    assert "Perhaps you mean 'truth'" in refused("estimate", bad, "-s", bad)
+
+
 def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, tmp_path):
     np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.333, 0.0]] * 3)
     assert call("estimate", tmp_path / "t.npy", "-s", files["counts"])[0] == 0

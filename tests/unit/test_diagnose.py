@@ -408,7 +408,7 @@ def test_harm_is_said_for_the_reason_there_is():
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_labels_can_show_that_a_correction_helps_whatever_else_has_changed(helps):
-    """Inputs that are blurred within the classes are refused, until labels show that corrected rows are right more often."""
+    """Inputs blurred within classes are refused, until labels show that corrected rows are right more often."""
     rng = np.random.default_rng(3)
     middles = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
 

@@ -219,4 +219,4 @@ def better_known(rows: Matrix) -> float:
     if not len(rows):
         return 1.0
     squares, of_mean = float((rows**2).sum() / len(rows)), float((rows.mean(axis=0) ** 2).sum())
-    return (1 - of_mean) / max(squares - of_mean, 1e-3)
+    return max((1 - of_mean) / max(squares - of_mean, 1e-3), 1.0)
