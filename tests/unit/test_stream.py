@@ -584,7 +584,7 @@ def test_bytes_from_before_it_was_said_how_alike_classes_are_are_read() -> None:
     np.testing.assert_array_equal(before.prior, stream.prior)
     assert (np.subtract(*before.interval()) > np.subtract(*stream.interval())).all()  # narrower, as they said
     assert rp.Stream.from_bytes(before.to_bytes()) == before
-    for rows in (fields["source_misled"][:2], np.ones((5, 5))):
+    for rows in (fields["source_misled"][:2], np.ones((5, 5)), np.full((4, 5), 1e200)):
         with pytest.raises(rp.InputError, match="source_misled"):
             rp.Stream.from_bytes(encode("stream", {**fields, "source_misled": rows}))
 
