@@ -389,7 +389,7 @@ def test_a_late_label_of_a_table_is_matched_by_name(fitted, frames):
     rows = frames[0]
     one, other, unlabelled = fitted.table(), fitted.table(), fitted.table()
     for table in (one, other, unlabelled):
-        table.learn(["a"], rows.iloc[3:4])
+        table.learn(["a"] * len(rows), rows)
     one.observe("a", rows.iloc[3][SHUFFLED], "bee")
     other.observe("a", rows.iloc[3].to_numpy(), 1)
     np.testing.assert_array_equal(one.prior("a"), other.prior("a"))
