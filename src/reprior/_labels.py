@@ -14,6 +14,7 @@ from reprior._check import (
     check_logits,
     check_order,
     check_proba,
+    counted,
     fail,
     is_masked,
     is_none,
@@ -22,11 +23,14 @@ from reprior._check import (
     order_of,
     own_names,
     perhaps,
+    quoted,
     refuse_where,
+    spelled,
     values_of,
 )
 from reprior._types import Labels, Matrix
 
+MISSING = ("nan", "None", "NaT", "<NA>")  # what missing labels turn into where names are made text
 WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
@@ -125,7 +129,7 @@ def check_some_labels(
     Where a class itself is called −1, that is a label like any other.
     """
     if is_masked(y):
-        y = np.ma.filled(y.astype(object), None)
+        y = np.where(np.ma.getmaskarray(y), None, y.data)  # what is masked is unknown
     values = _read(y, n, caller, name, "one a row and −1 where unknown")
     values = values.astype(object) if values.dtype.kind in "US" else values  # room for any name
     nothing = () if classes is not None and any(number_of(c) == -1 for c in classes) else (-1, "-1")
@@ -181,22 +185,30 @@ def _by_name(
     for i, label in enumerate(classes):
         column_of.setdefault(label, i)
         column_of.setdefault(str(label), i)
+        column_of.setdefault(spelled(label), i)
         if numbers is not None:
             column_of.setdefault(numbers[i], i)
     kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
     told = [label if label in column_of else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
-            if WHOLE.fullmatch(str(label)) else str(label) for label in kinds.tolist()]  # fmt: skip
+            if WHOLE.fullmatch(str(label)) else spelled(label) for label in kinds.tolist()]  # fmt: skip
     column = np.array([column_of.get(label, -1) for label in told], np.intp)
     labels = column[which.reshape(-1)]
-    unknown = next((label for label, k in zip(told, column, strict=True) if k < 0), None)
-    meant = perhaps(unknown, map(str, classes)) if isinstance(unknown, str) and number_of(unknown) is None else ""
+    if not (labels < 0).any():
+        return labels
+    first = values[np.argmax(labels < 0)]  # what is shown, and so what the hint is about
+    got, meant = quoted(first), ""
+    if isinstance(first, str) and first in MISSING:
+        got = f"the text {str(first)!r}"
+        meant = "If no label is known there, give None or no text: an array of text makes 'nan' of NaN, a list does not"
+    elif isinstance(first, str) and number_of(first) is None:
+        meant = perhaps(first, map(str, classes))
     remedy = (meant and f"{meant}. ") + f"The classes are {listed(classes)}"
     if len(labels) > 1 and (labels < 0).all():
         remedy += (
             ". If the columns are called otherwise than the classes, name these by `classes` (on the command line:"
             " `--classes FILE`)"
         )
-    refuse_where(labels < 0, caller, name, "hold names of classes", values, remedy=remedy, place=place)
+    refuse_where(labels < 0, caller, name, "hold names of classes", got, remedy=remedy, place=place)
     return labels
 
 
@@ -206,3 +218,14 @@ def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | No
     if classes is not None and isinstance(y, (float, np.floating)) and y == y and values_of(classes) is None:
         fail(caller, "y", "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
     return int(check_labels([y], caller, "y", 1, n_classes, classes, place=lambda _: "")[0])
+
+
+def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:
+    """Refuse so many labels of a stream that has learned `n` rows; `of` says which stream.
+
+    A label takes the place of what its row had said; of a row that was never learned there is nothing to replace. A
+    stream does not know which rows it has learned, but it knows how many.
+    """
+    if labels > n:
+        fail(caller, "y", "belong to rows that were learned", f"{counted(labels, 'label')} of {counted(n, 'row')}{of}",
+             remedy="Learn a row first, and take in its label once")  # fmt: skip

@@ -95,7 +95,7 @@ class Source:
         The names of the classes, in the order of the columns.
     heldout : (rows (n, K), labels (n,)), optional
         The held-out rows themselves; no copy is made.
-    misled : (3, K), optional
+    misled : (4, K), optional
         What intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
     made : str
         How `prior` was obtained.

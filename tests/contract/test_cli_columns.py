@@ -95,6 +95,16 @@ def test_a_label_column_that_is_not_there(refused, held, tmp_path):
             assert f"Perhaps you mean {name!r}. " in refused("estimate", other, "-s", other)
 
 
+def test_a_column_that_names_rows_is_not_taken_for_labels(refused, held, tmp_path):
+    rows, y = held
+    for name in ("id", "row_id"):
+        bad = write(tmp_path / "s.csv", rows, None, {name: [f"r{i}" for i in range(len(y))]})
+        for more in ([], ["--label", "label"]):
+            assert "Perhaps" not in refused("estimate", bad, "-s", bad, *more)
+    bad = write(tmp_path / "s.csv", rows, None, {"id": range(len(y)), "truth": y})
+    assert "Perhaps you mean 'truth'" in refused("estimate", bad, "-s", bad)
+
+
 def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, tmp_path):
     np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.333, 0.0]] * 3)
     assert call("estimate", tmp_path / "t.npy", "-s", files["counts"])[0] == 0
@@ -280,3 +290,14 @@ def test_small_files_are_told_in_whole_sentences(refused, files, held, tmp_path)
     (tmp_path / "counts.json").write_text('{"ant": 3}')
     said = refused("fit", files["heldout"], "--counts", tmp_path / "counts.json", "-o", tmp_path / "m.reprior")
     assert "1 classes" not in said
+
+
+def test_names_of_classes_may_hold_semicolons(call, refused, tmp_path):
+    """A semicolon in a name has a space behind it. Counted alone, those of names once outnumbered the commas."""
+    names, path = ("sports; football; EU", "politics; home; x"), tmp_path / "held.csv"
+    rows = [f"{names[i % 2]},{(0.8, 0.3)[i % 2]},{(0.2, 0.7)[i % 2]}" for i in range(40)]
+    path.write_text("\n".join([f"label,{names[0]},{names[1]}", *rows]), encoding="utf-8")
+    assert call("fit", path, "-o", tmp_path / "model.reprior")[0] == 0
+    for text in ("label;sports;politics\nsports;0,7;0,3\n", "label; sports; politics\nsports; 0.7; 0.3\n"):
+        path.write_text(text, encoding="utf-8")
+        assert "separated by commas" in refused("fit", path, "-o", tmp_path / "other.reprior")

@@ -168,6 +168,9 @@ def test_files_as_other_programs_write_them(call, refused, files, tmp_path, comm
     for data, said in (
         (text.encode("utf-16"), "must be text in UTF-8"), (text.replace("ant", "änt").encode("latin1"), "UTF-8"),
         (text.replace(",", ";").encode(), "must have its columns separated by commas"),
+        (text.replace(",", ";").replace("ant", "ant, big").encode(), "must have its columns separated by commas"),
+        (text.replace('"', "").replace(",", ";").replace("ant", "ant, big").replace(".", ",").encode(),
+         "must have its columns separated by commas"),
     ):  # fmt: skip
         (tmp_path / "in").write_bytes(data)
         assert said in refused(command, tmp_path / "in", *given)

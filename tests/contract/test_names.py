@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 import numpy as np
 import pandas as pd
@@ -386,11 +387,13 @@ def test_one_row_with_names_comes_back_with_them(fitted, frames):
 
 def test_a_late_label_of_a_table_is_matched_by_name(fitted, frames):
     rows = frames[0]
-    one, other = fitted.table(), fitted.table()
+    one, other, unlabelled = fitted.table(), fitted.table(), fitted.table()
+    for table in (one, other, unlabelled):
+        table.learn(["a"] * len(rows), rows)
     one.observe("a", rows.iloc[3][SHUFFLED], "bee")
     other.observe("a", rows.iloc[3].to_numpy(), 1)
     np.testing.assert_array_equal(one.prior("a"), other.prior("a"))
-    assert one.prior("a")[1] > one.common[1]
+    assert one.prior("a")[1] > unlabelled.prior("a")[1]
 
 
 def test_alarms_match_by_name(fitted, frames):
@@ -451,3 +454,67 @@ def test_columns_that_are_numbers_in_no_order_are_no_places_of_classes_that_have
     np.testing.assert_array_equal(pipe.estimate(plain).prior, pipe.estimate(rows).prior)
     numbers = rp.pipeline(rows, [2, 0, 1] * 4, classes=[2, 0, 1])
     np.testing.assert_array_equal(numbers.estimate(mixed).prior, numbers.estimate(rows).prior)
+
+
+@pytest.mark.parametrize(("change", "got"), [(str.upper, "EEL"), (str.title, "Eel"), ("{} ".format, "'eel '")])
+def test_the_hint_belongs_to_the_name_that_is_shown(fitted, frames, change, got):
+    rows, held, y = frames
+    misspelt = [change("eel"), change("ant"), *y[2:]]
+    said = rf"got {got}, first at row 0, 2 in all\. Perhaps you mean 'eel'\. The classes are ant"
+    with pytest.raises(rp.InputError, match=f"^pipeline: `y` .*{said}"):
+        rp.pipeline(held, misspelt)
+    some = [change("eel"), change("ant"), *[None] * (len(rows) - 2)]
+    with pytest.raises(rp.InputError, match=f"^estimate: `labels` .*{said}"):
+        fitted.estimate(rows, labels=some)
+
+
+def test_names_that_look_the_same_are_the_same(frames):
+    rows, held, y = frames
+    composed, apart = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+    classes = [composed, *NAMES[1:]]
+    pipe = rp.pipeline(held.to_numpy(), np.where(y == "ant", apart, y), classes=classes)
+    assert pipe == rp.pipeline(held.to_numpy(), np.where(y == "ant", composed, y), classes=classes)
+    other = rows[SHUFFLED].rename(columns={"ant": apart})
+    fixed = pipe.estimate(other).correct(other)
+    assert list(fixed.columns) == list(other.columns)
+    np.testing.assert_array_equal(fixed[apart], pipe.estimate(rows.to_numpy()).correct(rows.to_numpy())[:, 0])
+    with pytest.raises(rp.InputError, match="look the same: only their Unicode differs"):
+        rp.pipeline(held.to_numpy(), np.zeros(len(y), int), classes=[composed, apart, *NAMES[2:]])
+
+
+def test_names_that_look_the_same_are_the_same_in_files(tmp_path, capfd, frames):
+    from reprior.cli import cli
+    from reprior.cli._shell import run
+
+    rows, held, y = frames
+    composed, apart = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
+    held.rename(columns={"ant": composed}).assign(label=np.where(y == "ant", apart, y)).to_csv(tmp_path / "h.csv")
+    rows[SHUFFLED].to_csv(tmp_path / "t.csv", index=False)
+    told = []
+    for name in ("ant", composed, apart):
+        rows[SHUFFLED].rename(columns={"ant": name}).to_csv(tmp_path / "t.csv", index=False)
+        for command in (["estimate", "--json"], ["stream", "--emit", "prior"]):
+            code = run(cli, [*command[:1], str(tmp_path / "t.csv"), "-s", str(tmp_path / "h.csv"), *command[1:]])
+            out, _ = capfd.readouterr()
+            told.append((code, json.loads(out.splitlines()[-1])["prior"] if code == 0 else None))
+    assert [code for code, _ in told] == [1, 1, 0, 0, 0, 0]
+    assert told[2:4] == told[4:6]
+
+
+def test_names_with_commas_are_quoted(frames):
+    _, held, y = frames
+    classes = ["ant, big", "bee", "cat ", "dog", "eel"]
+    with pytest.raises(rp.InputError, match="The classes are 'ant, big', bee, 'cat ', dog, eel"):
+        rp.pipeline(held.to_numpy(), y, classes=classes)
+    with pytest.raises(rp.InputError, match="without 'ant, big', 'cat ' and with ant, cat besides"):
+        rp.pipeline(held, y, classes=classes)
+
+
+def test_text_that_was_a_missing_label_is_told(fitted, frames):
+    rows, held, y = frames
+    said = "got the text 'nan', first at row 1, 1 in all. If no label is known there, give None or no text"
+    with pytest.raises(rp.InputError, match=f"`y` .*{said}"):
+        rp.pipeline(held, np.array(["ant", np.nan, *y[2:]]))
+    with pytest.raises(rp.InputError, match=f"`labels` .*{said}"):
+        fitted.estimate(rows, labels=np.array(["ant", np.nan, *[""] * (len(rows) - 2)]))
+    assert fitted.estimate(rows, labels=["ant", np.nan, *[""] * (len(rows) - 2)]).n_labels == 1

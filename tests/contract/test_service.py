@@ -106,6 +106,7 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     ({"source": [True, False]}, "`source` must be a list"),
     ({"source": [1, 1], "classes": ["a"]}, "name all 2 classes"),
     ({"source": [1, 1], "classes": ["a", "a"]}, "all be different"),
+    ({"source": [1, 1], "classes": ["\u00e9", "e\u0301"]}, "all be different"),
     ({"source": [1, 1], "classes": ["a", "b\n"]}, "printable"),
     ({"source": [1, 1], "method": "magic"}, "`method` must be one of"),
     ({"source": [1, 1], "options": {"speed": 1}}, "`options` must be one of"),
@@ -312,6 +313,13 @@ def test_labels_are_observed_as_the_library_does_it(http, name):
     bad = [rows[0].tolist(), [0.9, 0.9, 0.9]]
     assert "sum to 1" in error(http.post(url, json={"proba": bad, "y": [0, 0]}), 400)
     assert http.get(f"/streams/{name}").json()["prior"] == stream.prior.tolist()  # the good first row is undone
+    more = {"proba": rows[:5].tolist(), "y": [0] * 5}
+    assert error(http.post(url, json=more), 400) == (
+        "labels: `y` must belong to rows that were learned; got 7 labels of 6 rows. Learn a row first, and take in its"
+        " label once."
+    )
+    assert http.get(f"/streams/{name}").json()["labels"] == 2
+    assert http.get(f"/streams/{name}").json()["prior"] == stream.prior.tolist()
 
 
 # reading
@@ -982,7 +990,7 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
         assert both["classes"] == OTHER_ORDER
         numbers = client.put("numbers", classes=[1, 2, 3], heldout=(rows, np.searchsorted(CLASSES, y) + 1))
         assert numbers["classes"] == ["1", "2", "3"]
-        before = client.get("numbers")["prior"]
+        before = client.send("numbers", np.full((50, 3), 1 / 3)).prior
         after = client.label("numbers", np.full((50, 3), 1 / 3), [1] * 50).prior
         assert after[0] > before[0]  # the class that is called 1, and not column 1
         for name, given in (("own", counts), ("own dict", counts.to_dict())):

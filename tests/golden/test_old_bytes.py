@@ -110,6 +110,10 @@ def test_a_served_stream_that_knew_no_bias_goes_on() -> None:
     assert live.stream == stream
     live.observe(ROWS[:1], [2])
     assert live.stream.bias[2] > 1
+    told = restored(Kept(1, "a", 0.0, definition, 50, 49, 0.0, before.tobytes(), None))
+    told.observe(ROWS[:1], [2])
+    with pytest.raises(rp.InputError, match="got 51 labels of 50 rows"):  # those of before the restart count
+        told.observe(ROWS[:1], [2])
     with pytest.raises(rp.InputError, match="damaged"):
         restored(Kept(1, "a", 0.0, definition, 50, 0, 0.0, before[:-1].tobytes(), None))
     with pytest.raises(rp.InputError, match="damaged"):

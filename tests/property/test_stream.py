@@ -63,12 +63,20 @@ def test_labels_come_between_any_blocks_and_survive_bytes(name: str, problem, da
             other.learn_many(rows[at:stop])
             table.learn(["key"] * (stop - at), rows[at:stop])
         other = rp.Stream.from_bytes(other.to_bytes())
+        if one.state.labels >= stop:
+            for refuses in (one, other):
+                with pytest.raises(rp.InputError, match="belong to rows that were learned"):
+                    refuses.observe(rows[row], y)
+            at = stop
+            continue
         one.observe(rows[row], y)
         other.observe(rows[row], y)
         table.observe("key", rows[row], y)
         at = stop
-    assert one.to_bytes() == other.to_bytes() == table["key"].to_bytes()
-    assert rp.StreamTable.from_bytes(table.to_bytes())["key"] == one
+    assert one.to_bytes() == other.to_bytes()
+    if at:
+        assert one.to_bytes() == table["key"].to_bytes()
+        assert rp.StreamTable.from_bytes(table.to_bytes())["key"] == one
     assert np.isfinite(one.bias).all()
     assert one.prior @ one.bias == pytest.approx(1)
 

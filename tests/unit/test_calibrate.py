@@ -265,3 +265,16 @@ def test_a_calibrator_can_be_undone():
     for scale in ([0.3, 2.0, 1.0, 0.5, 1.5], [0.7] * 5):
         found = calibrate.Calibrator("vector", np.array(scale), rng.normal(size=5), 1e-12, 50, None)
         np.testing.assert_allclose(found.undone(found(rows)), rows, atol=1e-9)
+
+
+def test_many_classes_are_fitted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.full(30, 0.3), 200)
+    y = np.array([rng.choice(30, p=row) for row in rows])
+    one = calibrate.learned(rows, y)
+    monkeypatch.setattr(calibrate, "LARGE", 0)
+    other = calibrate.learned(rows, y)
+    np.testing.assert_allclose(other.bias, one.bias, atol=1e-11)
+    np.testing.assert_allclose(other.scale, one.scale, rtol=1e-11)
+    curve = np.array([[1.0, 2.0], [2.0, 1.0]])  # which has no Cholesky factor
+    np.testing.assert_allclose(calibrate._solve(curve, np.array([1.0, 0.0]))[0], [-1 / 3, 2 / 3])

@@ -179,3 +179,11 @@ def test_sets_of_more_promise_contain_those_of_less():
             sets = found.prediction_sets(problem.proba, level, by_class=by_class)
             assert (before <= sets).all()
             before = sets
+
+
+def test_errors_are_told_by_the_name_of_what_was_called(problem) -> None:
+    for made in (rp.ebls(problem.source, problem.proba), rp.pipeline(*problem.source.heldout).estimate(problem.proba)):
+        with pytest.raises(rp.InputError, match=r"^prediction_sets: `proba` must have rows that sum to 1"):
+            made.prediction_sets(2 * problem.proba)
+        with pytest.raises(rp.InputError, match=r"^correct: `proba` must have rows that sum to 1"):
+            made.correct(2 * problem.proba)

@@ -11,6 +11,7 @@ from reprior import datasets, simulate
 from reprior.assess.accuracy import by_labels, expected_accuracy, might_be
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 from reprior.assess.label_shift import bumps, p_value_of_zero
+from reprior.report import collect
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
 UNIFORM = np.full(5, 0.2)
@@ -408,7 +409,7 @@ def test_harm_is_said_for_the_reason_there_is():
 
 @pytest.mark.parametrize("helps", [True, False])
 def test_labels_can_show_that_a_correction_helps_whatever_else_has_changed(helps):
-    """Inputs that are blurred within the classes are refused, until labels show that corrected rows are right more often."""
+    """Inputs blurred within classes are refused, until labels show that corrected rows are right more often."""
     rng = np.random.default_rng(3)
     middles = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
 
@@ -433,4 +434,8 @@ def test_labels_can_show_that_a_correction_helps_whatever_else_has_changed(helps
     assert found.may_harm is False
     assert "labels show that the correction helps all the same" in str(est)
     assert "labels show that the correction helps all the same" in str(found)
+    assert "Expect an accuracy" not in str(found)  # held-out rows, which these are unlike, cannot tell it
+    headline = " ".join(said.text for said in collect.headline(est, est.interval(0.95), found))
+    assert "labels show that the correction helps all the same" in headline
+    assert "Check the data" not in headline
     assert np.mean(est.correct(rows).argmax(axis=1) == y) > np.mean(rows.argmax(axis=1) == y) + 0.05

@@ -79,3 +79,11 @@ def test_the_few_rows_without_a_label_are_what_their_outputs_say():
         far.append(113 * abs(est.prior[0] - mix[0]))
     assert np.mean(held) > 0.9
     assert np.mean(far) < 1.5
+
+
+@pytest.mark.parametrize(("rows", "classes", "said"), [(50, 26, True), (200, 26, False), (50, 3, False)])
+def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, classes, said):
+    proba = np.random.default_rng(0).dirichlet(np.ones(classes), rows + 300)
+    y = proba[:rows].argmax(axis=1)
+    text = str(rp.pipeline(proba[:rows], y, classes=range(classes)).estimate(proba[rows:], check=False))
+    assert (f"only {rows} held-out rows for {classes} classes, so a large shift may go unnoticed" in text) == said

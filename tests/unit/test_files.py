@@ -100,11 +100,26 @@ def test_counts_are_a_column_of_names_and_one_of_numbers(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["ant,bee\n0.2,0.8\n.3,.7\n", "class,count\nant,1\nant,2\n", ",class,count\n0,ant,1\n",
-                                  "class;count\nant;1\n", "class,count\nant,many\n"])  # fmt: skip
+                                  "class,count\nant,many\n"])  # fmt: skip
 def test_other_tables_are_told_how_counts_look(tmp_path, text):
     (tmp_path / "c.csv").write_text(text)
     with pytest.raises(InputError, match="a counts file with the columns `class` and `count`"):
         read_source(tmp_path / "c.csv", Choice(with_labels=True))
+
+
+@pytest.mark.parametrize("text", ["class;count\nant;1\n", '"ant, big";bee;label\n0.2;0.8;bee\n',
+                                  "ant, big;bee;cat;label\n0,2;0,7;0,1;bee\n",
+                                  "ant\tbee\tlabel\n0.2\t0.8\tbee\n"])  # fmt: skip
+def test_other_separators_are_told(tmp_path, text):
+    (tmp_path / "c.csv").write_text(text)
+    for choice in (Choice(with_labels=True), Choice(with_labels=True, label="label")):
+        with pytest.raises(InputError, match=r"must have its columns separated by commas; got .* Save it with commas"):
+            read_source(tmp_path / "c.csv", choice)
+
+
+def test_names_may_hold_semicolons(tmp_path):
+    (tmp_path / "c.csv").write_text('"a;b;c","d;e;f",label\n0.2,0.8,d;e;f\n0.7,0.3,a;b;c\n')
+    assert read_source(tmp_path / "c.csv", Choice(with_labels=True)).classes == ("a;b;c", "d;e;f")
 
 
 def test_whole_numbers_may_be_names(tmp_path):

@@ -290,3 +290,18 @@ def test_a_refusal_in_python_names_no_option_of_the_command_line():
             call()
         assert "--" not in str(refused.value)
         assert pickle.loads(pickle.dumps(refused.value)).shell == refused.value.shell
+
+
+@pytest.mark.parametrize("labels", [-1, 1 << 60, 0.5])
+def test_a_number_of_labels_that_cannot_be_is_refused(labels: float) -> None:
+    stream, table = rp.Stream("online-ebls", np.full(K, 1 / K)), rp.StreamTable("online-ebls", np.full(K, 1 / K))
+    stream.learn_many(ROWS)
+    table.learn(["a"] * len(ROWS), ROWS)
+    for value, kind, shape in ((stream, "stream", ()), (table, "stream-table", (1,))):
+        fields = decode(value.to_bytes(), kind, "test")
+        for forged in (np.full(shape, labels), np.zeros((*shape, 1), np.int64), 3):
+            with pytest.raises(rp.InputError, match="hold what reprior writes"):
+                type(value).from_bytes(encode(kind, fields | {"labels": forged}))
+        told = type(value).from_bytes(encode(kind, fields | {"labels": np.full(shape, len(ROWS), np.int64)}))
+        with pytest.raises(rp.InputError, match="belong to rows that were learned"):
+            told.observe(*["a"] * len(shape), ROWS[0], 1)

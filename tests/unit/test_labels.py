@@ -136,6 +136,17 @@ def test_numbers_that_name_no_class_are_refused(classes, label):
         pipe.estimate(rows, labels=[label] + [None] * 59)
 
 
+@pytest.mark.parametrize("kind", [int, float, str, object])
+@pytest.mark.parametrize("classes", [None, NAMES])
+def test_a_label_that_is_masked_is_unknown(problem, kind, classes):
+    y = some(problem.y, 30)
+    given = np.array(NAMES)[y] if kind is str and classes else y.astype(object if kind is str else kind)
+    found = check_some_labels(np.ma.array(given, mask=y < 0), "estimate", len(y), 5, classes)
+    np.testing.assert_array_equal(found, y)
+    unmasked = check_some_labels(np.ma.array(given), "estimate", len(y), 5, classes)
+    np.testing.assert_array_equal(unmasked[y >= 0], y[y >= 0])
+
+
 def test_a_class_may_be_called_minus_one():
     rows, y = [[0.9, 0.1]] * 30 + [[0.2, 0.8]] * 10, [-1] * 30 + [1] * 10
     pipe = rp.pipeline(counts={"-1": 20, "1": 20})
@@ -509,3 +520,9 @@ def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh
     right = np.mean(np.asarray(est.correct(rows[300:])).argmax(axis=1) == y[300:])
     found = rp.diagnose(pipe.source, est.target, estimate=est)
     assert found.accuracy[1] == pytest.approx(right, abs=1e-9)
+
+
+def test_weights_are_checked_for_methods_that_need_none(problem):
+    labels = some(problem.y, 60)
+    with pytest.raises(rp.InputError, match="label_weights` must be positive and finite"):
+        rp.estimate(problem.source, problem.proba, "mlls", labels=labels, label_weights=np.full(len(labels), np.nan))

@@ -12,6 +12,7 @@ import reprior as rp
 from reprior import datasets, simulate
 from reprior.batch.few_labels import BIASED, STRANGE
 from reprior.online.ebls import SOME, OnlineEbls
+from reprior.online.method import step
 from reprior.rows.correction import reweight
 
 
@@ -69,8 +70,27 @@ def test_without_labels_there_is_no_bias_and_nothing_changes(problem) -> None:
     np.testing.assert_array_equal(stream.bias, 1)
     np.testing.assert_array_equal(stream.weights, stream.prior / stream.source.prior)
     for other in (rp.Stream("online-fmapls", problem.source), rp.Stream("fth", problem.source)):
+        other.learn_one(problem.proba[0])
         other.observe(problem.proba[0], 1)
         np.testing.assert_array_equal(other.bias, 1)
+
+
+@pytest.mark.parametrize("method", ["online-ebls", "online-fmapls", "fth"])
+def test_labels_of_rows_that_were_never_learned_are_refused(method, problem) -> None:
+    stream = rp.Stream(method, problem.source)
+    said = "^Stream.observe: `y` must belong to rows that were learned; got 1 label of 0 rows. Learn a row first"
+    with pytest.raises(rp.InputError, match=said):
+        stream.observe(problem.proba[0], 1)
+    assert stream == rp.Stream(method, problem.source)
+    stream.learn_many(problem.proba[:3])
+    for row in problem.proba[:3]:
+        stream.observe(row, 1)
+    before = stream.to_bytes()
+    assert step(stream.state, problem.proba[:1]).labels == 3
+    for again in (stream, rp.Stream.of(stream.state), rp.Stream.from_bytes(before)):
+        with pytest.raises(rp.InputError, match="got 4 labels of 3 rows"):
+            again.observe(problem.proba[0], 1)
+        assert again.to_bytes() == before
 
 
 def test_every_correction_knows_the_bias(problem) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -412,14 +413,31 @@ def test_keys_that_have_not_shifted_leave_new_ones_alone() -> None:
     np.testing.assert_allclose(table.prior("new"), SOURCE, atol=0.03)
 
 
-def test_a_label_that_comes_before_any_row_is_kept() -> None:
-    rng = np.random.default_rng(5)
-    rows = outputs(rng, SHIFTED, 40)
-    table, without = (rp.StreamTable("online-ebls", SOURCE) for _ in range(2))
-    table.observe("a", rows[0], 5)
-    for one in (table, without):
-        one.learn(["a"] * 40, rows)
-    assert table.prior("a")[5] > without.prior("a")[5]
+def test_no_key_takes_more_labels_than_rows() -> None:
+    rows = outputs(np.random.default_rng(5), SHIFTED, 40)
+    left: dict[Any, rp.Stream] = {}
+    table = rp.StreamTable("online-ebls", SOURCE, max_streams=2, on_evict=left.__setitem__)
+    table.learn(["a"] * 40, rows)
+    before = table.to_bytes()
+    with pytest.raises(rp.InputError, match=r"^StreamTable.observe: `y` must belong .* got 1 label of 0 rows of 'b'"):
+        table.observe("b", rows[0], 5)  # a misspelt key must not get a stream
+    assert table.to_bytes() == before
+    table.learn(["b"], rows[:1])
+    table.observe("b", rows[0], 5)
+
+    def told_enough(some: rp.StreamTable) -> None:
+        with pytest.raises(rp.InputError, match="got 2 labels of 1 row of 'b'"):
+            some.observe("b", rows[0], 5)
+
+    told_enough(table)
+    told_enough(rp.StreamTable.from_bytes(table.to_bytes()))
+    with pytest.raises(rp.InputError, match="got 2 labels of 1 row"):
+        rp.Stream.from_bytes(table.pop("b").to_bytes()).observe(rows[0], 5)
+    table.learn(["b"], rows[:1])  # another stream, in the row of the table that the old one had
+    table.observe("b", rows[0], 5)
+    table.learn(["a", "c"], rows[:2])
+    table["b"] = left["b"]
+    told_enough(table)
 
 
 def test_only_methods_that_can_share_are_asked_to() -> None:

@@ -14,13 +14,13 @@ from reprior._check.names import (
 )  # fmt: skip
 from reprior._check.options import as_rng, check_choice, check_flag, check_int, check_level, check_number
 from reprior._check.values import check_estimate, check_prior, check_source
-from reprior._check.words import NOTED, REJECTED, counted, listed, percent, perhaps, told_p
+from reprior._check.words import NOTED, REJECTED, counted, listed, percent, perhaps, quoted, spelled, told_p
 
 __all__ = [
     "NOTED", "REJECTED", "UNLABELLED", "UNNAMED", "Fault", "InputError", "as_array", "as_rng", "check_choice",
     "check_classes", "check_estimate", "check_flag", "check_int", "check_level", "check_logits", "check_matrix",
     "check_number", "check_order", "check_prior", "check_proba", "check_row", "check_rows", "check_source",
     "columns_of", "counted", "difference", "fail", "in_order", "index_order", "is_masked", "is_none", "listed",
-    "missing", "names_of", "order_of", "own_names", "percent", "perhaps", "refuse_where", "row_fault", "told_p",
-    "values_of", "warn",
+    "missing", "names_of", "order_of", "own_names", "percent", "perhaps", "quoted", "refuse_where", "row_fault",
+    "spelled", "told_p", "values_of", "warn",
 ]  # fmt: skip

@@ -71,7 +71,7 @@ def refuse_where(
 
 def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
     """Return the error about a key that is not there, which says some that are."""
-    some = listed(list(map(repr, known)), 5)
+    some = listed(list(known), 5, repr)
     return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
 
 

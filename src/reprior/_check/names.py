@@ -10,7 +10,7 @@ import numpy as np
 
 from reprior._check.arrays import as_array
 from reprior._check.errors import fail
-from reprior._check.words import counted, listed
+from reprior._check.words import counted, listed, spelled
 from reprior._types import Labels
 
 # what to do where names meet columns without any, whatever function was called
@@ -113,7 +113,7 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
     """Return the place in `names` of each of `classes`: the one way in which names are matched."""
-    found, classes = [str(label) for label in names], [str(label) for label in classes]
+    found, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
     if len(found) != len(classes) or set(found) != set(classes):
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
@@ -177,8 +177,10 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if found is None:
         return None
     told = tuple(str(label) for label in found)
-    if len(told) != n_classes or len({*told}) < n_classes:
-        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: " + ", ".join(told[:8]))
+    if len(told) != n_classes or len({*map(spelled, told)}) < n_classes:
+        alike = len({*told}) == n_classes == len(told)
+        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: {listed(told)}",
+             remedy="Two of them look the same: only their Unicode differs (NFC and NFD)" * alike)  # fmt: skip
     return told
 
 

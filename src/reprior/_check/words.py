@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from unicodedata import normalize
 
 REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and refused, or is worth a word
 
 
-def listed(names: Sequence[Any], most: int = 8) -> str:
+def quoted(name: Any) -> str:
+    """Return a name as sentences have it: in quotes if nobody could see where it ends.
+
+    >>> quoted("cat"), quoted("cat, big"), quoted("cat ")
+    ('cat', "'cat, big'", "'cat '")
+    """
+    text = str(name)
+    return repr(text) if "," in text or not text or text != text.strip() else text
+
+
+def listed(names: Sequence[Any], most: int = 8, quote: Callable[[Any], str] = quoted) -> str:
     """Return the first of some names, as sentences have them."""
-    return ", ".join(map(str, names[:most])) + ", …" * (len(names) > most)
+    return ", ".join(map(quote, names[:most])) + ", …" * (len(names) > most)
+
+
+def spelled(name: Any) -> str:
+    """Return a name as names are compared: é is one character or two (NFC), which nobody can see."""
+    text = str(name)
+    return text if text.isascii() else normalize("NFC", text)
 
 
 def counted(n: float, noun: str, many: str = "") -> str:

@@ -126,5 +126,5 @@ def prediction_sets(
     check_flag(by_class, "prediction_sets", "by_class")
     least = scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
     rows = by_name(proba, estimate.classes, "prediction_sets")
-    sets: Any = np.asarray(correct_estimated(estimate, rows, anyway=anyway)) >= least
+    sets: Any = np.asarray(correct_estimated(estimate, rows, anyway=anyway, caller="prediction_sets")) >= least
     return as_given(sets, proba, estimate.classes)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import NOTED, check_number, fail, percent, told_p
+from reprior._check import NOTED, REJECTED, check_number, fail, percent, told_p
 from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.accuracy import borne_out, expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
@@ -23,7 +23,6 @@ from reprior.rows.passes import some_and_counts
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
-CLEARLY = 1e-3  # p-value below which a sentence has no doubt
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
 ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
@@ -182,7 +181,7 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         p = label_shift_p_value(sample, *source.heldout, asked.prior, source.prior, asked.posterior.variance())
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
     far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
-    trained = p is not None and p < CLEARLY and by_heart(source, sample, estimate.prior)
+    trained = p is not None and p < REJECTED and by_heart(source, sample, estimate.prior)
     shift_p = shift_p_value(counts, sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
@@ -283,12 +282,12 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         said.append(Sentence(text, good))
 
     shift, heldout = told_p(found.shift_p), found.label_shift_p is not None
-    clearly = found.label_shift_p is not None and found.label_shift_p < CLEARLY
+    clearly = found.label_shift_p is not None and found.label_shift_p < REJECTED
     labels = "More labels" if found.estimate.n_labels else "Labels of some rows"
     if found.shift_p >= found.alpha:
         say(f"No shift found ({shift}).")
     elif heldout:
-        how = "have" if found.shift_p < CLEARLY else "may have"
+        how = "have" if found.shift_p < REJECTED else "may have"
         say(f"The outputs {how} shifted against the source ({shift}).")
     else:
         say(f"The mean output differs from the source prior ({shift}). Either the class mix has shifted, or the "
@@ -320,7 +319,7 @@ def sentences(found: Diagnosis) -> list[Sentence]:
             say(f"On held-out rows confidence matches accuracy to {size}.")
     n = found.estimate.n
     say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
-    if (not clearly or found.borne_out) and found.accuracy is not None and found.accuracy_interval is not None:
+    if not clearly and found.accuracy is not None and found.accuracy_interval is not None:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip

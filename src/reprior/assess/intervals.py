@@ -241,14 +241,17 @@ def alike(rows: LocalLikelihood) -> tuple[Labels, Vector]:
 
 def merge(rows: LocalLikelihood, group: Labels, share: Vector) -> LocalLikelihood:
     """Return the likelihood of the groups' total shares."""
-    spread = np.zeros((len(group), group.max() + 1))
-    spread[np.arange(len(group)), group] = share
-    scaled = spread * rows.scale[:, None]
-    gram = scaled.T @ rows.correlation @ scaled
+    if group.max() + 1 == len(group):
+        return rows  # all apart
+    order = np.argsort(group, kind="stable")
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    gram = rows.correlation[np.ix_(order, order)]
+    gram *= (share * rows.scale)[order]
+    gram *= (share * rows.scale)[order, None]
+    gram = np.add.reduceat(np.add.reduceat(gram, first, axis=0), first, axis=1)
     scale = np.sqrt(np.diag(gram))
-    return LocalLikelihood(
-        rows.prior @ (spread > 0), spread.T @ rows.gradient, scale, gram / np.outer(scale, scale), rows.n
-    )
+    prior, gradient = (np.add.reduceat(x[order], first) for x in (rows.prior, share * rows.gradient))
+    return LocalLikelihood(prior, gradient, scale, gram / np.outer(scale, scale), rows.n)
 
 
 def maximum(rows: LocalLikelihood) -> Fit:

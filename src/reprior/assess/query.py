@@ -18,7 +18,7 @@ import numpy as np
 
 from reprior._check import as_rng, check_estimate, check_int, fail
 from reprior._types import Labels, Matrix, PriorEstimate, Vector
-from reprior.assess.intervals import ENOUGH_ROWS, MANY, inverse
+from reprior.assess.intervals import ENOUGH_ROWS, inverse
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import reweight
 from reprior.rows.labelled import LabelledBlocks, some_blocks
@@ -29,7 +29,7 @@ STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials
 APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
 DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
 ONE_SIGMA = 0.6826894921
-SOME = 256  # classes from which on products of matrices are what takes time
+SOME, MANY = 256, 1024  # classes from which on products of matrices are what takes time; and are too dear
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
 

@@ -59,7 +59,7 @@ def ebls(
         has shifted.
     worth : float, optional
         How many held-out rows stand behind the outputs. By default those of the source, with a base at least 20 for
-        each class beyond ten, or 30 a class if it has none.
+        each class beyond ten but no more than 2.2 times those there are, or 30 a class if it has none.
     tol, n_iter
         The L1 change of a hypothesis at which iterations stop, and passes over the rows at most.
 
@@ -195,9 +195,8 @@ def answer(
     strength = given.rows * (1 + (better_known(rows) - 1) / refuted) + seen.counts
     kept = strength / strength.sum()
     if len(seen.rows):
-        kept = ascend(rows[:0], strength[None], 0.0, kept[None], seen.rows, seen.factors(0.0), tol=1e-5, n_iter=60)[0][
-            0
-        ]
+        factors = seen.factors(0.0)
+        kept = ascend(rows[:0], strength[None], 0.0, kept[None], seen.rows, factors, tol=1e-5, n_iter=60)[0][0]
     if isinstance(target, LabelledBlocks):
         mixed = put_in(kept, target, known.prior)
         if len(seen.rows):  # rows left by those that were chosen are unlike all; outputs tell how, if they are believed
@@ -219,4 +218,4 @@ def better_known(rows: Matrix) -> float:
     if not len(rows):
         return 1.0
     squares, of_mean = float((rows**2).sum() / len(rows)), float((rows.mean(axis=0) ** 2).sum())
-    return (1 - of_mean) / max(squares - of_mean, 1e-3)
+    return max((1 - of_mean) / max(squares - of_mean, 1e-3), 1.0)

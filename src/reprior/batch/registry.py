@@ -16,7 +16,7 @@ from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
 from reprior.rows.blocks import given
-from reprior.rows.labelled import labelled
+from reprior.rows.labelled import LabelledBlocks, labelled
 
 # from a source and target outputs, with options by keyword, to an estimate
 Method = Callable[..., PriorEstimate]
@@ -89,12 +89,11 @@ def estimate(
     check_options(function, options, name)
     if labels is None and label_weights is None:
         return function(source, proba, **options)
-    parameters = signature(function).parameters
-    if "labels" not in parameters:  # a method of one's own sees labelled rows as certain ones
-        source, proba = given(source, proba, name)
-        proba = labelled(proba, labels, source, name, label_weights)
-        return replace(function(source, proba, **options), n_labels=getattr(proba, "n_labels", 0))
     # who chooses rows by their outputs misleads no method that is told the outputs of all: weights make good what the
-    # classifier's errors leave, where a method knows of those
-    weighed = {"label_weights": label_weights} if "label_weights" in parameters else {}
-    return function(source, proba, labels=labels, **weighed, **options)
+    # classifier's errors leave, where a method knows of those. One of one's own sees labelled rows as certain ones
+    parameters = signature(function).parameters
+    training, target = given(source, proba, "estimate")
+    target = labelled(target, labels, training, "estimate", label_weights)
+    if "labels" in parameters and "label_weights" not in parameters and isinstance(target, LabelledBlocks):
+        target = replace(target, weights=None)
+    return replace(function(training, target, **options), n_labels=getattr(target, "n_labels", 0))

@@ -13,8 +13,9 @@ COUNTED = 0.8  # rows that a held-out row stands for if classes are few: the cal
 SEEN = 0.5  # of the error that held-out rows show beyond their noise, what is taken to be the classifier's
 BLIND, FEWEST = 30.0, 20.0  # held-out rows a class that outputs are trusted like: none given; beside a base, at least,
 FEW_CLASSES = 10  # for each class beyond so many: those of a few classes are counted as they are
-STRETCHED = 2.2  # times the held-out rows that there are, at most: two rows a class and their training counts, trusted
-# more, lost 2 to 4 points where nothing had shifted (four classifiers of 26 simulated classes)
+# two rows a class beside training counts, counted as more, lost 2 to 4 points of accuracy where nothing had shifted
+# (four classifiers of 26 simulated classes)
+AT_MOST = 2.2  # times as many as the held-out rows that there are
 # by draws 200 to 202 of ordinary.py, designed and fresh sets, and trials 1000 to 1023 of labels.py
 UNTOLD_OF_TWO, UNTOLD = 4.5, 1.5  # times that counts what a class's held-out rows leave open: of two; of very many
 HIDDEN = 0.05  # of what theory expects of the classifier's error, what sure outputs may hide
@@ -28,7 +29,7 @@ def stands_behind(known: Source, *, beside_base: bool) -> float:
     if not np.isfinite(shown):
         return BLIND * k
     counted = COUNTED + averaged(k) * (1 - COUNTED)
-    least = min(FEWEST * (k - FEW_CLASSES), STRETCHED * float(shown)) if beside_base else 0.0
+    least = min(FEWEST * (k - FEW_CLASSES), AT_MOST * float(shown)) if beside_base else 0.0
     return max(counted * float(shown), least)
 
 

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from reprior import InputError, Stream
-from reprior._check import check_number, check_rows, check_source, fail, row_fault
+from reprior._check import check_number, check_rows, check_source, fail, listed, row_fault
 from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
@@ -177,7 +177,7 @@ class Job:
             self.form, start = found
             if choice.names and choice.classes and self.form.named is None and choice.names != choice.classes:
                 fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
-                     ", ".join(choice.names[:8]), remedy=f"That is {', '.join(choice.classes[:8])}")  # fmt: skip
+                     listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
             if self.emit != "prior" and self.form.opening:
                 self.write(self.form.opening.encode())
         elif self.begins and isinstance(self.form, CsvForm):

@@ -196,9 +196,12 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
         return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
+    alone = given.table.choice.by is None
     if found.checks is not None and not wanted.anyway:
-        refuse_clear(found.checks, "correct", "target", "say `--anyway`", "--labels")
-    if given.table.choice.by is None:
+        # labels vouch for the correction of all rows together, and for no other
+        checks = found.checks if alone else found.checks._replace(borne_out="")
+        refuse_clear(checks, "correct", "target", "say `--anyway`", "--labels")
+    if alone:
         told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
         return told if not wanted.sets else told | {"least": least(scores(found))}
     with progress(given.rows):

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import fail, listed, quoted
 from reprior._types import Matrix
 from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, no_column, pick
 from reprior.io.files import lines_of
@@ -202,7 +202,7 @@ def table_part(
         if classes is not None and len(classes) != n_classes:
             fail(choice.caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
     if n_classes < 2:
-        fail(choice.caller, name, "have at least two classes", f"{n_classes} ({', '.join(chosen)})",
+        fail(choice.caller, name, "have at least two classes", f"{n_classes} ({', '.join(map(quoted, chosen))})",
              remedy="For a binary classifier store both probabilities")  # fmt: skip
 
     def read() -> Iterator[Chunk]:
@@ -276,7 +276,7 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
     types = {column.name: column.type for column in schema}
     there = {column: str(kind) for column, kind in types.items()}
     if len(there) < len(schema):
-        fail(choice.caller, name, "have columns with different names", ", ".join(schema.names[:30]))
+        fail(choice.caller, name, "have columns with different names", listed(schema.names, 30))
     label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
     if choice.label and choice.label not in there:
         no_column(choice, name, choice.label, there)
@@ -301,7 +301,7 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         if not chosen or (len(lists) > 1 and chosen != ["proba"]):
             no_column(choice, name, "proba", there)
     if not chosen:
-        fail(choice.caller, name, "have columns of numbers, one for each class", ", ".join([*there][:30]))
+        fail(choice.caller, name, "have columns of numbers, one for each class", listed([*there], 30))
     for column in chosen:
         kind = types[column]
         number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind

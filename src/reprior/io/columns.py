@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import Fault, counted, difference, fail, listed, perhaps
+from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted, spelled
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
@@ -34,10 +34,10 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
 
 def places_of(wanted: tuple[str, ...], found: tuple[str, ...], caller: str, name: str, remedy: str = "") -> list[int]:
     """Return the place among the classes `found` in a file of each of the source's; others than those are refused."""
-    place = {label: j for j, label in enumerate(found)}
-    if place.keys() != {*wanted} or len(place) < len(found):
+    place, ours = {spelled(label): j for j, label in enumerate(found)}, [spelled(label) for label in wanted]
+    if place.keys() != {*ours} or len(place) < len(found):
         fail(caller, name, "have the classes of the source", classes_apart(found, len(found), wanted), remedy=remedy)
-    return [place[label] for label in wanted]
+    return [place[label] for label in ours]
 
 
 def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
@@ -97,13 +97,15 @@ def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> 
     if some:
         rule += ", since there is no file of that name"
         how = perhaps_file(wanted) + how
-    shown = [f"{column} ({there[column]})" if there[column] else column for column in order]
-    fail(choice.caller, name, rule, listed(shown, 30) or "no column", remedy=how)
+    shown = [quoted(column) + (there[column] and f" ({there[column]})") for column in order]
+    fail(choice.caller, name, rule, listed(shown, 30, str) or "no column", remedy=how)
 
 
 def perhaps_column(wanted: str, there: Collection[str]) -> str:
-    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them."""
-    (only,) = there if wanted in LABEL_NAMES and len(there) == 1 else (wanted,)
+    """Return which of the columns may have been meant; where labels are wanted, the only one that can hold them, which
+    is none that names rows."""
+    able = [column for column in there if column not in ID_NAMES]
+    only = able[0] if wanted in LABEL_NAMES and len(able) == 1 else wanted
     meant = perhaps(only, there)
     return meant and f"{meant}. "
 
@@ -132,4 +134,4 @@ def taken(rule: str, part: Part, choice: Choice) -> str:
     if not part.columns or "sum to 1" not in rule:
         return ""
     shown = part.columns if len(part.columns) < 6 else (*part.columns[:3], "…", part.columns[-1])
-    return f". The columns taken as classes are {', '.join(shown)}: choose others with `{choice.option}`"
+    return f". The columns taken as classes are {listed(shown)}: choose others with `{choice.option}`"

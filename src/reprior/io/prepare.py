@@ -18,6 +18,7 @@ from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
 DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
+QUOTED = re.compile(r'"[^"]*"')
 CONTROL = re.compile(rb"(?!\xff\xfe|\xfe\xff).*[\x01-\x08\x0e-\x19\x1b-\x1f]", re.S)  # no text, unless in UTF-16
 
 
@@ -63,21 +64,34 @@ def read_text(line: bytes, caller: str, name: str) -> str:
     fail(caller, name, "be text in UTF-8", f"another encoding: {line[:40]!r}", remedy="Save it as UTF-8")
 
 
+def check_commas(text: str, caller: str, name: str) -> None:
+    """Refuse a line of column names that have something else than commas between them.
+
+    A name may hold a comma, or a semicolon, and mostly has a space behind it then; between columns there is none.
+    """
+    bare = QUOTED.sub("x", text)
+    commas, semicolons, tabs = (len(re.findall(rf"{mark}\S", bare)) for mark in (",", ";", "\t"))
+    if commas < max(semicolons, tabs) or ("," not in bare and (";" in bare or "\t" in bare)):
+        fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
+             remedy="Save it with commas, and points in numbers")  # fmt: skip
+
+
 def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ()) -> None:
     """Refuse the first line of a CSV file that is in another encoding, has other separators than commas, or is a row.
 
     Names that look like probabilities are a row, unless they are `known`.
     """
     text = read_text(line, caller, name)
-    if "," not in text and (";" in text or "\t" in text):
-        fail(caller, name, "have its columns separated by commas", repr(text.strip()[:60]),
-             remedy="Save it with commas, and points in numbers")  # fmt: skip
     try:
         names = [cell.strip() for cell in next(csv.reader([text.strip()], strict=True), [])]
-    except csv.Error as error:  # as for a file that has only \r at the ends of its lines
+    except csv.Error as error:  # as for a file that has only \r at the ends of its lines, or quotes before semicolons
+        check_commas(text, caller, name)
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy=f"Save it as CSV with an end after each line ({error})")  # fmt: skip
-    if not (known and {*known} <= {*names}) and sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:
+    if known and {*known} <= {*names}:
+        return
+    check_commas(text, caller, name)
+    if sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy="Put the names of the classes before the first row")  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from reprior._check import fail
+from reprior._check import fail, listed
 from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, called, no_column, pick, places_of
 from reprior.io.files import MAGIC
@@ -211,7 +211,7 @@ def recognise(
     check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
     if len({*names}) < len(names):
-        fail(caller, "input", "have columns with different names", ", ".join(names[:30]))
+        fail(caller, "input", "have columns with different names", listed(names, 30))
     rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
     known = choice.classes and set(choice.classes) <= set(names)
     wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
@@ -219,7 +219,7 @@ def recognise(
         if column not in names:
             no_column(choice, "input", column, dict.fromkeys(names, ""))
     if len(wanted) != n_classes:
-        fail(caller, "input", f"have one column for each of the {n_classes} classes", ", ".join(wanted[:30]),
+        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(wanted, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
     wanted = list(matched(tuple(wanted), choice))
     unused = () if choice.columns else tuple(column for column in rest if column not in wanted)

@@ -19,7 +19,7 @@ from reprior.io.files import open_table, opener_of
 from reprior.io.labels import label_columns
 from reprior.io.ndjson import unique
 from reprior.io.npy import npy_head, rows_in
-from reprior.io.prepare import prepared, read_text
+from reprior.io.prepare import check_commas, prepared, read_text
 from reprior.io.table import Choice, readable
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -172,6 +172,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
             return values, labels
     if labelled:
         return None
+    check_commas(",".join(header), choice.caller, name)
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", f"the columns {listed(likely)}",
          remedy=f"{perhaps_column('label', whole)}Name the label column with `--label`")  # fmt: skip

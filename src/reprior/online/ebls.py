@@ -42,7 +42,7 @@ class OnlineEbls:
     MEMORIES: ClassVar[tuple[float, ...]] = (30.0, 100.0, 300.0, 1000.0, 3000.0)
     SHARE: ClassVar[float] = 0.001
     # on stream_coverage.py, with draws 700 to 705 of ordinary classifiers that are designed on
-    WIDER: ClassVar[float] = 1.3  # times as much is open of a class as if the shares of all others were known
+    WIDER: ClassVar[float] = 1.3  # times as much, at least, is open of a class as if all others stayed in proportion
     # with caution; chosen on the sets of ordinary_streams.py that are designed on, on draws 100 to 104 of the fresh
     # ones and on the streams of drift.py, with draws of those kept aside in view; NO_SHIFT without these, and on draws
     # up to 119
@@ -52,6 +52,8 @@ class OnlineEbls:
     STIFF_MEMORIES: ClassVar[tuple[float, ...]] = (1000.0,)  # of strong ones: shorter would be where they start again
     NO_SHIFT: ClassVar[float] = 0.75  # how likely it is beforehand; if no held-out row tells what outputs are worth:
     NO_SHIFT_BLIND: ClassVar[float] = 0.9
+    # on draws 800 to 803 of the sets of ordinary_streams.py that are designed on
+    BEFOREHAND: ClassVar[float] = 30.0  # rows after which half is left of what is taken from the belief in a shift
     # the rest on draws 99 and 199 of stream_batch.py and seeds 10 and 11 of drift.py
     CAUTIOUS_SHARE: ClassVar[float] = 0.000125  # of the weight, shared anew at every sample
     QUIET: ClassVar[float] = 1000.0  # samples without a change by which that halves
@@ -212,6 +214,8 @@ class OnlineEbls:
         part["weights"][:] = np.append(self.filters(1.0)[:, 3], self.belief if self.cautious else 0.1)
         part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.kept, self.even)
         part["precision"][:] = k * self.bank[:, :1]
+        if self.cautious:
+            part["spare"][0] = 1.0 - self.belief  # zero in bytes from before: they say what they said
         return state
 
     def start(self, together: Vector, trust: float, sums: Matrix) -> Vector:
@@ -235,6 +239,8 @@ class OnlineEbls:
         at_first = part["weights"][-1]
         source = at_first + trust * (np.clip(still, self.UNLIKE, at_first) - at_first)
         part["weights"][:] = np.append((1.0 - source) * filters, source)
+        if self.cautious:
+            part["spare"][0] *= 1.0 - trust  # what rows of others have shown is not taken from a key
         return state
 
     def of_all(self) -> OnlineEbls:
@@ -322,10 +328,21 @@ class OnlineEbls:
         mean /= mean.sum(axis=1)[:, None]
 
     def prior(self, state: Vector) -> Vector:
+        """Return the mix of the filters and of the prior that is kept, by their weights.
+
+        What filters are believed before the first row is no reason to change anything, and where they start nothing has
+        been seen of. So of their weight as much is taken, less and less as rows come: without rows, all of it.
+        """
         f, k = len(self.bank), len(self.source.prior)
         first = reference.width(2 + (3 if self.cautious else 2) * f)
         means = state[first : first + f * reference.width(k)].reshape(f, -1)[:, :k]
-        return np.asarray(state[1 : f + 1] @ means + state[f + 1] * self.kept)
+        mix, source = state[1 : f + 1] @ means, float(state[f + 1])
+        if self.cautious:
+            beforehand = float(state[3 * f + 2]) / (1.0 + float(state[0]) / self.BEFOREHAND)
+            left = max(1.0 - source - beforehand, 0.0) / ((1.0 - source) * (1.0 - beforehand))
+            mix *= left
+            source = 1.0 - left * (1.0 - source)
+        return np.asarray(mix + source * self.kept)
 
     def bias(self, state: Vector) -> Vector | None:
         """Return by how much more each class counts (K,) than its share says, or None before the first label.
@@ -357,11 +374,14 @@ class OnlineEbls:
         labels, most = part["labels"], self.MOST_BIAS
         bend, product, bias = (labels[..., i, :k] for i in range(3))
         told = (bend >= 0) & (bend < 1e16) & (np.abs(product) < 1e19) & (np.abs(bias) <= most)
-        unused = not (part["spare"].any() or any(x[..., k:].any() for x in (mean, precision, labels)))
+        spare = part["spare"]
+        beyond = spare[..., int(self.cautious) :], *(x[..., k:] for x in (mean, precision, labels))
+        unused = not any(x.any() for x in beyond)
         if self.cautious:
             source = part["weights"][..., -1]
             held = (part["held"] >= 0) & (part["held"] <= np.asarray(part["n"])[..., None] + 1e-6)
             sound = sound and held.all() and (source < 0.5 * (1 + reference.MOST_SOURCE)).all()
+            sound = sound and ((spare[..., 0] >= 0) & (spare[..., 0] <= 0.5)).all()
         return bool(sound and told.all() and unused and (part["behind"] >= 0).all())
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
@@ -392,11 +412,12 @@ class OnlineEbls:
         """Return the variances (F, K) of the shares that each filter's rows come from, as `left_open` does in batch.
 
         The rows are those that a filter holds. How much less than labels outputs tell of them, held-out rows say, which
-        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. What a
+        were asked at about even shares: of a rare class it is less, and its variance falls less than its share. They
+        say, too, how much less is known of a class with all other shares open: filters look at each class alone. What a
         filter knows beyond all that so many rows could tell, it has from labels, from other keys or beforehand.
         """
         even = 1.0 / len(self.kept)
-        part, (astray, vague, heldout) = self.parts(state), self.summary
+        part, (astray, vague, heldout, beside) = self.parts(state), self.summary
         m, n = part["mean"], self.rows_held(part)
         base = np.where(self.bank[:, 4:] > 0, self.kept, self.even)
         mass, count = part["precision"] * m, np.maximum(n * m, 1e-9)
@@ -404,7 +425,7 @@ class OnlineEbls:
         sure = np.maximum(mass - n * m / (1.0 + self.options[DOUBT] * n), beforehand)
         most = np.maximum(m * (1.0 - m), 1e-9)
         rarer = np.sqrt(even * (1.0 - even) / most)
-        o = count / (1.0 + self.WIDER * rarer * (vague - 1.0))
+        o = count / (1.0 + beside * rarer * (vague - 1.0))
         apart = m**2 / (sure + 1.0 / read_from(count, o, heldout, o * astray))
         return np.asarray(1.0 / (1.0 / np.maximum(adding_up(apart), 1e-300) + 1.0 / most))  # as of a Dirichlet
 
@@ -417,14 +438,15 @@ class OnlineEbls:
 
     @cached_property
     def summary(self) -> Matrix:
-        """What `misled` says of each class (3, K), but of the squared errors what is taken to be the classifier's, the
+        """What `misled` says of each class (4, K), but of the squared errors what is taken to be the classifier's, the
         held-out rows' own noise being some of them. A class without held-out rows is taken to be like the others."""
         assert self.misled is not None
-        astray, vague, heldout = self.misled
+        astray, vague, heldout, beside = self.misled
         vague = like_others(np.clip(vague, 1.0, 1e12), heldout, min(1.0 / self.telling, 1e12))  # bytes may say anything
         astray = like_others(np.minimum(astray, self.MOST_MISFIT), heldout, self.misfit)
         noise = (vague - 1.0) / (like_others(heldout, heldout) + 0.5)
-        return np.stack([SEEN * np.maximum(astray - noise, 0.0), vague, heldout])
+        beside = np.clip(like_others(beside, heldout), self.WIDER, 1e12)
+        return np.stack([SEEN * np.maximum(astray - noise, 0.0), vague, heldout, beside])
 
 
 def chains(strengths: tuple[float, ...], ladder: list[tuple[float, float, float]], base: float, total: float) -> Matrix:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -56,11 +56,13 @@ class StreamMethod(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A method, its options and source, all it has learned, and a calibrator: the whole of a stream as a value."""
+    """A method, its options and source, all it has learned, a calibrator, and how many labels were taken in: the whole
+    of a stream as a value."""
 
     method: StreamMethod
     values: Vector
     calibrator: Calibrator | None = None
+    labels: int = 0
 
     @property
     def n(self) -> int:
@@ -80,7 +82,7 @@ def step(state: StreamState, rows: Matrix) -> StreamState:
     """Return the state after learning `rows` (n, K), raw if it has a calibrator; the one passed in stays as it is."""
     values = state.values.copy()
     state.method.learn(values, rows if state.calibrator is None else state.calibrator.of_block(rows))
-    return StreamState(state.method, values, state.calibrator)
+    return replace(state, values=values)
 
 
 def state_size(layout: Layout) -> int:

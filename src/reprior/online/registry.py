@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from reprior._check import check_choice, check_source, fail
+from reprior._types import Labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import Layout, StreamMethod, earlier, grown, state_size
@@ -74,3 +75,13 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     if not sound:
         refuse(caller, "data", f"numbers that are no state of {method.name!r}")
     return method, calibrator
+
+
+def labels_in(about: dict[str, Any], caller: str) -> Labels:
+    """Return how many labels each of the states in bytes has taken in; bytes from before do not tell, and count as
+    none."""
+    shape = about["values"].shape[:-1]
+    labels = take({"labels": np.zeros(shape, np.int64)} | about, "labels", np.ndarray, caller, shape)
+    if labels.dtype != np.int64 or (labels < 0).any() or (labels > 2**53).any():
+        refuse(caller, "data", "labels that cannot be counted")
+    return np.asarray(labels)

@@ -12,10 +12,10 @@ import numpy as np
 from reprior._check import as_array, check_level, check_logits, check_proba, check_row, fail, in_order
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
-from reprior._labels import check_label
+from reprior._labels import check_label, check_learned
 from reprior._types import Interval, Labels, Matrix, Source, Vector, door
 from reprior.online.method import StreamMethod, StreamState, counted, learned, refuse
-from reprior.online.registry import described, online_method, recovered
+from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import as_given, correct, correct_listed, refuse_listed
@@ -119,14 +119,15 @@ class Stream:
     (3, True)
     """
 
-    __slots__ = ("_kernel", "_lock", "_top", "_values", "_weights", "calibrator", "method")
+    __slots__ = ("_kernel", "_labels", "_lock", "_top", "_values", "_weights", "calibrator", "method")
 
     def __init__(self, method: str, source: Any, /, *, calibrator: Calibrator | None = None, **options: Any) -> None:
         made = online_method(method, source, options, "Stream")
-        self._own(made, made.init(), fitting(calibrator, made.source, "Stream"))
+        self._own(StreamState(made, made.init(), fitting(calibrator, made.source, "Stream")))
 
-    def _own(self, method: StreamMethod, values: Vector, calibrator: Calibrator | None) -> None:
-        self.method, self.calibrator = method, calibrator
+    def _own(self, state: StreamState) -> None:
+        method, values = state.method, state.values
+        self.method, self.calibrator, self._labels = method, state.calibrator, state.labels
         self._lock = RLock()
         self._values = aligned(values.shape)
         self._values[:] = values
@@ -137,14 +138,14 @@ class Stream:
     def of(cls, state: StreamState) -> Self:
         """Return a stream that goes on from a state, which stays as it is."""
         stream = cls.__new__(cls)
-        stream._own(state.method, state.values, state.calibrator)
+        stream._own(state)
         return stream
 
     @property
     def state(self) -> StreamState:
         """All there is to know of the stream, as a value."""
         with self._lock:
-            return StreamState(self.method, self._values.copy(), self.calibrator)
+            return StreamState(self.method, self._values.copy(), self.calibrator, self._labels)
 
     @property
     def source(self) -> Source:
@@ -261,15 +262,18 @@ class Stream:
     def observe(self, p: Any, y: Any) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes.
 
-        It takes the place of what the sample had said of the shares. With `online-ebls` labels also tell which classes
-        the corrected outputs favour: that is taken out of the correction (`bias`).
+        It takes the place of what the sample had said of the shares, so more labels than samples are refused. With
+        `online-ebls` labels also tell which classes the corrected outputs favour: that is taken out of the correction
+        (`bias`).
         """
         row, label = (
             self._row(p, "Stream.observe"),
             check_label(y, "Stream.observe", len(self.source.prior), self.source.classes),
         )
         with self._lock:
+            check_learned(self._labels + 1, self._values[0], "Stream.observe")
             self.method.observe(self._values, row, label)
+            self._labels += 1
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
@@ -286,7 +290,8 @@ class Stream:
         With a `key` (1 to 64 bytes) they can be read by the same key only, and be written by nobody without it.
         """
         state = self.state
-        return encode("stream", {**described(self.method, self.calibrator), "n": state.n, "values": state.values}, key)
+        about = {**described(self.method, self.calibrator), "n": state.n, "labels": np.array(state.labels, np.int64)}
+        return encode("stream", {**about, "values": state.values}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Stream:
@@ -299,7 +304,7 @@ class Stream:
             data, key = take(job, "stream", np.ndarray, "Stream.from_bytes", (None,)).tobytes(), None
         about = decode(data, "stream", "Stream.from_bytes", key=key)
         method, calibrator = recovered(about, "Stream.from_bytes")
-        return Stream.of(StreamState(method, about["values"], calibrator))
+        return Stream.of(StreamState(method, about["values"], calibrator, int(labels_in(about, "Stream.from_bytes"))))
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the stream to one file, whole or not at all, whatever happens; `reprior.load` reads it."""

@@ -14,11 +14,11 @@ import numpy as np
 from reprior._check import check_flag, check_int, check_level, fail, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
-from reprior._labels import check_label, is_missing, same_rows
+from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.batch.grouped import plain
 from reprior.online.method import StreamState, counted, learned, refuse
-from reprior.online.registry import chosen, described, online_method, recovered
+from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.stream import Stream, aligned, beta_interval, calibrated, checked, contiguous, fitting, raw_row
 from reprior.online.together import Together, shares
 from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
@@ -105,7 +105,8 @@ class StreamTable:
         self.on_evict = on_evict
         self._lock = RLock()
         self._alone = self.method.init()
-        self._table, self._used = np.empty((0, len(self._alone))), np.zeros(0, np.int64)  # states, and when last used
+        self._table = np.empty((0, len(self._alone)))  # states, when they were last used, and their labels
+        self._used, self._labels = np.zeros((2, 0), np.int64)
         self._slots: dict[Hashable, int] = {}
         self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
@@ -114,7 +115,8 @@ class StreamTable:
 
     def _grow(self, rows: int) -> None:
         old = self._table
-        self._table, self._used = aligned((rows, len(self._alone))), np.resize(self._used, rows)
+        self._table = aligned((rows, len(self._alone)))
+        self._used, self._labels = np.resize(self._used, rows), np.resize(self._labels, rows)
         self._table[: len(old)] = old
         self._free.extend(range(rows - 1, len(old) - 1, -1))
         self._kernel, self._top = self.method.bind(self._table), self.method.bind_top(self._table)
@@ -158,11 +160,12 @@ class StreamTable:
     def _state(self, key: Hashable, caller: str) -> StreamState:
         """Return the state of that key, not to be changed."""
         try:
-            return StreamState(self.method, self._table[self._slots[plain(key)]], self.calibrator)
+            slot = self._slots[plain(key)]
         except TypeError:
             fail(caller, "key", "be hashable", repr(key)[:60])
         except KeyError:
             raise missing("stream", key, self._slots) from None
+        return StreamState(self.method, self._table[slot], self.calibrator, int(self._labels[slot]))
 
     def __setitem__(self, key: Hashable, stream: Stream) -> None:
         """Put a stream of the same method and source under a key, as after reading back one that was evicted."""
@@ -172,7 +175,8 @@ class StreamTable:
             fail("StreamTable", "stream", f"be of {self.method!r}, this source and this calibrator", other)
         with self._lock:
             (slot,) = self._claim(*self._find([key], "StreamTable"), "StreamTable")
-            self._table[slot] = stream._values
+            state = stream.state
+            self._table[slot], self._labels[slot] = state.values, state.labels
 
     def pop(self, key: Hashable) -> Stream:
         """Return the stream of that key, which can learn, and forget it here; a key that has none is a KeyError."""
@@ -192,7 +196,7 @@ class StreamTable:
 
     def _add(self, key: Hashable) -> None:
         self._slots[key] = slot = self._free.pop()
-        self._table[slot] = self._fresh
+        self._table[slot], self._labels[slot] = self._fresh, 0
         if type(key) is int and 0 <= key < 8 * len(self._table):  # True would index them all
             if key >= len(self._numbered):
                 self._numbered = np.append(self._numbered, np.full(8 * len(self._table) - len(self._numbered), -1))
@@ -347,13 +351,18 @@ class StreamTable:
             return beta_interval(self.method, self._state(key, "StreamTable.interval").values, inside)
 
     def observe(self, key: Hashable, p: Any, y: Any) -> None:
-        """Take in the late label `y` of a sample `p` (K,) of a key's stream; a new stream's, if the key is new."""
+        """Take in the late label `y` of a sample `p` (K,) that the key's stream has learned."""
         caller, known = "StreamTable.observe", self.source
         row = raw_row(p, known, caller, self.calibrator)
         label = check_label(y, caller, len(known.prior), known.classes)
         with self._lock:
-            (slot,) = self._claim(*self._find([key], caller), caller)
+            _, slots = self._find([key], caller)
+            (slot,) = slots.tolist()
+            labels, n = (self._labels[slot] + 1, self._table[slot, 0]) if slot >= 0 else (1, 0)
+            check_learned(labels, n, caller, f" of {key!r}")
             self.method.observe(self._table[slot], row, label)
+            self._labels[slot] = labels
+            self._use(slots)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
@@ -361,10 +370,10 @@ class StreamTable:
             check_storable(self._slots, "StreamTable.to_bytes")
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
-            values = self._table[slots]
+            values, labels = self._table[slots], self._labels[slots]
             common = {} if self._together is None else self._together.to_fields(slots)
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
-        return encode("stream-table", {**about, **common, "values": values}, key)
+        return encode("stream-table", {**about, **common, "values": values, "labels": labels}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
@@ -379,7 +388,7 @@ class StreamTable:
                     share="together" in about, **chosen(method))  # fmt: skip
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
-        table._table[slots] = values
+        table._table[slots], table._labels[slots] = values, labels_in(about, caller)
         if table._together is not None:
             table._together.restore(about, caller, slots)
         return table

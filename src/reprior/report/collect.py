@@ -65,11 +65,11 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
     unknown = shifted and found.applies is None
     own = estimate.checks or Checks(1.0, None)
-    tested = Checks(found.shift_p, found.label_shift_p, stretch=own.stretch, trained=own.trained)
+    tested = own._replace(shift_p=found.shift_p, label_shift_p=found.label_shift_p, borne_out=found.borne_out, doubt="")
     said = [Sentence(own.doubt, False)] * bool(own.doubt)
-    said += [Sentence(text, not rejected and not unknown) for text in judged(tested)]
+    said += [Sentence(text, not rejected and not unknown and text != own.contradiction) for text in judged(tested)]
     said += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
-    if rejected:
+    if rejected and not found.borne_out:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]

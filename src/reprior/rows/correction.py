@@ -103,16 +103,23 @@ def correct(proba: Any, weights: Any) -> Matrix:
     """
     if hasattr(weights, "weights"):
         fail("correct", "weights", "be K numbers", type(weights).__name__, remedy="Call the estimate's own `correct`")
+    return corrected(proba, weights, "correct")
+
+
+def corrected(proba: Any, weights: Any, caller: str) -> Matrix:
+    """Do what `correct` does, for whoever called."""
     rows, names = names_of(proba)
     classes = None if names is None else [str(name) for name in names]
-    factors = check_prior(weights, "correct", "weights", allow_zero=True, classes=classes)
-    array = check_proba(rows, "correct", "proba", len(factors))
+    factors = check_prior(weights, caller, "weights", allow_zero=True, classes=classes)
+    array = check_proba(rows, caller, "proba", len(factors))
     wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     fixed: Matrix = as_given(np.asarray(reweight(wide, factors), array.dtype), proba, None)
     return fixed
 
 
-def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False) -> Matrix:
+def correct_estimated(
+    estimate: PriorEstimate, proba: Any, *, anyway: bool = False, caller: str = "correct"
+) -> Matrix:
     """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate.
 
     Of top-k rows come the listed values. A calibrator sees what they leave where the estimate saw it.
@@ -121,24 +128,24 @@ def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = Fal
     if is_top_k(proba):
         if estimate.calibrator is not None:
             if estimate.calibrator.of_logits:
-                refuse_listed("correct", "proba")
+                refuse_listed(caller, "proba")
             like = top_k_in(estimate.target)
-            listed = check_top_k(*proba, "correct", estimate.source.prior if like is None else like.prior)
+            listed = check_top_k(*proba, caller, estimate.source.prior if like is None else like.prior)
             fixed = np.empty(listed.values.shape)
             for first, block in numbered(listed):
                 here = slice(first, first + len(block))
                 whole = correct(estimate.calibrator(block), estimate.weights)
                 fixed[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
             return fixed
-        listed = check_top_k(*proba, "correct", estimate.source.prior)
+        listed = check_top_k(*proba, caller, estimate.source.prior)
         counted = estimate.prior
         if estimate.bias is not None:
             counted = estimate.prior * estimate.bias / (estimate.prior @ estimate.bias)  # a mix, which leaves a rest
         return correct_listed(estimate.source, counted[None], listed)
-    rows = by_name(proba, estimate.classes, "correct")
+    rows = by_name(proba, estimate.classes, caller)
     if estimate.calibrator is not None:
-        rows = estimate.calibrator(rows, caller="correct")
-    return as_given(correct(rows, estimate.weights), proba, estimate.classes)  # type: ignore[no-any-return]
+        rows = estimate.calibrator(rows, caller=caller)
+    return as_given(corrected(rows, estimate.weights, caller), proba, estimate.classes)  # type: ignore[no-any-return]
 
 
 def refuse_rejected(

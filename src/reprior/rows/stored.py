@@ -40,7 +40,12 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     prior = check_prior(take(about, "source_prior", np.ndarray, caller, (None,)), caller, "prior")
     k = len(prior)
     known = {"confusion": array("confusion", k, k), "hard_confusion": array("hard_confusion", k, k),
-             "counts": array("counts", k), "misled": array("misled", 3, k)}  # fmt: skip
+             "counts": array("counts", k), "misled": array("misled", None, k)}  # fmt: skip
+    if (misled := known["misled"]) is not None:
+        if len(misled) not in (3, 4):  # three in bytes from before
+            refuse(caller, "data", f"'source_misled' of shape {misled.shape}")
+        if (misled[2] > 2**53).any():
+            refuse(caller, "data", "more held-out rows in 'source_misled' than can be counted")
     for part, x in known.items():
         if x is not None and (x < 0).any():
             refuse(caller, "data", f"a negative number in {part!r}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, fail
+from reprior._check import check_choice, check_prior, fail, spelled
 from reprior._types import Source
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import pipeline, unwarned
@@ -56,8 +56,9 @@ def check_classes(value: Any, n_classes: int) -> list[str]:
     for name in value:
         if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
             fail("PUT", "classes", f"be 1 to {LONGEST_NAME} printable characters each", repr(name)[:80])
-    if len(set(value)) < len(value):
-        twice = next(name for name in value if value.count(name) > 1)
+    alike = [spelled(name) for name in value]
+    if len({*alike}) < len(value):
+        twice = next(name for name in value if alike.count(spelled(name)) > 1)
         fail("PUT", "classes", "all be different", repr(twice)[:80])
     return list(value)
 

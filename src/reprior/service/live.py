@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_choice, check_int, check_matrix, fail
-from reprior._labels import check_labels, named
+from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Source, Vector
 from reprior.online.alarm import Alarm
 from reprior.online.method import earlier, grown, state_size
@@ -148,6 +148,7 @@ class Live:
             check_labels(y, "labels", "y", len(rows), self.n_classes, self.about["classes"]), self.stream.classes
         )
         state = self.stream.state
+        check_learned(state.labels + len(found), state.n, "labels")
         try:
             for row, label in zip(rows, found.tolist(), strict=True):
                 self.stream.observe(row, label)
@@ -270,7 +271,8 @@ def restored(kept: Kept, known: dict[bytes, Defined] | None = None) -> Live:
              remedy=f"The stream {kept.name!r} is damaged; `reprior serve --check` looks for more")  # fmt: skip
     alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
     live = Live(kept.id, kept.name, kept.created, kept.definition, made.about, made.source,
-                Stream.of(replace(state, values=values)), alarm, labels=kept.labels)  # fmt: skip
+                Stream.of(replace(state, values=values, labels=state.labels + kept.labels)), alarm,
+                labels=kept.labels)  # fmt: skip
     live.seen = live.point_at = kept.seen
     return live
 
