@@ -42,14 +42,15 @@ def test_training_counts_beside_few_held_out_rows_do_no_harm():
     assert np.mean(right) > -0.01
 
 
+@pytest.mark.parametrize("counts", [None, np.full(K, 80.0)])
 @pytest.mark.parametrize("m", [20, 50, 200])
-def test_labels_of_an_unshifted_target_do_no_harm(m):
+def test_labels_of_an_unshifted_target_do_no_harm(m, counts):
     """If nothing has shifted, labels tell of the mix that outputs carry already, and no reason to change these."""
     more, nearer = [], []
     for seed in range(8):
         draw = world(seed)
         held, target, y = draw(50), *draw(N)
-        pipe, labels = rp.pipeline(*held, classes=range(K)), np.full(N, -1)
+        pipe, labels = rp.pipeline(*held, counts=counts, classes=range(K)), np.full(N, -1)
         labels[:m] = y[:m]
         without, beside = (pipe.estimate(target, labels=given, check=False) for given in (None, labels))
         more.append(lost(beside.correct(target), y) - lost(without.correct(target), y))

@@ -526,3 +526,34 @@ def test_weights_are_checked_for_methods_that_need_none(problem):
     labels = some(problem.y, 60)
     with pytest.raises(rp.InputError, match="label_weights` must be positive and finite"):
         rp.estimate(problem.source, problem.proba, "mlls", labels=labels, label_weights=np.full(len(labels), np.nan))
+
+
+def test_diagnose_says_that_labels_contradict_the_outputs():
+    problem = make_problem(n=600, separation=2.0, seed=1)
+    pipe, labels = rp.pipeline(*problem.source.heldout), np.full(600, -1)
+    labels[:150] = np.roll(problem.y[:150], 1)
+    est = pipe.estimate(problem.proba, labels=labels)
+    found = rp.diagnose(pipe.source, est.target, estimate=est)
+    assert est.checks.contradiction
+    assert str(found).startswith(est.checks.contradiction)
+    assert found.may_harm
+
+
+def test_true_labels_of_an_unshifted_target_are_not_called_a_contradiction():
+    """By chance labels move the mix a little, and the mean output has then gone none of that way."""
+    rng, called = np.random.default_rng(0), 0
+    means = 0.8 * rng.normal(size=(10, 5))
+
+    def draw(n):
+        y = rng.choice(10, n)
+        logits = (means[y] + rng.normal(size=(n, 5))) @ means.T - 0.5 * (means**2).sum(axis=1)
+        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return proba / proba.sum(axis=1, keepdims=True), y
+
+    for seed in range(20):
+        pipe, (rows, y) = rp.pipeline(*draw(50), counts=np.full(10, 80.0), classes=range(10)), draw(900)
+        labels, weights = np.full(900, -1), np.ones(900)
+        at, weights_there = rp.query(pipe.estimate(rows, check=False), 300, rng=seed)
+        labels[at], weights[at] = y[at], weights_there
+        called += bool(pipe.estimate(rows, labels=labels, label_weights=weights).checks.contradiction)
+    assert called == 0

@@ -61,6 +61,8 @@ class Diagnosis:
         How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
     borne_out : str
         That labels of target rows show the correction to help though more than the class shares has changed, if so.
+    contradiction : str
+        How labels of target rows contradict the outputs, if they do.
 
     Examples
     --------
@@ -84,12 +86,13 @@ class Diagnosis:
     accuracy_risk: float | None = None
     stretch: float = 1.0
     borne_out: str = ""
+    contradiction: str = ""
 
     @property
     def may_harm(self) -> bool | None:
         """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
         target rows, were there to tell."""
-        if self.borne_out or self.applies is False:
+        if self.borne_out or self.contradiction or self.applies is False:
             return not self.borne_out
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
             return None
@@ -161,6 +164,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
         accuracy_risk=told and told.risk, stretch=found.stretch, borne_out=found.borne_out,
+        contradiction=found.contradiction,
     )  # fmt: skip
 
 
@@ -281,6 +285,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
     def say(text: str, good: bool = True) -> None:
         said.append(Sentence(text, good))
 
+    if found.contradiction:
+        say(found.contradiction, False)
     shift, heldout = told_p(found.shift_p), found.label_shift_p is not None
     clearly = found.label_shift_p is not None and found.label_shift_p < REJECTED
     labels = "More labels" if found.estimate.n_labels else "Labels of some rows"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reprior._check import percent
+from reprior._check import REJECTED, percent
 from reprior._types import Labels, Matrix, PriorEstimate
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.batch.ebls import ebls
@@ -26,10 +26,8 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
     if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
         return "", 1.0
     rows, y = labelled_rows(target)
-    said = objection(estimate, rows, y, sample)
-    if heldout is None or target.n_labels < ENOUGH_LABELS:
-        return said, 1.0
-    return said, labels_p_value(rows, y, len(heldout[1]))
+    p = 1.0 if heldout is None or target.n_labels < ENOUGH_LABELS else labels_p_value(rows, y, len(heldout[1]))
+    return objection(estimate, rows, y, sample) or (unmoved(estimate, sample) if p < REJECTED else ""), p
 
 
 def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
@@ -39,8 +37,7 @@ def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     picked = "" if chosen else hand_picked(estimate, rows, sample)
     return (
         misplaced(seen, y) or swapped(seen, y, estimate.source.called) or picked or one_class(estimate, rows, y, sample)
-        or unmoved(estimate, sample)
-    )  # fmt: skip
+    )
 
 
 def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:

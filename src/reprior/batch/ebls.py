@@ -24,7 +24,7 @@ from reprior.batch.driver import finish
 from reprior.batch.few_labels import contradicted, doubt, favoured, gathered
 from reprior.batch.hypotheses import Hypotheses, Weighed, averaged, but_for_some, softmax, supposed_once, weigh
 from reprior.batch.posterior import Posterior
-from reprior.batch.trust import MANY, left_open, shown_by, stands_behind, unsure_of
+from reprior.batch.trust import FEWEST, MANY, left_open, shown_by, stands_behind, unsure_of
 from reprior.rows.blocks import Blocks, given
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in, some_blocks
 from reprior.rows.passes import e_step
@@ -117,7 +117,8 @@ def ebls(
             weights = softmax(np.log(np.maximum(weights, 1e-300)) + by_labels) if refuted == 1 else fit.weights
             total += more
         fit = replace(fit, weights=weights)
-    prior, weights = answer(target, known, fit, supposed, rows, n, 1 / (1 + unsure), vague, refuted)
+    least = FEWEST * k if base is not None else 0.0
+    prior, weights = answer(target, known, fit, supposed, rows, n, 1 / (1 + unsure), vague, refuted, least)
     estimate = finish(target, known, prior, total, Status.CONVERGED if reached else Status.NOT_CONVERGED)
     # a mode is drawn to the middle, what the rows say is not: if something has shifted, the truth may lie at either
     both = np.concatenate([fit.open_weights, fit.open_weights]) / 2
@@ -166,14 +167,14 @@ def scarce(said: Any, drawn: Any, n: int) -> float:
 
 def answer(
     target: Blocks, known: Source, fit: Weighed, given: Hypotheses, rows: Matrix, n: int, temper: float, vague: float,
-    refuted: float,
+    refuted: float, least: float,
 ) -> tuple[Vector, Vector]:  # fmt: skip
     """Return the estimate and by what to correct, (K,) each.
 
     It is what the rows say if something has shifted, but the mode of a hypothesis that leaves next to nothing open, or
     the more `vague` the outputs of few classes are: beside that the rows' error is the larger. If nothing has shifted,
-    nothing is changed but for labels. Rows with a label are what it says, and the others say less the more labels have
-    `refuted` them."""
+    nothing is changed but for labels; beside these the source's mix counts as `least` rows at least. Rows with a label
+    are what it says, and the others say less the more labels have `refuted` them."""
     said, seen = fit.said, given.seen
     weights = np.where(given.still, 0.0, fit.weights)
     moved = float(weights.sum())
@@ -192,7 +193,8 @@ def answer(
         drawn = (given.alpha + n * said) / total
         said = said + scarce(weights @ said / moved, weights @ drawn / moved, n) * (drawn - said)
     said = np.where((given.alpha.sum(axis=1) > LOOSE * said.shape[1])[:, None], fit.modes, said)
-    strength = given.rows * (1 + (better_known(rows) - 1) / refuted) + seen.counts
+    better = max(better_known(rows), least / max(given.rows.sum(), 1e-9))
+    strength = given.rows * (1 + (better - 1) / refuted) + seen.counts
     kept = strength / strength.sum()
     if len(seen.rows):
         factors = seen.factors(0.0)
