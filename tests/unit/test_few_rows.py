@@ -88,3 +88,21 @@ def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, clas
     y = proba[:rows].argmax(axis=1)
     text = str(rp.pipeline(proba[:rows], y, classes=range(classes)).estimate(proba[rows:], check=False))
     assert (f"only {rows} held-out rows for {classes} classes, so a large shift may go unnoticed" in text) == said
+
+
+def test_training_counts_are_not_outweighed_by_thirty_labels():
+    """Where nothing has shifted, counts say the mix better than 50 held-out rows, which labels were weighed against."""
+    rng, means, further = np.random.default_rng(0), 1.5 * np.random.default_rng(1).normal(size=(10, 5)), []
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.choice(10, n)
+        logits = (means[y] + rng.normal(size=(n, 5))) @ means.T - 0.5 * (means**2).sum(axis=1)
+        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return proba / proba.sum(axis=1, keepdims=True), y
+
+    for _ in range(20):
+        pipe, (rows, y) = rp.pipeline(*draw(50), counts=np.full(10, 80.0), classes=range(10)), draw(900)
+        mix, labels = np.bincount(y, minlength=10) / 900, np.where(np.arange(900) < 30, y, -1)
+        without, beside = (pipe.estimate(rows, labels=given, check=False) for given in (None, labels))
+        further.append(rp.metrics.kl(mix, beside.prior) - rp.metrics.kl(mix, without.prior))
+    assert np.mean(further) < 0.003
