@@ -10,13 +10,13 @@ import reprior as rp
 K, N = 26, 1000
 
 
-def world(seed: int):
-    """Yield outputs and labels: 26 classes that are hard to tell apart, as often in the source as in the target."""
+def world(seed: int, k: int = K, far: float = 0.6):
+    """Return what draws outputs and labels: classes that are hard to tell apart, as often in source as in target."""
     rng = np.random.default_rng(seed)
-    means = 0.6 * rng.normal(size=(K, 6))
+    means = far * rng.normal(size=(k, 6))
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        y = rng.choice(K, n)
+        y = rng.choice(k, n)
         logits = (means[y] + rng.normal(size=(n, 6))) @ means.T - 0.5 * (means**2).sum(axis=1)
         proba = np.exp(logits - logits.max(axis=1, keepdims=True))
         return proba / proba.sum(axis=1, keepdims=True), y
@@ -92,17 +92,24 @@ def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, clas
 
 def test_training_counts_are_not_outweighed_by_thirty_labels():
     """Where nothing has shifted, counts say the mix better than 50 held-out rows, which labels were weighed against."""
-    rng, means, further = np.random.default_rng(0), 1.5 * np.random.default_rng(1).normal(size=(10, 5)), []
-
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        y = rng.choice(10, n)
-        logits = (means[y] + rng.normal(size=(n, 5))) @ means.T - 0.5 * (means**2).sum(axis=1)
-        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return proba / proba.sum(axis=1, keepdims=True), y
-
-    for _ in range(20):
+    further = []
+    for seed in range(20):
+        draw = world(seed, 10, 1.5)
         pipe, (rows, y) = rp.pipeline(*draw(50), counts=np.full(10, 80.0), classes=range(10)), draw(900)
         mix, labels = np.bincount(y, minlength=10) / 900, np.where(np.arange(900) < 30, y, -1)
         without, beside = (pipe.estimate(rows, labels=given, check=False) for given in (None, labels))
         further.append(rp.metrics.kl(mix, beside.prior) - rp.metrics.kl(mix, without.prior))
     assert np.mean(further) < 0.003
+
+
+def test_true_labels_of_an_unshifted_target_are_not_called_a_contradiction():
+    """By chance labels move the mix a little, and the mean output has then gone none of that way."""
+    called = 0
+    for seed in range(20):
+        draw = world(seed, 10, 0.8)
+        pipe, (rows, y) = rp.pipeline(*draw(50), counts=np.full(10, 80.0), classes=range(10)), draw(900)
+        labels, weights = np.full(900, -1), np.ones(900)
+        at, weights_there = rp.query(pipe.estimate(rows, check=False), 300, rng=seed)
+        labels[at], weights[at] = y[at], weights_there
+        called += bool(pipe.estimate(rows, labels=labels, label_weights=weights).checks.contradiction)
+    assert called == 0
