@@ -489,10 +489,10 @@ def test_names_that_look_the_same_are_the_same_in_files(tmp_path, capfd, frames)
     rows, held, y = frames
     composed, apart = (unicodedata.normalize(form, "é") for form in ("NFC", "NFD"))
     held.rename(columns={"ant": composed}).assign(label=np.where(y == "ant", apart, y)).to_csv(tmp_path / "h.csv")
-    rows[SHUFFLED].to_csv(tmp_path / "t.csv", index=False)
     told = []
     for name in ("ant", composed, apart):
-        rows[SHUFFLED].rename(columns={"ant": name}).to_csv(tmp_path / "t.csv", index=False)
+        # with a column besides, as in most files
+        rows[SHUFFLED].rename(columns={"ant": name}).assign(amount=7.5).to_csv(tmp_path / "t.csv", index=False)
         for command in (["estimate", "--json"], ["stream", "--emit", "prior"]):
             code = run(cli, [*command[:1], str(tmp_path / "t.csv"), "-s", str(tmp_path / "h.csv"), *command[1:]])
             out, _ = capfd.readouterr()

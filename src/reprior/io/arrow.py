@@ -13,7 +13,7 @@ import numpy as np
 
 from reprior._check import fail, listed, quoted
 from reprior._types import Matrix
-from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, no_column, pick
+from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, named_in, no_column, pick
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL, check_header
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
@@ -290,8 +290,8 @@ def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tu
         for column in chosen:
             if column not in there:
                 no_column(choice, name, column, there)
-    elif choice.classes and set(choice.classes) <= set(columns):
-        chosen = list(choice.classes)
+    elif choice.classes and (known := named_in(choice.classes, columns)):
+        chosen = known
     elif aside is not None:
         chosen = [column for column in columns if column not in aside]
     else:

@@ -40,6 +40,12 @@ def places_of(wanted: tuple[str, ...], found: tuple[str, ...], caller: str, name
     return [place[label] for label in ours]
 
 
+def named_in(classes: tuple[str, ...], columns: Collection[str]) -> list[str]:
+    """Return the columns that are called as the classes, in their order; none if one of them is not there."""
+    there = {spelled(column): column for column in columns}
+    return [there[spelled(label)] for label in classes] if there.keys() >= {*map(spelled, classes)} else []
+
+
 def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:

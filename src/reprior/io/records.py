@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import fail, listed
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, called, no_column, pick, places_of
+from reprior.io.columns import LABEL_NAMES, called, named_in, no_column, pick, places_of
 from reprior.io.files import MAGIC
 from reprior.io.msgpack import MsgpackForm, msgpack_form
 from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
@@ -213,8 +213,7 @@ def recognise(
     if len({*names}) < len(names):
         fail(caller, "input", "have columns with different names", listed(names, 30))
     rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
-    known = choice.classes and set(choice.classes) <= set(names)
-    wanted = pick(choice, names) if choice.columns else list(choice.classes) if known else rest
+    wanted = pick(choice, names) if choice.columns else named_in(choice.classes, names) or rest
     for column in [*wanted, *filter(None, (label, name, time))]:
         if column not in names:
             no_column(choice, "input", column, dict.fromkeys(names, ""))
