@@ -161,7 +161,7 @@ def without_bet(estimate: PriorEstimate) -> Matrix:
     return np.stack([estimate.prior, mean / mean.sum()])
 
 
-class Unseen(NamedTuple):
+class AsUnlabelled(NamedTuple):
     """Labelled target rows (m, K) with labels `y` (m,), how much each tells of rows without a label, `each` (m,), and
     the rows corrected as if each had no label, `alone` (m, K)."""
 
@@ -171,7 +171,7 @@ class Unseen(NamedTuple):
     alone: Matrix
 
 
-def unseen(target: LabelledBlocks, estimate: PriorEstimate) -> Unseen:
+def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabelled:
     """Return labelled rows corrected as if they had no label.
 
     A label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
@@ -197,13 +197,13 @@ def unseen(target: LabelledBlocks, estimate: PriorEstimate) -> Unseen:
     each = np.maximum(each - part, 1e-9)  # rows that were sure to be chosen stand for no other
     apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
     apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
-    return Unseen(rows, y, each / each.sum(), posteriors(apart, weights))
+    return AsUnlabelled(rows, y, each / each.sum(), posteriors(apart, weights))
 
 
 def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
     """Return what labels of target rows tell of the accuracy: by how much the rows fail what they promise. The
     `promise` (2,) of all rows is then less by so much."""
-    rows, y, each, alone = unseen(target, estimate)
+    rows, y, each, alone = as_unlabelled(target, estimate)
     part, seen = len(y) / len(target.labels), told(rows, y, estimate.weights)
     right = np.stack([seen.right[0], alone.argmax(axis=1) == y])
     promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
@@ -223,7 +223,7 @@ def borne_out(estimate: PriorEstimate) -> str:
     target = estimate.target
     if not isinstance(target, LabelledBlocks) or target.n_labels < MANY_LABELS:
         return ""
-    rows, y, each, alone = unseen(target, estimate)
+    rows, y, each, alone = as_unlabelled(target, estimate)
     at = np.arange(len(y)), y
     gain = np.log(np.maximum(alone[at], LEAST)) - np.log(np.maximum(rows[at], LEAST))
     mean = float(gain @ each)
