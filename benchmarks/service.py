@@ -1,6 +1,6 @@
 """Samples a second through the service, durable and not; latency at half load; many streams; memory; the page.
 
-    python benchmarks/service.py [throughput|streams|soak|page ...]
+    python benchmarks/service.py [cost|quiet|throughput|streams|soak|page ...]
 
 The server runs in a process of its own, the clients in others, all on the same cores. "Without storage" is the same
 server with no database: everything but the commit. `page` needs chromium and its driver.
@@ -8,6 +8,7 @@ server with no database: everything but the commit. `page` needs chromium and it
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing as mp
 import os
@@ -39,14 +40,27 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 """
 
 
+NOTHING = """
+import sys, uvicorn
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+async def nothing(request):
+    await request.body()
+    return Response(b"{}", media_type="application/json")
+app = Starlette(routes=[Route("/healthz", nothing), Route("/streams/{name}/samples", nothing, methods=["POST"])])
+uvicorn.run(app, port=int(sys.argv[2]), access_log=False, log_level="warning", http="httptools", loop="uvloop")
+"""
+
+
 class Server:
     """A server process; `rss` is its memory and `cpu` the seconds it has worked."""
 
-    def __init__(self, db: Path | None) -> None:
+    def __init__(self, db: Path | None, code: str = SERVER) -> None:
         with socket.socket() as made:
             made.bind(("127.0.0.1", 0))
             self.port = made.getsockname()[1]
-        line = [sys.executable, "-c", SERVER, "-" if db is None else str(db), str(self.port)]
+        line = [sys.executable, "-c", code, "-" if db is None else str(db), str(self.port)]
         self.process = subprocess.Popen(line)
         self.url = f"http://127.0.0.1:{self.port}"
         for _ in range(600):
@@ -102,6 +116,99 @@ def client(port: int, stream: str, form: str, seed: int, seconds: float, pause: 
         took.append(time.perf_counter() - begun)
         number += 1
     out.put(took)
+
+
+async def send_all(port: int, requests: list[bytes], connections: int, posts: int) -> list[float]:
+    """Send posts over some connections, each again as soon as it was answered; return how long each took."""
+    left, took = posts, []
+
+    async def one(first: int) -> None:
+        nonlocal left
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        number = first
+        while left > 0:
+            left -= 1
+            begun = time.perf_counter()
+            writer.write(requests[number % len(requests)])
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(head[:200])
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            took.append(time.perf_counter() - begun)
+            number += connections
+        writer.close()
+
+    await asyncio.gather(*(one(k) for k in range(connections)))
+    return took
+
+
+def posts_for(streams: list[str], k: int, batch: int, form: str, alpha: float = 0.1) -> list[bytes]:
+    """Return whole HTTP requests, several for each stream."""
+    import msgpack
+
+    rng, made = np.random.default_rng(0), []
+    for name in streams:
+        for rows in rng.dirichlet(np.full(k, alpha), (8, batch)).astype("<f4"):
+            body = (msgpack.packb({"proba": rows.tobytes()}) if form == "msgpack" else
+                    json.dumps({"proba": [[round(float(x), 7) for x in row] for row in rows]}).encode())  # fmt: skip
+            head = f"POST /streams/{name}/samples HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/{form}\r\n"
+            made.append(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    return made
+
+
+def load_all(port: int, requests: list[bytes], connections: int, posts: int) -> list[float]:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(send_all(port, requests, connections, posts))
+
+
+def cost(connections: int = 32, repeats: int = 3) -> None:
+    """CPU of a durable post over an endpoint that reads the body and does nothing, in one run."""
+    figures, lines = {}, []
+    for k in (10, 100):
+        for form in ("json", "msgpack"):
+            for batch in (1, 32, 256):
+                posts = {1: 6000, 32: 4000, 256: 1500}[batch] // (1 if k == 10 else 2)
+                spent: dict[str, list[float]] = {"nothing": [], "post": []}
+                requests = posts_for(["bench"], k, batch, form)
+                for _ in range(repeats):
+                    for kind, code in (("nothing", NOTHING), ("post", SERVER)):
+                        with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db", code) as server:
+                            if kind == "post":
+                                put(server.port, "bench", {"source": [1.0] * k})
+                            load_all(server.port, requests, connections, posts // 5)
+                            busy = server.cpu()
+                            load_all(server.port, requests, connections, posts)
+                            spent[kind].append(1e6 * (server.cpu() - busy) / posts)
+                nothing, post = (float(np.median(spent[kind])) for kind in spent)
+                figures[f"K={k} {form} batch={batch}"] = {"cpu_us_per_post": spent, "ratio": post / nothing}
+                lines.append([str(k), form, str(batch), f"{nothing:.0f}", f"{post:.0f}", f"{post / nothing:.1f}"])
+                print(lines[-1], flush=True)
+    head = ["classes", "form", "samples per post", "CPU µs, no-op", "CPU µs, durable post", "ratio"]
+    _record.store("service_cost", {"connections": connections, "figures": figures}, _record.markdown(head, lines))
+
+
+def quiet(count: int = 1_000, posts: int = 10_000, connections: int = 32) -> None:
+    """Posts of one sample per second to many streams that are watched for a shift."""
+    rng = np.random.default_rng(0)
+    rows = rng.dirichlet(np.full(10, 0.3), 200)
+    y = [int(rng.choice(10, p=row)) for row in rows]
+    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db") as server:
+        for k in range(count):
+            put(server.port, f"s{k}", {"heldout": {"proba": rows.tolist(), "y": y}})
+        requests = posts_for([f"s{k}" for k in range(count)], 10, 1, "json", alpha=0.3)
+        load_all(server.port, requests, connections, posts // 5)
+        busy, begun = server.cpu(), time.perf_counter()
+        took = load_all(server.port, requests, connections, posts)
+        seconds, busy = time.perf_counter() - begun, server.cpu() - busy
+        memory = server.rss()
+    figures = {"streams": count, "posts_a_second": posts / seconds, "cpu_us_per_post": 1e6 * busy / posts,
+               "p50_ms": 1000 * float(np.quantile(took, 0.5)), "p99_ms": 1000 * float(np.quantile(took, 0.99)),
+               "memory_mb": memory}  # fmt: skip
+    lines = [[name.replace("_", " "), f"{value:,.1f}"] for name, value in figures.items()]
+    print(figures)
+    _record.store("service_quiet", {"figures": figures}, _record.markdown(["posts of 1 sample, alarms on", ""], lines))
 
 
 def put(port: int, stream: str, body: dict[str, object]) -> None:
@@ -290,5 +397,5 @@ def page() -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ["throughput", "streams", "soak", "page"]:
-        {"throughput": throughput, "streams": streams, "soak": soak, "page": page}[name]()
+    for name in sys.argv[1:] or ["cost", "quiet", "throughput", "streams", "soak", "page"]:
+        {"cost": cost, "quiet": quiet, "throughput": throughput, "streams": streams, "soak": soak, "page": page}[name]()

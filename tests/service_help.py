@@ -7,13 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
 
 import reprior as rp
-from reprior.service.store import LONGEST, SPACINGS
+from reprior.service.settings import Retention
+from reprior.service.store import SPACINGS
 
 ALL = os.environ.get("REPRIOR_TEST_ALL") == "1"
 WHY = "needs more than pip packages, or longer: set REPRIOR_TEST_ALL=1"
@@ -36,7 +39,7 @@ def points_at_most(point_seconds: float = 1.0) -> int:
     total, since, spacing = 0.0, 0.0, point_seconds
     for age, coarser in SPACINGS:
         total, since, spacing = total + (age - since) / spacing, age, max(coarser, spacing)
-    return int(total + (LONGEST - since) / spacing) + len(SPACINGS) + 1
+    return int(total + (Retention().history - since) / spacing) + len(SPACINGS) + 1
 
 
 def free_port() -> int:
@@ -93,3 +96,44 @@ def wait_for(condition, seconds: float = 120.0):
             return found
         time.sleep(0.02)
     raise AssertionError("it did not happen in time")
+
+
+CLASSES = ["cat", "dog"]
+
+
+def outputs(share: float, n: int, seed: int = 0) -> np.ndarray:
+    """Rows of a classifier that is right nine times in ten, where dogs have this share."""
+    rng = np.random.default_rng(seed)
+    return np.where(np.eye(2)[(rng.random(n) < share).astype(int)] > 0, 0.9, 0.1)
+
+
+def heldout(n: int = 600):
+    rng = np.random.default_rng(9)
+    predicted = (rng.random(n) < 0.5).astype(int)
+    rows = np.where(np.eye(2)[predicted] > 0, 0.9, 0.1)
+    return rows, np.where(rng.random(n) < 0.9, predicted, 1 - predicted)
+
+
+class Sink:
+    """A web server that notes what it is sent and answers as it is told."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.got, answers = [], list(statuses)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler):
+                body = handler.rfile.read(int(handler.headers["Content-Length"]))
+                self.got.append((dict(handler.headers), body))
+                handler.send_response(answers.pop(0) if answers else 200)
+                handler.end_headers()
+
+            def log_message(handler, *_):
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()

@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from reprior.client import Client
+from reprior.service.access import Access, Token
 from reprior.service.server import Background
 from reprior.service.settings import Limits, Settings
 
@@ -104,7 +105,7 @@ def test_a_stream_of_any_size_shows_all_its_views(page, k):
     assert page.find_elements(By.CSS_SELECTOR, "#rate canvas")
     wait_for(lambda: "From the last 600 samples" in text(page, "diagnosis"))
     assert "600" in text(page, "facts")
-    assert "No alarm watches this stream" in text(page, "watched")
+    assert "No alarm watches the class prior of this stream" in text(page, "watched")
     assert f"stream=K{k}" in page.current_url
 
 
@@ -195,7 +196,7 @@ def test_dark_and_light(page):
 
 def test_an_alarm_is_read_and_acknowledged(page):
     click_row(page, "watched")
-    wait_for(lambda: "The class mix has left the reference" in text(page, "alarm-text"))
+    wait_for(lambda: "The class prior has left the reference" in text(page, "alarm-text"))
     assert "dog" in text(page, "alarm-text")
     page.find_element(By.ID, "by").send_keys("Ann")
     page.find_element(By.ID, "note").send_keys(HOSTILE)
@@ -244,7 +245,8 @@ def test_a_page_holds_one_connection_and_only_while_it_is_seen(driver, tmp_path)
 
 
 def test_a_token_is_asked_for(driver, tmp_path):
-    with Background(Settings(tmp_path / "t.db", token="write-token", read_token="read-token")) as closed:
+    tokens = Access([Token("admin", "ann", "write-token"), Token("read", "page", "read-token")])
+    with Background(Settings(tmp_path / "t.db", access=tokens)) as closed:
         with Client(closed.url, token="write-token") as client:
             client.put("secret", [1, 1])
         driver.get(closed.url)

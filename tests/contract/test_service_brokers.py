@@ -134,6 +134,36 @@ def test_nats_jetstream(tmp_path, broker):
     fed(tmp_path, f"nats://127.0.0.1:{port}/scores?stream=s", send)
 
 
+def test_a_jetstream_stream_made_again_is_read_from_its_start(tmp_path, broker):
+    port = free_port()
+    broker("nats-server", "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(tmp_path / "nats"), port=port)
+    import nats
+
+    def send(ks):
+        async def main():
+            client = await nats.connect(f"nats://127.0.0.1:{port}")
+            jet = client.jetstream()
+            if ks[0]:
+                await jet.delete_stream("scores")
+            await jet.add_stream(name="scores", subjects=["scores.*"])
+            for k in ks:
+                await jet.publish("scores.a", body_of(k))
+            await client.close()
+
+        asyncio.run(main())
+
+    send(range(50))
+    with (
+        Process(tmp_path / "s.db", "--intake", f"nats://127.0.0.1:{port}/scores?stream=s") as server,
+        Client(server.url) as client,
+    ):
+        client.put("s", SOURCE)
+        wait_for(lambda: client.get("s")["n"] == 200)
+        send(range(50, 90))
+        wait_for(lambda: client.get("s")["n"] == 360)
+        np.testing.assert_array_equal(client.get("s")["prior"], replay(SOURCE, BLOCKS[:90]).prior)
+
+
 def test_kafka_mock_broker(tmp_path):
     if not ALL:
         pytest.skip(WHY)

@@ -14,8 +14,8 @@ from service_help import ALL, WHY, replay, rows_of, wait_for
 from test_service_alarms import Sink
 
 from reprior.client import Client
-from reprior.service.app import routes
 from reprior.service.openapi import openapi
+from reprior.service.routes import routes
 from reprior.service.server import Background
 from reprior.service.settings import Settings
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import os
 import socket
 from pathlib import Path
@@ -10,37 +10,71 @@ from typing import Any
 
 import click
 
-from reprior._check import fail
+from reprior._check import InputError, check_choice, fail
 
 LACKING = "`reprior serve` needs a web server. In the folder of reprior's source: pip install '.[serve]'"
+HERE = ("127.0.0.1", "::1", "localhost")
+FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@click.command("serve")
-@click.option("--db", type=click.Path(dir_okay=False, path_type=Path), help="The file that keeps everything.")
+def from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Take the options of a TOML file as defaults; the command line and the environment come first."""
+    import tomllib
+
+    if path is None:
+        return
+    try:
+        given = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        fail("serve", "--config", "be a TOML file that can be read", f"{path.name} ({error})")
+    names = {option.opts[0].removeprefix("--"): option.name for option in ctx.command.params}
+    for key in given:
+        check_choice(key, "serve", f"a key of {path.name}", sorted(set(names) - {"config", "json"}))
+    ctx.default_map = {str(names[key]): value for key, value in given.items()}
+
+
+@click.group("serve", invoke_without_command=True, context_settings={"auto_envvar_prefix": "REPRIOR"})
+@click.option("--config", type=FILE, is_eager=True, expose_value=False, callback=from_file,
+              help="A TOML file with options, named as here without the dashes.")  # fmt: skip
+@click.option("--db", type=FILE, help="The file that keeps everything.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--port", default=8733, show_default=True, help="0 takes a free one and says which.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A file with the token that writing needs.")
-@click.option("--read-token-file", type=click.Path(path_type=Path), help="A file with the token that reading needs.")
-@click.option(
-    "--token", help="The token that writing needs; other users of the machine can see it in the list of processes."
-)
-@click.option("--demo", is_flag=True, help="Feed two streams from a real classifier whose class mix drifts.")
-@click.option("--check", "check_only", is_flag=True, help="Verify the file and exit; 1 if it is damaged.")
+@click.option("--port", default=8733, show_default=True, help="0 takes a free one and prints it.")
+@click.option("--token-file", type=FILE,
+              help="A file with a token for everything, or with lines ROLE NAME TOKEN (roles: read, ingest, admin)."
+              " SIGHUP reads it again.")  # fmt: skip
+@click.option("--read-token-file", type=FILE, help="A file with the token that reading needs.")
+@click.option("--token", help="A token for everything; other users of the machine can see it in the process list.")
+@click.option("--public-url", metavar="URL", help="Where users reach the page, with its path; messages link to it.")
+@click.option("--allow-host", multiple=True, metavar="NAME", help="A name under which the server is reached.")
+@click.option("--proxy", multiple=True, metavar="ADDRESS", help="A proxy whose X-Forwarded-For is believed.")
 @click.option("--webhook", metavar="URL", help="Where alarms are sent; REPRIOR_WEBHOOK_SECRET signs them.")
-@click.option("--forward", metavar="URL", help="Where CloudEvents go on to.")
-@click.option("--intake", "intakes", multiple=True, metavar="URL",
+@click.option("--allow-private-webhook", is_flag=True,
+              help="Allow a webhook on this machine or in a private network.")  # fmt: skip
+@click.option("--stale-after", default=3_600.0, show_default=True,
+              help="Seconds without samples after which a stream raises an alarm; 0 for never.")  # fmt: skip
+@click.option("--forward", metavar="URL", help="Where CloudEvents are sent on to.")
+@click.option("--intake", multiple=True, metavar="URL",
               help="Read a broker: redis://, mqtt://, nats:// or kafka://HOST:PORT/TOPIC?stream=NAME.")  # fmt: skip
-@click.option("--max-body", default=32 << 20, show_default=True, help="Bytes of a request at most.")
-@click.option("--max-classes", default=10_000, show_default=True, help="Classes of a stream at most.")
-@click.option("--max-streams", default=20_000, show_default=True, help="Streams at most.")
-@click.option("--max-rate", default=5_000.0, show_default=True, help="Requests a second from one address at most.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which the server is reached.")
-@click.option("--json", "as_json", is_flag=True, help="Errors and the result of --check as JSON.")
-def command(as_json: bool, **given: Any) -> int:
+@click.option("--max-body", default=32 << 20, show_default=True, help="Maximum request size in bytes.")
+@click.option("--max-classes", default=10_000, show_default=True, help="Maximum number of classes per stream.")
+@click.option("--max-streams", default=20_000, show_default=True, help="Maximum number of streams.")
+@click.option("--max-clients", default=10_000, show_default=True, help="Maximum number of clients per stream.")
+@click.option("--max-rate", default=5_000.0, show_default=True, help="Maximum requests per second from one address.")
+@click.option("--keep-history", default=366.0, show_default=True, help="Days for which the history is kept.")
+@click.option("--keep-clients", default=7.0, show_default=True, help="Days until a silent client is forgotten.")
+@click.option("--keep-rows", default=7.0, show_default=True, help="Days in which a label can follow by prediction id.")
+@click.option("--metric-streams", default=2_000, show_default=True, help="Streams in /metrics, the oldest first.")
+@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
+@click.option("--log-level", default="info", show_default=True,
+              type=click.Choice(["debug", "info", "warning", "error"]))  # fmt: skip
+@click.option("--demo", is_flag=True, help="Feed two streams from a real classifier whose class prior drifts.")
+@click.option("--json", "as_json", is_flag=True, help="Errors as JSON.")
+@click.pass_context
+def command(ctx: click.Context, /, as_json: bool, **given: Any) -> int:
     """Keep streams behind HTTP, durable in one file, with a live page at the same address.
 
-    It listens on this machine alone, unless --host says otherwise; then it wants a token. REPRIOR_TOKEN and
-    REPRIOR_READ_TOKEN are taken from the environment too.
+    It listens on this machine alone unless --host says otherwise; then every request needs a token. Every option is
+    also read from the environment: --max-body from REPRIOR_MAX_BODY. REPRIOR_READ_TOKEN is a token for reading.
 
     \b
     Example:  reprior serve --demo
@@ -49,58 +83,118 @@ def command(as_json: bool, **given: Any) -> int:
     try:
         import msgpack  # noqa: F401
         import orjson  # noqa: F401
-        import prometheus_client  # noqa: F401
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(LACKING) from error
-    if given["check_only"]:
-        return check_file(given["db"], as_json)
-    return serve(given)
+    return 0 if ctx.invoked_subcommand else serve(given)
 
 
-def check_file(db: Path | None, as_json: bool) -> int:
-    """Verify a database and say what was found."""
-    import json
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+db_option = click.option("--db", type=FILE, required=True, envvar="REPRIOR_DB", help="The file of the server.")
 
+
+@command.command("check")
+@db_option
+@json_option
+def check_file(db: Path, as_json: bool) -> int:
+    """Verify the file; the exit code is 1 if something is wrong. The server may run meanwhile."""
     from reprior.service.store import check
 
-    if db is None:
-        fail("serve", "--db", "name the file to check", "nothing")
     wrong, held = check(db)
     if as_json:
         click.echo(json.dumps({"sound": not wrong, "wrong": wrong, "held": held}))
     else:
         click.echo("\n".join(wrong) or f"{db.name} is sound.")
-        click.echo(", ".join(f"{count} {table}" for table, count in held.items()))
+        click.echo(listed(held))
     return 1 if wrong else 0
 
 
-def token_of(text: str | None, file: Path | None, variable: str) -> str | None:
-    """Return a token from where it was given."""
-    found = file.read_text().strip() if file else text if text is not None else os.environ.get(variable)
-    if found is not None and (len(found) < 8 or not found.isascii() or not found.isprintable() or " " in found):
-        fail("serve", variable, "be at least 8 printable ASCII characters without a space", f"{len(found)} characters")
+@command.command("backup")
+@db_option
+@json_option
+@click.argument("file", type=FILE)
+def backup_file(db: Path, file: Path, as_json: bool) -> int:
+    """Copy the database to FILE and verify the copy. The server may run meanwhile."""
+    from reprior.service.upkeep import backup
+
+    held = backup(db, file)
+    click.echo(json.dumps({"held": held}) if as_json else f"{file.name} holds {listed(held)}.")
+    return 0
+
+
+@command.command("restore")
+@db_option
+@click.option("--replace", is_flag=True, help="Lose what the database holds now.")
+@json_option
+@click.argument("file", type=FILE)
+def restore_file(db: Path, file: Path, replace: bool, as_json: bool) -> int:
+    """Put the backup FILE in the place of the database, while no server runs."""
+    from reprior.service.upkeep import restore
+
+    held = restore(db, file, replace=replace)
+    click.echo(json.dumps({"held": held}) if as_json else f"{db.name} holds {listed(held)}.")
+    return 0
+
+
+def listed(held: dict[str, int]) -> str:
+    return ", ".join(f"{count} {table}" for table, count in held.items())
+
+
+def tokens_of(given: dict[str, Any]) -> list[Any]:
+    """Return the tokens of the options, the files and the environment."""
+    from reprior.service.access import check_token, read_tokens
+
+    found = []
+    for role, text, file, option in (
+        ("admin", given["token"], given["token_file"], "--token"),
+        ("read", os.environ.get("REPRIOR_READ_TOKEN"), given["read_token_file"], "--read-token-file"),
+    ):
+        if file is not None:
+            found += read_tokens(file, role, option)
+        elif text is not None:
+            found.append(check_token(role, role, text, option))
     return found
+
+
+def settings_of(given: dict[str, Any]) -> Any:
+    """Return the settings that the options describe."""
+    from urllib.parse import urlsplit
+
+    from reprior.service.access import Access
+    from reprior.service.guard import LOOPBACK
+    from reprior.service.settings import Limits, Retention, Settings
+
+    tokens, here = tokens_of(given), given["host"] in HERE
+    if not here and not tokens:
+        fail("serve", "--host", "be this machine alone if no token is set", given["host"], remedy="Give --token-file")
+    public = urlsplit(given["public_url"] or "")
+    if given["public_url"] and (public.scheme not in ("http", "https") or not public.hostname or public.query):
+        fail("serve", "--public-url", "be like https://HOST/PATH", given["public_url"])
+    hosts = [name.lower() for name in (*given["allow_host"], public.hostname or "") if name]
+    return Settings(
+        db=given["db"], access=Access(tokens, private=not here),
+        hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=given["public_url"], proxies=given["proxy"],
+        limits=Limits(body=given["max_body"], classes=given["max_classes"], streams=given["max_streams"],
+                      clients=given["max_clients"], rate=given["max_rate"]),
+        retention=Retention(history=given["keep_history"] * 86_400, clients=given["keep_clients"] * 86_400,
+                            rows=given["keep_rows"] * 86_400),
+        stale_after=given["stale_after"], webhook=given["webhook"], webhook_private=given["allow_private_webhook"],
+        webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"), forward=given["forward"],
+        demo=given["demo"], intakes=given["intake"], metric_streams=given["metric_streams"],
+    )  # fmt: skip
 
 
 def serve(given: dict[str, Any]) -> int:
     """Run the server until it is told to stop."""
     import tempfile
 
+    from reprior.service import logs
     from reprior.service.app import open_hub
-    from reprior.service.guard import LOOPBACK
     from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
-    from reprior.service.settings import Limits, Settings
 
-    token = token_of(given["token"], given["token_file"], "REPRIOR_TOKEN")
-    read_token = token_of(None, given["read_token_file"], "REPRIOR_READ_TOKEN")
-    here = given["host"] in ("127.0.0.1", "::1", "localhost")
-    if not here and token is None:
-        fail("serve", "--host", "be this machine alone where no token is set", given["host"],
-             remedy="Give --token-file")  # fmt: skip
-    for url in given["intakes"]:
+    for url in given["intake"]:
         check_package(check_address(url))
     folder = None
     if given["db"] is None:
@@ -109,24 +203,17 @@ def serve(given: dict[str, Any]) -> int:
                  remedy="`reprior serve --demo` needs none")  # fmt: skip
         folder = tempfile.TemporaryDirectory(prefix="reprior-")
         given["db"] = Path(folder.name) / "demo.db"
-    settings = Settings(
-        db=given["db"], token=token, read_token=read_token,
-        hosts=(*LOOPBACK, *given["hosts"]) if here or given["hosts"] else (),
-        limits=Limits(body=given["max_body"], classes=given["max_classes"], streams=given["max_streams"],
-                      rate=given["max_rate"]),
-        webhook=given["webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"), forward=given["forward"],
-        demo=given["demo"], intakes=given["intakes"],
-    )  # fmt: skip
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    settings = settings_of(given)
     try:
         listening = listen(given["host"], given["port"])
-        with listening:  # the file and the address are ours before uvicorn starts: it would answer with a stack trace
+        with listening, logs.to_stderr(given["log_format"], given["log_level"]):
+            # the file and the address are ours before uvicorn starts: it would answer with a stack trace
             server = make(settings, given["host"], given["port"], hub=open_hub(settings))
-            run(server, listening, given["host"])
+            run(server, listening, given)
     finally:
         if folder:
             folder.cleanup()
-    return 0 if server.started else 1
+    return 0 if server.started and not server.failed else 1
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -139,8 +226,25 @@ def listen(host: str, port: int) -> socket.socket:
         return fail("serve", "--host, --port", "be an address that can be listened at", f"{host}:{port} ({reason})")
 
 
-def run(server: Any, listening: socket.socket, host: str) -> None:
-    """Run a server; once it listens, say where."""
+def reload_tokens(access: Any, given: dict[str, Any]) -> None:
+    """Read the token files again; if they cannot be used, the tokens stay as they are."""
+    import logging
+
+    log = logging.getLogger("reprior.service")
+    try:
+        tokens = tokens_of(given)
+    except InputError as error:
+        log.error("tokens not reloaded: %s", error)
+        return
+    if access.tokens and not tokens:
+        log.error("tokens not reloaded: there would be none")
+        return
+    access.tokens = tuple(tokens)
+    log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
+
+
+def run(server: Any, listening: socket.socket, given: dict[str, Any]) -> None:
+    """Run a server; once it listens, print where."""
     import asyncio
     import signal
 
@@ -151,7 +255,10 @@ def run(server: Any, listening: socket.socket, host: str) -> None:
         task = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, server.access, given)
         if server.started:
+            host = given["host"]
             shown = f"[{host}]" if ":" in host else host
             click.echo(f"Listening at http://{shown}:{listening.getsockname()[1]}/")
         await task

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from reprior.service.live import Live
+from reprior.service.measure import Histogram
 from reprior.service.store import Store, StoreError
 
 log = logging.getLogger("reprior.service")
@@ -27,9 +29,10 @@ class Commits:
     Without a store nothing waits, and all counts as stored.
     """
 
-    def __init__(self, store: Store | None, write: Callable[..., Awaitable[None]], most: int) -> None:
-        self._store, self._write, self._most = store, write, most
+    def __init__(self, store: Store | None, write: Callable[..., Awaitable[None]], most: int, took: Histogram) -> None:
+        self._store, self._write, self._most, self._took = store, write, most, took
         self.trouble: str | None = None  # why the last commit failed
+        self._ended = False  # by `fail`: nothing will be stored any more
         self._dirty: set[Live] = set()
         self._flying: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
@@ -45,6 +48,8 @@ class Commits:
             live.fresh_points.clear()
             live.fresh_offsets.clear()
             live.fresh_cursors.clear()
+            live.fresh_forgotten.clear()
+            live.fresh_rows.clear()
 
     def drop(self, live: Live) -> None:
         """Forget a stream that is to be deleted."""
@@ -66,6 +71,8 @@ class Commits:
         """Wait until all that a stream has learned so far is on disk."""
         if self._store is None:
             return
+        if self._ended:
+            raise Unavailable(f"{self.trouble} This was not stored.")
         if repeated and live not in self._dirty:
             if self._flying is not None and not self._flying.done():
                 await asyncio.shield(self._flying)
@@ -96,9 +103,16 @@ class Commits:
         self._closing = True
         self._wake.set()
 
+    def fail(self, sentence: str) -> None:
+        """Answer every post that waits, and every later one, with 503: `run` has ended and cannot continue."""
+        self.trouble, self._ended = sentence, True
+        for waited in (self._flying, self._next):
+            if waited is not None:
+                refuse(waited, f"{sentence} This was not stored.")
+
     async def last(self) -> None:
         """Commit what is left when `run` has ended."""
-        if self._dirty:
+        if self._dirty and not self._ended:
             await self._commit()
 
     async def _commit(self) -> bool:
@@ -108,6 +122,7 @@ class Commits:
         flying = self._flying
         self._group, self._joined = self._joined, 0
         changes = [live.change() for live in lives]
+        begun = time.perf_counter()
         try:
             await self._write(self._store.write, changes)
         except StoreError as error:
@@ -117,13 +132,19 @@ class Commits:
             if self.trouble is None:
                 log.warning("commit failed: %s", error)
             self.trouble = str(error)
-            if not flying.done():
-                flying.set_exception(Unavailable(f"{error} This was not stored yet. Send it again with the same seq."))
-                flying.exception()  # nobody may be waiting any more
+            refuse(flying, f"{error} This was not stored yet. Send it again with the same seq.")
             return False
+        self._took.add(time.perf_counter() - begun)
         if self.trouble is not None:
             log.warning("commits succeed again")
         self.trouble = None
         if not flying.done():
             flying.set_result(None)
         return True
+
+
+def refuse(waited: asyncio.Future[None], sentence: str) -> None:
+    """End a wait with 503."""
+    if not waited.done():
+        waited.set_exception(Unavailable(sentence))
+        waited.exception()  # nobody may be waiting any more

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +24,26 @@ CREATE TABLE history (
   n INTEGER NOT NULL, prior BLOB NOT NULL, variance BLOB NOT NULL);
 CREATE UNIQUE INDEX history_by_time ON history (stream, t, n);
 CREATE TABLE alarms (
-  id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t REAL NOT NULL,
-  about TEXT NOT NULL, acknowledged REAL, by TEXT, note TEXT, next TEXT);
+  id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t REAL NOT NULL,
+  about TEXT NOT NULL, resolved REAL, acknowledged REAL, by TEXT, note TEXT, next TEXT);
 CREATE INDEX alarms_by_stream ON alarms (stream, t);
 CREATE TABLE outbox (
-  alarm INTEGER PRIMARY KEY REFERENCES alarms ON DELETE CASCADE, attempts INTEGER NOT NULL, due REAL NOT NULL,
-  body TEXT NOT NULL, problem TEXT);
+  id TEXT PRIMARY KEY, alarm INTEGER NOT NULL, attempts INTEGER NOT NULL, due REAL NOT NULL, body TEXT NOT NULL,
+  problem TEXT);
+CREATE TABLE silences (
+  stream INTEGER PRIMARY KEY REFERENCES streams ON DELETE CASCADE, until REAL NOT NULL, by TEXT NOT NULL,
+  note TEXT NOT NULL);
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY, t REAL NOT NULL, stream TEXT NOT NULL, action TEXT NOT NULL, by TEXT NOT NULL,
+  address TEXT NOT NULL, about TEXT NOT NULL);
 CREATE TABLE cursors (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, origin TEXT NOT NULL,
   position TEXT NOT NULL, PRIMARY KEY (stream, origin)) WITHOUT ROWID;
 CREATE TABLE taken (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
   PRIMARY KEY (stream, id)) WITHOUT ROWID;
 CREATE INDEX taken_by_time ON taken (t);
+CREATE TABLE rows (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
+  row BLOB NOT NULL, PRIMARY KEY (stream, id)) WITHOUT ROWID;
+CREATE INDEX rows_by_time ON rows (t);
 """
 
 
@@ -48,6 +59,13 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def make_private(path: Path) -> None:
+    """Make a file that only its owner can read; SQLite gives the files beside a database the same rights."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    with suppress(PermissionError):
+        path.chmod(0o600)
 
 
 def prepare(db: sqlite3.Connection, path: Path) -> None:
@@ -79,14 +97,18 @@ def claim(guard: Any, path: Path) -> None:
         fail("serve", "db", "be served by one process", f"{path.name}, which another one has open")
 
 
-def reason(error: sqlite3.OperationalError) -> str:
-    """Return why a file cannot be written, as a sentence."""
+def reason(error: sqlite3.Error) -> str:
+    """Return why a file cannot be read or written, as a sentence."""
     text = str(error)
     if "locked" in text or "busy" in text:
         return "Another process holds the database."
     if "full" in text:
         return "The disk is full."
-    return "The database cannot be written." if "attempt to write" in text or "disk I/O" in text else f"SQLite: {text}."
+    if "malformed" in text or "not a database" in text:
+        return "The database file is damaged. Stop the server and restore a backup."
+    if "attempt to write" in text or "disk I/O" in text:
+        return "The database cannot be written."
+    return f"SQLite: {text}."
 
 
 def as_input_error(path: Path, error: sqlite3.Error) -> InputError:

@@ -28,16 +28,16 @@ def event(kind: str, value: Any) -> bytes:
 def overview(hub: Hub) -> dict[str, Any]:
     """Return what there is on the server as a whole."""
     return {
-        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.learned,
-        "alarms": sum(live.open_alarm is not None for live in hub.streams.values()), "trouble": hub.trouble,
+        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.measures.learned,
+        "alarms": sum(bool(live.alarms()) for live in hub.streams.values()), "trouble": hub.trouble,
     }  # fmt: skip
 
 
 def stream_state(hub: Hub, live: Live) -> tuple[Any, ...]:
     """Return what differs when there is something new to tell of a stream."""
-    raised, now = live.open_alarm and live.open_alarm["id"], hub.clock()
+    raised, now = [alarm["id"] for alarm in live.alarms()], hub.clock()
     # a rate falls while nothing comes: look once a second at least
-    return live.id, live.stream.n, live.labels, raised, int(now) if live.rate(now) > 0.01 else 0
+    return live.id, live.stream.n, live.labels, raised, live.silenced(now), int(now) if live.rate(now) > 0.01 else 0
 
 
 async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:

@@ -1,14 +1,15 @@
-"""Who may do what: host, origin, token, rate; and the headers that keep a page from doing more than it should."""
+"""Which requests are answered at all: host, origin, rate and token; and the headers that bind a page."""
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from reprior.service.access import role_needed
+from reprior.service.measure import Sparingly
 from reprior.service.settings import Settings
-from reprior.service.wire import error_body
+from reprior.service.wire import Refused
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,12 +23,13 @@ HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
 ]  # fmt: skip
-OPEN = ("/", "/healthz", "/openapi.json", "/v2/health/live", "/v2/health/ready", "/v2")  # and what is under /static/
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+READ = frozenset((b"host", b"origin", b"sec-fetch-site", b"authorization", b"x-forwarded-for"))
+CLOSE = {"Connection": "close"}
 
 
 class Bucket:
-    """Requests a second for each address, with as many at once; addresses that are silent are forgotten."""
+    """Requests per second for each address, with as many at once; addresses that are silent are forgotten."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate, self._clock = rate, clock
@@ -44,58 +46,56 @@ class Bucket:
         return left >= 1.0
 
 
-def same(given: str, token: str | None) -> bool:
-    """Return whether two tokens are equal, in a time that does not tell how much of them is."""
-    return token is not None and hmac.compare_digest(given.encode(), token.encode())
+def without_port(host: str) -> str:
+    """Return a host without its port; `[::1]` keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()
 
 
-def guarded(app: Asgi, settings: Settings) -> Asgi:
-    """Return the app behind its checks."""
-    bucket = Bucket(settings.limits.rate)
+class Guard:
+    """The checks that every request passes first."""
 
-    def refusal(scope: Scope) -> tuple[int, str, list[tuple[bytes, bytes]]] | None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path, method = scope["path"], scope["method"]
-        host = headers.get("host", "")
-        # a page elsewhere may point its own name at this address, or post to it: neither speaks for the user
-        if settings.hosts and host.rsplit(":", 1)[0].lower() not in settings.hosts and host not in settings.hosts:
-            return 421, "The header Host must name this server.", []
-        origin = headers.get("origin")
-        if origin is not None and method not in ("GET", "HEAD") and origin.split("://")[-1].lower() != host.lower():
-            return 403, "A page from elsewhere may not change anything here.", []
-        client = scope.get("client")
-        if not bucket.take(client[0] if client else ""):
-            return 429, f"At most {settings.limits.rate:g} requests a second are taken.", [(b"retry-after", b"1")]
-        if path in OPEN or path.startswith("/static/"):
-            return None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.bucket, self.sparingly = settings, Bucket(settings.limits.rate), Sparingly()
+
+    def check(self, scope: Scope) -> None:
+        """Refuse a request that may not be answered."""
+        found = {name: value.decode("latin-1") for name, value in scope["headers"] if name in READ}
+        self._check_page(scope["method"], found)
+        who = self._sender(scope, found)
+        if not self.bucket.take(who):
+            sentence = f"At most {self.settings.limits.rate:g} requests per second are taken."
+            raise Refused(429, sentence, {"Retry-After": "1", **CLOSE})
+        role = role_needed(scope["method"], scope["path"])
+        if role is None or not self.settings.access.tokens:
+            return
+        scheme, _, given = found.get(b"authorization", "").partition(" ")
         given = given.strip() if scheme.lower() == "bearer" else ""
-        writes = method not in ("GET", "HEAD")
-        needed = settings.token if writes else settings.read_token
-        if needed is None or same(given, settings.token) or (not writes and same(given, settings.read_token)):
-            return None
-        what = "change something" if writes else "read"
-        return 401, f"A bearer token is needed to {what}.", [(b"www-authenticate", b"Bearer")]
-
-    async def guard(scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
+        if self.settings.access.allows(role, given):
             return
+        if given:
+            self.sparingly.warning(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
+        what = {"read": "read", "ingest": "send data", "admin": "change something"}[role]
+        why = "The token that was sent does not allow this" if given else "No token was sent"
+        sentence = f"A bearer token is needed to {what}. {why}."
+        raise Refused(401, sentence, {"WWW-Authenticate": "Bearer", **CLOSE})
 
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *HEADERS]
-            await send(message)
-
-        refused = refusal(scope)
-        if refused is None:
-            await app(scope, receive, sending)
+    def _check_page(self, method: str, found: dict[bytes, str]) -> None:
+        """Refuse what a page elsewhere sends: its own name pointed at this address, or a post across origins."""
+        host, hosts = found.get(b"host", ""), self.settings.hosts
+        if hosts and without_port(host) not in hosts:
+            raise Refused(421, "The header Host must name this server. Start it with --allow-host or --public-url.",
+                          CLOSE)  # fmt: skip
+        origin = found.get(b"origin")
+        if origin is None or method in ("GET", "HEAD") or found.get(b"sec-fetch-site") == "same-origin":
             return
-        status, sentence, more = refused
-        body = error_body(status, sentence)
-        head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        headers = [*head, (b"connection", b"close"), *more]
-        await sending({"type": "http.response.start", "status": status, "headers": headers})
-        await sending({"type": "http.response.body", "body": body})
+        if origin.split("://")[-1].lower() != host.lower() and origin.lower() != self.settings.origin:
+            raise Refused(403, "A page from elsewhere may not change anything here.", CLOSE)
 
-    return guard
+    def _sender(self, scope: Scope, found: dict[bytes, str]) -> str:
+        """Return the address that a request comes from; a trusted proxy names it."""
+        client = scope.get("client")
+        who = client[0] if client else ""
+        if who in self.settings.proxies and b"x-forwarded-for" in found:
+            return found[b"x-forwarded-for"].rsplit(",", 1)[-1].strip()[:50]
+        return who

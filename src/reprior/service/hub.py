@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,21 +15,25 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix, Source
-from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
+from reprior.rows.blocks import as_stored
+from reprior.rows.correction import reweight
+from reprior.service import late
+from reprior.service.alarm_store import Acknowledgement, Silence
+from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
 from reprior.service.live import SPARK, Defined, Live, Placed, as_rows, define, restored, state_bytes
+from reprior.service.measure import Measures
 from reprior.service.recent import Diagnoses, Recent
-from reprior.service.settings import Clock, Settings
-from reprior.service.store import FORGET_CLIENTS, REMEMBER_IDS, Kept, Store, StoreError
+from reprior.service.settings import Ages, Clock, Settings
+from reprior.service.store import Kept, Store, StoreError
+from reprior.service.supervise import Supervisor
 
 log = logging.getLogger("reprior.service")
 T = TypeVar("T")
 
 COMPACT_SECONDS = 60.0
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
-LISTED = 100  # alarms of a stream
-ENOUGH_TO_ACCEPT = 200  # rows that may become the new reference of an alarm
 
 
 class Missing(Exception):
@@ -73,22 +77,28 @@ class Hub:
 
     def __init__(self, settings: Settings, store: Store | None, clock: Clock | None = None) -> None:
         self.settings, self.store = settings, store
-        self.clock = clock or Clock(store.newest() if store else 0.0)
+        newest = store.newest() if store else 0.0
+        self.clock = clock or Clock(newest)
+        self.ages = Ages(self.clock, newest)
         self.streams: dict[str, Live] = {}
         self.unreadable: dict[str, Unreadable] = {}
         self.version = 0  # grows with every change, so that watchers know whether to look
-        self.learned = self.watchers = self.forward_dropped = self.refused = 0  # since the start
+        self.watchers = 0  # open event streams
+        self.measures = Measures(self.clock)
+        self.intakes: dict[str, str | None] = {}  # brokers that are read, and why one is not connected
         self.started = self.clock()
         self._writer = ThreadPoolExecutor(1, "reprior-writer")
         self._readers = ThreadPoolExecutor(2, "reprior-reader")
         self._thinker = ThreadPoolExecutor(1, "reprior-thinker")
-        self._commits = Commits(store, self.in_writer, settings.limits.waiting)
-        self._unpointed: set[Live] = set()
+        self._maker = ThreadPoolExecutor(1, "reprior-maker")
+        self._commits = Commits(store, self.in_writer, settings.limits.waiting, self.measures.commits)
+        self._unsettled: set[Live] = set()  # have samples without a test of their alarm, or without a point
         self._admin = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
+        self.tasks = Supervisor(self._fatal)
         self._recent = Recent()
         self.diagnoses = Diagnoses(self._recent, self.clock, self.in_thinker)
-        self._alarm_id = 0
+        self.alarms = Alarms(self, self._mark)
         self._nameless = 0
         if store:
             self._load(store)
@@ -113,36 +123,44 @@ class Hub:
         for stream, origin, position in store.cursors():
             if stream in by_id:
                 by_id[stream].cursors[origin] = position
-        for stream, about in store.open_alarms():
-            if stream in by_id:
-                by_id[stream].open_alarm = about
-        self._alarm_id = store.last_alarm()
+        self.alarms.load(by_id)
 
     @property
     def trouble(self) -> str | None:
         """Why nothing can be stored now, if so."""
         return self._commits.trouble
 
+    def problems(self) -> list[str]:
+        """Return what is not as it should be although samples are taken, one sentence each."""
+        waiting = [f"The intake from {name} waits: {why}." for name, why in self.intakes.items() if why is not None]
+        return self.tasks.problems() + waiting
+
     # life
 
     def start(self) -> None:
         """Begin to commit and to keep the history."""
-        self._tasks = [asyncio.create_task(work()) for work in (self._commits.run, self._tick, self._compact_all)]
+        self.tasks.start("commits", self._commits.run, vital=True)
+        self.tasks.start("history", self._tick)
+        self.tasks.start("compaction", self._compact_all)
+
+    def _fatal(self, sentence: str) -> None:
+        self._commits.fail(sentence)
+        self.on_fatal()
 
     async def stop(self) -> None:
         """Commit what there is and end."""
         self._commits.close()
-        for task in self._tasks[1:]:
-            task.cancel()
-        await asyncio.gather(*self._tasks, self.diagnoses.end(), return_exceptions=True)
+        await self.tasks.wait("commits")
+        await self.tasks.stop()
+        await self.diagnoses.end()
         now = self.clock()
-        for live in self._unpointed:
-            live.point(now)
-            self._commits.add(live)
+        for live in list(self._unsettled):
+            self._settle(live, now, last=True)
         await self._commits.last()
         self._writer.shutdown()
         self._readers.shutdown()
         self._thinker.shutdown()
+        self._maker.shutdown()
         if self.store:
             self.store.close()
 
@@ -158,38 +176,53 @@ class Hub:
         """Run something that takes seconds where there are thousands of classes; no reader waits for it."""
         return await asyncio.get_running_loop().run_in_executor(self._thinker, work)
 
+    async def in_maker(self, work: Callable[[], T]) -> T:
+        """Run something that a new stream is made by, which may be a fit of seconds."""
+        return await asyncio.get_running_loop().run_in_executor(self._maker, work)
+
     async def _tick(self) -> None:
         """Close the history of streams that have fallen silent, and let watchers see quiet streams' rates fall."""
         while True:
             await asyncio.sleep(self.settings.point_seconds)
             now = self.clock()
             if self.trouble is None:
-                quiet = {live for live in self._unpointed if now - live.point_at >= self.settings.point_seconds}
-                for live in quiet:
-                    live.point(now)
-                    self._mark(live)
-                self._unpointed -= quiet
+                for live in list(self._unsettled):
+                    self._settle(live, now)
                 self._commits.soon()
+
+    def _settle(self, live: Live, now: float, *, last: bool = False) -> None:
+        """Do what samples waited for: the alarm's test, and a point of the history."""
+        if live.unwatched and (last or live.look_due(now)):
+            if live.look(now):
+                self._raised(live)
+            self._mark(live)
+        if live.point_n != live.counted and (last or live.point_due(now, self.settings.point_seconds)):
+            live.point(now)
+            self._mark(live)
+        if not live.unwatched and live.point_n == live.counted:
+            self._unsettled.discard(live)
 
     async def _compact_all(self) -> None:
         while True:
             await asyncio.sleep(COMPACT_SECONDS)
+            keep = self.settings.retention
+            now = self.ages()  # one for the file and for the memory: what either forgets the other must not keep
             if self.store:
                 numbers = [live.id for live in self.streams.values()]
                 for first in range(0, max(1, len(numbers)), COMPACT_STREAMS):
-                    now = self.clock()
                     try:
-                        await self.in_writer(self.store.compact, now, numbers[first : first + COMPACT_STREAMS])
+                        await self.in_writer(self.store.compact, now, numbers[first : first + COMPACT_STREAMS], keep)
                     except StoreError as error:
                         log.warning("compaction put off: %s", error)
                     await asyncio.sleep(0.01)
-            self._forget(self.clock())
+            self._forget(now)
 
     def _forget(self, now: float) -> None:
+        keep = self.settings.retention
         for live in self.streams.values():
-            for client in [c for c, o in live.offsets.items() if o.seen < now - FORGET_CLIENTS]:
+            for client in [c for c, o in live.offsets.items() if o.seen < now - keep.clients]:
                 del live.offsets[client]
-            for event in [e for e, t in live.taken.items() if t < now - REMEMBER_IDS]:
+            for event in [e for e, t in live.taken.items() if t < now - keep.events]:
                 del live.taken[event]
 
     def _mark(self, live: Live) -> None:
@@ -208,10 +241,13 @@ class Hub:
         return live
 
     async def create(
-        self, name: str, stream: Stream, source: Source, *, classes: list[str] | None, alarm: dict[str, Any] | None
-    ) -> bool:
+        self, name: str, stream: Stream, source: Source, *, classes: list[str] | None, alarm: dict[str, Any] | None,
+        stale_after: float | None = None,
+    ) -> bool:  # fmt: skip
         """Make a stream; return False if it was there already, made of the same."""
-        definition, watch = define(stream, source, classes=classes, alarm=alarm)
+        definition, watch = await self.in_maker(
+            lambda: define(stream, source, classes=classes, alarm=alarm, stale_after=stale_after)
+        )
         async with self._admin:
             if name in self.unreadable:
                 raise Conflict(self.unreadable[name].why)
@@ -230,10 +266,12 @@ class Hub:
             else:
                 self._nameless += 1
                 number = self._nameless
-            made = restored(Kept(number, name, now, definition, stream.n, 0, now, state, alarm_bytes))
+            kept = Kept(number, name, now, definition, stream.n, 0, now, state, alarm_bytes)
+            made = await self.in_maker(lambda: restored(kept))
             made.point_at = 0.0
             self.streams[name] = made
             self.version += 1
+        log.info("stream %r created", name)
         return True
 
     async def delete(self, name: str) -> None:
@@ -243,14 +281,15 @@ class Hub:
                 if self.store:
                     await self.in_writer(self.store.delete, self.unreadable[name].id)
                 del self.unreadable[name]
+                log.info("unreadable stream %r deleted", name)
                 return
             live = self.get(name)
             live.gone = True
             self._commits.drop(live)
-            self._unpointed.discard(live)
+            self._unsettled.discard(live)
             try:
                 if self.store:
-                    await self.in_writer(self.store.delete, live.id)
+                    await self.in_writer(self.store.delete, live.id, self.alarms.closing(live))
             except StoreError:
                 live.gone = False
                 self._mark(live)
@@ -259,43 +298,56 @@ class Hub:
             self._recent.drop(live.id)
             self.diagnoses.forget(live.id)
             self.version += 1
+        log.info("stream %r deleted", name)
 
     # samples
 
     async def samples(
         self, name: str, proba: Any, client: str | None, seq: int | None, *, dtype: Any = None, correct: bool = True,
-        event: str | None = None, cursor: tuple[str, str] | None = None,
+        event: str | None = None, cursor: tuple[str, str] | None = None, ids: Any = None,
     ) -> Answer:  # fmt: skip
         """Learn rows, unless they were counted before, and return them corrected, once that is on disk."""
         live = self.get(name)
         self._commits.check_ready()
         rows = as_rows(proba, live.n_classes, "samples", dtype)
-        placed = live.place(client, seq, self.settings.limits)
-        repeated = placed.repeated or (event is not None and event in live.taken)
         now = self.clock()
+        placed = live.place(client, seq, self.settings.limits, now)
+        seen = None
+        repeated = placed.repeated or (event is not None and event in live.taken)
+        if ids is not None:
+            late.check_ids(ids, len(rows), "samples")
         if not repeated:
-            if live.learn(rows, now):
-                self._raise(live, now)
+            raised, seen = live.learn(rows, now)
+            if ids is not None:
+                late.keep(live, ids, rows, now)
+            if raised:
+                self._raised(live)
             if event is not None:
                 live.taken[event] = now
                 live.fresh_taken.append((event, now))
             self._counted(live, client, seq, placed, now)
             self._recent.add(live, rows)
-            self.learned += len(rows)
+            self.measures.learned += len(rows)
         if cursor is not None:
             self._moved(live, *cursor)
         corrected = None
         if correct:
-            corrected = live.stream.correct_many(rows) if len(rows) else rows
+            corrected = corrected_rows(live, rows, seen)
         counted_at = live.offsets[client].n if repeated and client is not None and client in live.offsets else None
         answer = Answer(corrected, live.stream.prior, live.stream.n, repeated, placed.gap, counted_at)
         await self._commits.stored(live, repeated=repeated)
         return answer
 
+    def _raised(self, live: Live) -> None:
+        """See to an alarm that was raised just now."""
+        assert live.open_alarm is not None
+        # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
+        self._recent.drop(live.id)
+        self.alarms.raised(live, live.open_alarm)
+
     async def passed(self, name: str, origin: str, position: str) -> None:
         """Note that a broker's message was looked at, though nothing could be learned from it."""
         live = self.get(name)
-        self.refused += 1
         self._moved(live, origin, position)
         await self._commits.stored(live)
 
@@ -305,75 +357,64 @@ class Hub:
         self._mark(live)
 
     async def labels(
-        self, name: str, proba: Any, y: Any, client: str | None, seq: int | None, dtype: Any = None
+        self, name: str, proba: Any, y: Any, client: str | None, seq: int | None, dtype: Any = None, ids: Any = None
     ) -> Answer:
-        """Take in the labels of rows that were learned before."""
+        """Take in the labels of rows that were learned before, given as such or by their prediction ids."""
         live = self.get(name)
         self._commits.check_ready()
-        rows = as_rows(proba, live.n_classes, "labels", dtype)
         if not isinstance(y, list):
             fail("labels", "y", "be a list with the label of each row", type(y).__name__)
-        placed, now = live.place(client, seq, self.settings.limits), self.clock()
-        if not placed.repeated:
-            if len(rows) or y:
-                live.observe(rows, y)
-            self._counted(live, client, seq, placed, now)
-        answer = Answer(None, live.stream.prior, live.stream.n, placed.repeated, placed.gap)
-        await self._commits.stored(live, repeated=placed.repeated)
+        if (proba is None) == (ids is None):
+            fail("labels", "body", "have either `proba` or `ids`", "both" if ids is not None else "neither")
+        async with live.labelling if ids is not None else nullcontext():  # a row that waits takes one label
+            now = self.clock()
+            placed = live.place(client, seq, self.settings.limits, now)
+            if not placed.repeated:
+                if ids is None:
+                    rows = as_rows(proba, live.n_classes, "labels", dtype)
+                else:
+                    rows = await late.waiting(self, live, late.check_ids(ids, None, "labels"))
+                if len(rows) or y:
+                    live.observe(rows, y)
+                live.fresh_labelled |= set(ids or ())
+                self._counted(live, client, seq, placed, now)
+            answer = Answer(None, live.stream.prior, live.stream.n, placed.repeated, placed.gap)
+            await self._commits.stored(live, repeated=placed.repeated)
         return answer
 
     def _counted(self, live: Live, client: str | None, seq: int | None, placed: Placed, now: float) -> None:
         live.note(client, seq, placed, now)
-        if now - live.point_at >= self.settings.point_seconds:
+        self.alarms.heard(live)
+        if live.point_due(now, self.settings.point_seconds):
             live.point(now)
-            self._unpointed.discard(live)
+            self._unsettled.discard(live)
         else:
-            self._unpointed.add(live)
+            self._unsettled.add(live)
+        if live.unwatched:
+            self._unsettled.add(live)
         self._mark(live)
 
     # alarms
 
-    def _raise(self, live: Live, now: float) -> None:
-        assert live.open_alarm is not None
-        # rows from before the alarm would blur what is diagnosed, and what may be accepted as the new normal
-        self._recent.drop(live.id)
-        self._alarm_id += 1
-        about = json.dumps(live.open_alarm)
-        live.open_alarm["id"] = self._alarm_id
-        body = json.dumps({"type": "alarm.raised", **live.open_alarm}) if self.settings.webhook else None
-        live.fresh_alarms.append((self._alarm_id, now, about, body))
-
-    async def acknowledge(self, name: str, number: int, by: str, note: str, then: str) -> dict[str, Any]:
-        """Say who has dealt with an alarm; its test starts anew, against the old reference or the rows of late."""
+    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
+        """Note who has dealt with an open alarm of a stream."""
         async with self._admin:
             live = self.get(name)
-            raised = live.open_alarm
-            if raised is None or raised["id"] != number or live.alarm is None:
+            if not live.has_open(number):
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
             await self._commits.stored(live)  # the alarm itself must be in the file before it can be answered there
-            if then == "accept":
-                rows = self._recent.of(live)
-                if len(rows) < ENOUGH_TO_ACCEPT:
-                    rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
-                    fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
-                options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
-                seen = live.stream.calibrated(rows.astype(np.float64))
-                fresh = await self.in_thinker(lambda: Alarm(live.source, reference=seen, **options))
-            else:
-                fresh = Alarm.from_bytes(live.alarm.to_bytes())
-                fresh.reset()
-            now = self.clock()
-            if self.store:
-                await self.in_writer(self.store.acknowledge, live.id, number, now, by, note, then, fresh.to_bytes())
-            live.alarm, live.open_alarm = fresh, None
-            self.version += 1
-        return {"id": number, "acknowledged": now, "by": by, "note": note, "next": then}
+            return await self.alarms.acknowledge(live, number, done, self._recent.of(live))
 
-    async def alarms(self, live: Live) -> list[dict[str, Any]]:
-        """Return the alarms of a stream, newest first."""
-        if self.store is None:
-            return [live.open_alarm] if live.open_alarm else []
-        return await self.in_reader(self.store.alarms, live.id, LISTED)
+    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
+        """Hold back messages about a stream until a time."""
+        async with self._admin:
+            live = self.get(name)
+            await self._commits.stored(live)
+            return await self.alarms.silence(live, wanted)
+
+    def commit_soon(self) -> None:
+        """Commit what there is, though nobody waits for it."""
+        self._commits.soon()
 
     async def sparks(self, lives: list[Live]) -> None:
         """See to it that streams have their small curve, from the file where it is not known."""
@@ -383,3 +424,12 @@ class Hub:
                 if self.store and live.stream.n:
                     found = await self.in_reader(self.store.priors, live.id, SPARK)
                     live.spark.extendleft(map(live.shift, found))
+
+
+def corrected_rows(live: Live, rows: Matrix, seen: Matrix | None) -> Matrix:
+    """Return rows (n, K) under the prior of a stream; `seen` are the same rows as calibrated, if they were."""
+    if not len(rows):
+        return rows
+    if seen is None or live.stream.calibrator is None:
+        return live.stream.correct_many(rows)
+    return np.asarray(reweight(as_stored(seen), live.stream.weights).astype(rows.dtype, copy=False))

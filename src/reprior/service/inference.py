@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from reprior._check import as_array, fail
 from reprior._types import Matrix
-from reprior.service.hub import Hub
+from reprior.service.hub import Conflict, Hub
 from reprior.service.live import Live, check_seq
-from reprior.service.webhook import post
+from reprior.service.outgoing import check_target, post
 from reprior.service.wire import answer, json_bytes, parse, parse_json
 
 log = logging.getLogger("reprior.service")
@@ -21,6 +21,7 @@ FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 LENGTH = "inference-header-content-length"
 RESPONSE = "org.kubeflow.serving.inference.response"
 REQUEST = "org.kubeflow.serving.inference.request"
+NAMESPACE = "cloudevents:namespace"  # among a stream's cursors: the namespace that its events come from
 WAITING = 1_000  # events that may wait to be forwarded
 
 
@@ -171,18 +172,37 @@ def predictions(data: Any, live: Live) -> Any:
     return fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
 
 
-async def take_event(hub: Hub, headers: Any, body: bytes) -> dict[str, Any]:
-    """Learn the predictions of an event once; other events are passed over."""
-    about, data = event_of(headers, body)
-    if about["type"] != RESPONSE:
-        return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
-    name = about.get("inferenceservicename")
+def stream_of(hub: Hub, about: dict[str, str]) -> str:
+    """Return the stream of an event: `name.namespace` if there is one, else `name`, for one namespace only.
+
+    Two services of the same name in two namespaces are two models.
+    """
+    name, namespace = about.get("inferenceservicename"), about.get("namespace", "")
     if not name:
         fail("cloudevents", "inferenceservicename", "name the stream", "nothing")
+    full = f"{name}.{namespace}"
+    if namespace and (full in hub.streams or full in hub.unreadable):
+        return full
+    owner = hub.get(name).cursors.setdefault(NAMESPACE, namespace)
+    if owner != namespace:
+        raise Conflict(f"The stream {name!r} learns the service of the namespace {owner!r}. Make a stream {full!r} for"
+                       f" the one of the namespace {namespace!r}.")  # fmt: skip
+    return name
+
+
+async def take_event(hub: Hub, headers: Any, body: bytes, scope: Any) -> dict[str, Any]:
+    """Learn the predictions of an event once; other events are passed over."""
+    about, data = event_of(headers, body)
+    scope["event_stream"] = about.get("inferenceservicename")  # a refusal is counted under it
+    if about["type"] != RESPONSE:
+        return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
+    name = stream_of(hub, about)
     live = hub.get(name)
     if len(about["id"]) > 200:
         fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
-    told = await hub.samples(name, predictions(data, live), None, None, correct=False, event=about["id"])
+    namespace = live.cursors.get(NAMESPACE)
+    cursor = None if namespace is None else (NAMESPACE, namespace)
+    told = await hub.samples(name, predictions(data, live), None, None, correct=False, event=about["id"], cursor=cursor)
     return {"taken": not told.repeated, "repeated": told.repeated, "n": told.n}
 
 
@@ -199,12 +219,13 @@ class Forwarder:
         try:
             self.queue.put_nowait((body, kept))
         except asyncio.QueueFull:
-            self.hub.forward_dropped += 1
+            self.hub.measures.forward_dropped += 1
 
     async def run(self) -> None:
         url = self.hub.settings.forward
-        while url is not None:
+        target = None if url is None else check_target(url, "--forward", private=True)
+        while target is not None:
             body, headers = await self.queue.get()
-            if problem := await asyncio.to_thread(post, url, body, headers):
-                self.hub.forward_dropped += 1
+            if problem := await asyncio.to_thread(post, target, body, headers):
+                self.hub.measures.forward_dropped += 1
                 log.warning("an event was not taken by the second sink: %s", problem)

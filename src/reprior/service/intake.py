@@ -28,6 +28,7 @@ log = logging.getLogger("reprior.service")
 AT_ONCE = 256  # messages that may wait for one commit
 PAUSE = 1.0  # seconds before a broker is tried again
 LOOK_SECONDS = 0.5  # for which a read waits for messages
+JOINED = object()  # in a queue of messages: the broker has accepted the connection
 PORTS = {"redis": 6379, "mqtt": 1883, "nats": 4222, "kafka": 9092}
 PACKAGES = {"redis": ("redis", "redis"), "mqtt": ("paho", "paho-mqtt"), "nats": ("nats", "nats-py"),
             "kafka": ("confluent_kafka", "confluent-kafka")}  # as imported, as installed  # fmt: skip
@@ -71,7 +72,10 @@ def check_package(address: Address) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message, where it stood, and how to confirm it, if its broker wants that."""
+    """A message, where it stood, and how to confirm it, if its broker wants that.
+
+    Every reader yields an empty list when it is connected and there is no message.
+    """
 
     body: bytes
     origin: str | None
@@ -80,15 +84,18 @@ class Message:
 
 
 async def run(hub: Hub, url: str) -> None:
-    """Read from a broker for ever; where it cannot be reached, try again."""
+    """Read from a broker for ever; while it cannot be reached, try again."""
     address = check_address(url)
+    name = f"{address.kind}://{address.host}:{address.port}/{address.topic}"
+    hub.intakes[name] = "not connected yet"
     read = {"redis": read_redis, "nats": read_nats, "kafka": read_kafka, "mqtt": read_mqtt}[address.kind]
-    said = ""
     while True:
         try:
             live = hub.get(address.stream)
             async for messages in read(address, dict(live.cursors)):
-                said = ""
+                if hub.intakes[name] is not None:
+                    log.info("intake from %s is connected", name)
+                hub.intakes[name] = None
                 await asyncio.gather(*(take(hub, address.stream, message) for message in messages))
         except (Conflict, Missing, Unavailable) as error:
             problem = str(error)
@@ -96,9 +103,9 @@ async def run(hub: Hub, url: str) -> None:
             problem = f"{type(error).__name__}"
         else:
             problem = "the broker ended the connection"
-        if problem != said:
-            log.warning("intake from %s waits: %s", address.kind, problem)
-        said = problem
+        if problem != hub.intakes[name]:
+            log.warning("intake from %s waits: %s", name, problem)
+        hub.intakes[name] = problem
         await asyncio.sleep(PAUSE)
 
 
@@ -115,11 +122,9 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
         client, seq = check_seq(body.get("client"), body.get("seq"))
         await hub.samples(stream, body.get("proba"), client, seq, dtype=body.get("dtype"), correct=False, cursor=cursor)
     except (InputError, Refused) as error:
-        log.warning("a message was refused: %s", str(error)[:200])
+        hub.measures.refuse(stream, "bad_input", str(error))
         if cursor is not None:
             await hub.passed(stream, *cursor)
-        else:
-            hub.refused += 1
     if message.confirm is not None:
         message.confirm()
 
@@ -135,37 +140,41 @@ async def read_redis(address: Address, cursors: dict[str, str]) -> AsyncIterator
     try:
         while True:
             found = await client.xread({address.topic: last}, count=AT_ONCE, block=int(1000 * LOOK_SECONDS))
-            for _, entries in found or []:
-                made = [
-                    Message(fields.get(b"body", next(iter(fields.values()), b"")), origin, number.decode())
-                    for number, fields in entries
-                ]
-                last = made[-1].position
-                yield made
+            made = [
+                Message(fields.get(b"body", next(iter(fields.values()), b"")), origin, number.decode())
+                for _, entries in found or [] for number, fields in entries
+            ]  # fmt: skip
+            last = made[-1].position if made else last
+            yield made
     finally:
         await client.aclose()
 
 
 async def read_nats(address: Address, cursors: dict[str, str]) -> AsyncIterator[list[Message]]:
-    """Yield the messages of a JetStream stream in order; `?subject=` picks one of its subjects."""
+    """Yield the messages of a JetStream stream in order; `?subject=` picks one of its subjects.
+
+    A stream that is deleted and made again numbers its messages from 1: when it was made is part of the origin.
+    """
     import nats
     from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-    origin = f"nats:{address.topic}"
-    after = int(cursors.get(origin, "0"))
     login = {"user": address.user, "password": address.password} if address.user else {}
     client = await nats.connect(f"nats://{address.host}:{address.port}", max_reconnect_attempts=0, **login)
     try:
         jet = client.jetstream()
+        made = (await jet.stream_info(address.topic)).created
+        origin = f"nats:{address.topic}:{made}"
+        after = int(cursors.get(origin, "0"))
         config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=after + 1,
                                 ack_policy=AckPolicy.NONE)  # fmt: skip
         subject = address.more.get("subject", ">")
         asked = await jet.pull_subscribe(subject, stream=address.topic, config=config)
         while True:
+            found = []
             with suppress(nats.errors.TimeoutError):
                 found = await asked.fetch(AT_ONCE, timeout=LOOK_SECONDS)
-                yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in found]
-            if client.is_closed:
+            yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in found]
+            if client.is_closed or (not found and (await jet.stream_info(address.topic)).created != made):
                 return
     finally:
         await client.close()
@@ -194,8 +203,7 @@ async def read_kafka(address: Address, cursors: dict[str, str]) -> AsyncIterator
             for message in found:
                 if message.error() is not None:
                     raise ConnectionError(message.error().str())
-            if good:
-                yield [Message(m.value() or b"", f"kafka:{m.topic()}:{m.partition()}", str(m.offset())) for m in good]
+            yield [Message(m.value() or b"", f"kafka:{m.topic()}:{m.partition()}", str(m.offset())) for m in good]
     finally:
         await asyncio.to_thread(consumer.close)
 
@@ -219,6 +227,7 @@ async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[
     def joined(_client: Any, _data: Any, _flags: Any, reason: Any, _more: Any) -> None:
         if not reason.is_failure:
             client.subscribe(address.topic, qos=1)
+            asyncio.run_coroutine_threadsafe(queue.put(JOINED), loop)
 
     def left(*_: Any) -> None:
         loop.call_soon_threadsafe(lambda: queue.put_nowait(None) if not queue.full() else None)
@@ -231,9 +240,8 @@ async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[
             found = [await queue.get()]
             while not queue.empty() and len(found) < AT_ONCE:
                 found.append(queue.get_nowait())
-            made = [Message(m.payload, None, "", partial(client.ack, m.mid, m.qos)) for m in found if m is not None]
-            if made:
-                yield made
+            come = [m for m in found if m not in (None, JOINED)]
+            yield [Message(m.payload, None, "", partial(client.ack, m.mid, m.qos)) for m in come]
             if None in found:
                 return
     finally:

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, fail, spelled
+from reprior._check import check_choice, check_number, check_prior, fail, spelled
 from reprior._types import Source
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import pipeline, unwarned
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows, doubt
+from reprior.pipelines.source import doubt
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json
 from reprior.state import kind_of
 
 log = logging.getLogger("reprior.service")
-KEYS = ("source", "classes", "method", "options", "alarm", "heldout")
+KEYS = ("source", "classes", "method", "options", "alarm", "stale_after", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
 LONGEST_NAME = 200
 
@@ -33,6 +33,7 @@ class Definition:
     source: Source
     classes: list[str] | None
     alarm: dict[str, Any] | None
+    stale_after: float | None
 
 
 def check_name(name: Any) -> str:
@@ -87,14 +88,11 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
     else:
         if not isinstance(heldout, dict):
             fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
-        known_keys(heldout, ("proba", "y"), "PUT")
-        proba, y = heldout.get("proba"), heldout.get("y")
-        if not isinstance(proba, list) or not isinstance(y, list):
-            fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
-        width = len(proba[0]) if proba and isinstance(proba[0], list) else 0
+        known_keys(heldout, ("proba", "dtype", "y"), "PUT")
+        proba, y, width = heldout_rows(heldout)
         check_size(width, limits)
         called = None if classes is None else check_classes(classes, width)
-        counts = None if given is None else as_rows(np.asarray(given, np.float64))
+        counts = None if given is None else np.asarray(given, np.float64)
         pipe = unwarned(proba, y, counts=counts, classes=called)
         if said := doubt(pipe.source, pipe.calibrator):
             log.warning("%s", said)
@@ -103,14 +101,31 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
     if not isinstance(options, dict):
         fail("PUT", "options", "be an object", type(options).__name__)
     stream = pipe.stream(body.get("method", "online-ebls"), **options)
-    return Definition(stream, pipe.source, named, alarm_options(body.get("alarm"), pipe.source))
+    return Definition(stream, pipe.source, named, alarm_options(body.get("alarm"), pipe.source),
+                      stale_seconds(body.get("stale_after")))  # fmt: skip
+
+
+def heldout_rows(heldout: dict[str, Any]) -> tuple[Any, list[Any], int]:
+    """Return held-out rows (lists, or raw numbers of a `dtype`), their labels, and the number of classes."""
+    proba, y = heldout.get("proba"), heldout.get("y")
+    if not isinstance(proba, (list, bytes)) or not isinstance(y, list):
+        fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
+    if isinstance(proba, list):
+        return proba, y, len(proba[0]) if proba and isinstance(proba[0], list) else 0
+    kind = check_choice(heldout.get("dtype", "f4"), "PUT", "dtype", ("f4", "f8"))
+    width, left = divmod(len(proba), int(kind[1]) * max(1, len(y)))
+    if left or not y:
+        fail("PUT", "heldout", f"have as many rows of {kind} numbers as labels",
+             f"{len(proba)} bytes and {len(y)} labels")  # fmt: skip
+    return np.frombuffer(proba, f"<{kind}").reshape(len(y), width).astype(np.float64), y, width
 
 
 def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
     """Return the stream that bytes hold, or that a saved pipeline makes with the method and options of the query."""
     for key in query:
-        check_choice(key, "PUT", "query", ("method", "options", "alarm"))
-    options, alarm = (parse_json(query[key].encode(), "PUT") if key in query else None for key in ("options", "alarm"))
+        check_choice(key, "PUT", "query", ("method", "options", "alarm", "stale_after"))
+    options, alarm, stale_after = (parse_json(query[key].encode(), "PUT") if key in query else None
+                                   for key in ("options", "alarm", "stale_after"))  # fmt: skip
     kind = kind_of(data, "PUT", name="body")
     if kind == "pipeline":
         if not isinstance(options, (dict, type(None))):
@@ -129,13 +144,18 @@ def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
     else:
         fail("PUT", "body", "hold a saved pipeline or stream", f"a {kind!r}")
     named = None if source.classes is None else check_classes(list(source.classes), len(source.prior))
-    return Definition(stream, source, named, alarm_options(alarm, source))
+    return Definition(stream, source, named, alarm_options(alarm, source), stale_seconds(stale_after))
 
 
 def check_size(n_classes: int, limits: Limits) -> None:
     if n_classes > limits.classes:
         fail("PUT", "source", f"have at most {limits.classes} classes", n_classes,
              remedy="Start the server with a larger --max-classes")  # fmt: skip
+
+
+def stale_seconds(value: Any) -> float | None:
+    """Return after how many seconds without samples a stream is stale: 0 for never, None for the server's rule."""
+    return None if value is None else check_number(value, "PUT", "stale_after", low=0)
 
 
 def alarm_options(value: Any, source: Source) -> dict[str, Any] | None:

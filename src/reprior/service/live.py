@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,18 @@ from reprior._check import check_choice, check_int, check_matrix, fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Source, Vector
 from reprior.online.alarm import Alarm
-from reprior.online.method import earlier, grown, state_size
 from reprior.online.stream import Stream
+from reprior.service.alarm_store import AlarmEvent
 from reprior.service.settings import Limits
 from reprior.service.store import Change, Kept, Offset, Point, floats
 from reprior.state import decode, encode
 
 RATE_SECONDS = 10.0  # over which the samples a second are averaged
+LOOK_ROWS = 16  # samples for which one look of the alarm's test is worth its cost
+LOOK_MOST = 64  # samples that one look takes at most: the prior it bets on is the one from before them
+LOOK_SECONDS = 10.0  # for which samples wait for that test at most
+POINT_ROWS = 16  # samples for which a point of the history is worth its place
+POINT_SECONDS = 10.0  # for which fewer samples wait for a point
 SPARK = 40  # points of the small curve in the list of streams
 RUN_LENGTH = 1e6  # samples between two false alarms: a server sees many more than a notebook does
 
@@ -31,6 +37,7 @@ class Placed:
     repeated: bool = False
     fills: bool = False
     gap: tuple[int, int] | None = None
+    forget: tuple[str, ...] = ()  # idle clients that make room for this one
 
 
 @dataclass(slots=True, eq=False)
@@ -50,17 +57,26 @@ class Live:
     offsets: dict[str, Offset] = field(default_factory=dict)
     taken: dict[str, float] = field(default_factory=dict)
     cursors: dict[str, str] = field(default_factory=dict)  # of a broker's log: what was learned last
-    open_alarm: dict[str, Any] | None = None
+    open_alarm: dict[str, Any] | None = None  # of a shift
+    stale: dict[str, Any] | None = None  # the alarm that no samples come, until some do
+    silence: dict[str, Any] | None = None
     gone: bool = False
+    labelling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    unwatched: list[tuple[Matrix, float]] = field(default_factory=list)  # rows that the alarm has not tested, and when
+    unwatched_prior: Vector | None = None  # before those rows
     # not stored yet
     fresh_offsets: set[str] = field(default_factory=set)
+    fresh_forgotten: set[str] = field(default_factory=set)  # clients
     fresh_points: list[Point] = field(default_factory=list)
     fresh_taken: list[tuple[str, float]] = field(default_factory=list)
-    fresh_alarms: list[tuple[int, float, str, str | None]] = field(default_factory=list)
+    fresh_alarms: list[AlarmEvent] = field(default_factory=list)
     fresh_cursors: set[str] = field(default_factory=set)
+    fresh_rows: list[tuple[str, float, bytes]] = field(default_factory=list)
+    fresh_labelled: set[str] = field(default_factory=set)
     alarm_moved: bool = False
     # for the page alone
     point_at: float = 0.0
+    point_n: int = 0  # samples and labels at the last point
     rate_before: float = 0.0
     rate_at: float = 0.0
     spark: deque[float] | None = None
@@ -86,18 +102,34 @@ class Live:
         now = self.stream.prior if prior is None else prior
         return float(np.abs(now - self.stream.source.prior).sum() / 2)
 
+    def silenced(self, now: float) -> dict[str, Any] | None:
+        """Return the silence that holds now, if there is one."""
+        return self.silence if self.silence is not None and self.silence["until"] > now else None
+
+    def alarms(self) -> list[dict[str, Any]]:
+        """Return the alarms that are open: raised, and acknowledged by nobody."""
+        return [a for a in (self.open_alarm, self.stale) if a is not None and not a.get("acknowledged")]
+
+    def has_open(self, alarm: int) -> bool:
+        """Return whether the alarm of this number is open."""
+        return any(each["id"] == alarm for each in self.alarms())
+
     # what clients send
 
-    def place(self, client: str | None, seq: int | None, limits: Limits) -> Placed:
-        """Return how a number fits in; refuse it where that could not be remembered. Nothing changes."""
+    def place(self, client: str | None, seq: int | None, limits: Limits, now: float) -> Placed:
+        """Return how a number fits in; refuse it if that could not be remembered. Nothing changes."""
         if client is None or seq is None:
             return Placed()
         offset = self.offsets.get(client)
         if offset is None:
-            if len(self.offsets) >= limits.clients:
-                fail("samples", "client", f"be one of at most {limits.clients} clients of a stream",
-                     "another one", remedy="A client is forgotten after seven days of silence")  # fmt: skip
-            return Placed()
+            if len(self.offsets) < limits.clients:
+                return Placed()
+            idle = tuple(name for name, o in self.offsets.items() if o.seen < now - limits.idle_seconds)
+            if not idle:
+                fail("samples", "client", f"be one of at most {limits.clients} clients of a stream", "another one",
+                     remedy="Use the same client name again, or start the server with a larger --max-clients"
+                     )  # fmt: skip
+            return Placed(forget=idle)
         if seq > offset.seq:
             gap = (offset.seq + 1, seq - 1) if seq > offset.seq + 1 else None
             if gap and len(offset.missing) >= limits.gaps:
@@ -112,6 +144,9 @@ class Live:
         self.seen = now
         if client is None or seq is None:
             return
+        for name in placed.forget:
+            del self.offsets[name]
+            self.fresh_forgotten.add(name)
         offset = self.offsets.setdefault(client, Offset(seq, 0, now))
         if placed.fills:
             ranges = [(first, last) for first, last in offset.missing if not first <= seq <= last]
@@ -125,22 +160,47 @@ class Live:
         offset.seen = now
         self.fresh_offsets.add(client)
 
-    def learn(self, rows: Matrix, now: float) -> bool:
-        """Learn rows (n, K) in order; return whether that raised an alarm. Bad rows change nothing."""
-        raised = False
+    def learn(self, rows: Matrix, now: float) -> tuple[bool, Matrix | None]:
+        """Learn rows (n, K) in order; return whether that raised an alarm, and the rows as calibrated, if they were.
+
+        Bad rows change nothing. A raised alarm has nothing to add until somebody deals with it, so it looks no further.
+        """
+        raised, seen, watched = False, None, self.alarm is not None and not self.alarm.verdict
         if not len(rows):
-            return raised
-        before = self.stream.n
-        if self.alarm is not None and not self.alarm.verdict:
-            base = before - self.alarm.verdict.n
-            raised = bool(self.alarm.watch(self.stream, rows, np.full(len(rows), now)))
-            self.alarm_moved = True
-            if raised:
-                self.open_alarm = self._describe(base, now)
-        else:  # an alarm that was raised has nothing more to say until somebody deals with it
+            return raised, rows
+        if watched or self.stream.calibrator is not None:
+            seen = self.stream.calibrated(rows, caller="samples")
+        if seen is None:
             self.stream.learn_many(rows)
+        else:
+            for first in range(0, len(seen), LOOK_MOST):
+                block = seen[first : first + LOOK_MOST]
+                if watched and not self.unwatched:
+                    self.unwatched_prior = self.stream.prior
+                self.stream.learn_calibrated(block)
+                if watched and not raised:
+                    self.unwatched.append((block, now))
+                    raised = self.look_due(now) and self.look(now)
         self.rate_before, self.rate_at = self.rate(now) + len(rows) / RATE_SECONDS, now
-        return raised
+        return raised, seen
+
+    def look_due(self, now: float) -> bool:
+        """Return whether enough rows, or old enough ones, wait for the alarm's test."""
+        if not self.unwatched:
+            return False
+        return sum(len(block) for block, _ in self.unwatched) >= LOOK_ROWS or now - self.unwatched[0][1] >= LOOK_SECONDS
+
+    def look(self, now: float) -> bool:
+        """Test the rows that wait, against the prior from before them; return whether that raised the alarm."""
+        assert self.alarm is not None
+        rows = np.concatenate([block for block, _ in self.unwatched])
+        times = np.repeat([t for _, t in self.unwatched], [len(block) for block, _ in self.unwatched])
+        base = self.stream.n - len(rows) - self.alarm.verdict.n
+        self.unwatched, self.alarm_moved = [], True
+        if not self.alarm.look(rows, self.unwatched_prior, times):
+            return False
+        self.open_alarm = self._describe(base, now)
+        return True
 
     def observe(self, rows: Matrix, y: Any) -> None:
         """Take in the labels (n,), columns or names, of rows (n, K) that were learned before."""
@@ -163,8 +223,9 @@ class Live:
         since = base + (verdict.since or 1)
         source = self.stream.source.prior
         return {
-            "stream": self.name, "raised": now, "sample": base + (verdict.raised_at or 0), "since_sample": since,
-            "since": verdict.since_time, "evidence": verdict.evidence, "threshold": verdict.threshold,
+            "kind": "shift", "stream": self.name, "raised": now, "sample": base + (verdict.raised_at or 0),
+            "since_sample": since, "since": verdict.since_time, "evidence": verdict.evidence,
+            "threshold": verdict.threshold,
             "sure": self.about["sure"], "shift": self.shift(prior),
             "classes": [{"class": names[k], "source": float(source[k]), "now": float(prior[k])}
                         for k in verdict.classes],
@@ -177,10 +238,21 @@ class Live:
         variance, _ = self.stream.method.variance(self.stream.state.values)
         return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
 
+    @property
+    def counted(self) -> int:
+        """Samples and labels so far: what a point of the history may be behind of."""
+        return self.stream.n + self.labels
+
+    def point_due(self, now: float, seconds: float) -> bool:
+        """Return whether the history needs a point: a stream with few new samples has one every ten seconds."""
+        passed = now - self.point_at
+        few = 0 < self.point_n <= self.counted < self.point_n + POINT_ROWS
+        return passed >= (max(seconds, POINT_SECONDS) if few and seconds >= 1.0 else seconds)
+
     def point(self, now: float) -> None:
         """Add a point to the history."""
         self.fresh_points.append(self.moment(now))
-        self.point_at = now
+        self.point_at, self.point_n = now, self.counted
         if self.spark is not None:
             self.spark.append(self.shift())
 
@@ -191,20 +263,25 @@ class Live:
             self.alarm.to_bytes() if self.alarm is not None and self.alarm_moved else None,
             {name: Offset(o.seq, o.n, o.seen, list(o.missing)) for name in self.fresh_offsets
              if (o := self.offsets.get(name))},
-            self.fresh_points, self.fresh_taken, self.fresh_alarms,
+            self.fresh_forgotten, self.fresh_points, self.fresh_taken, self.fresh_alarms,
+            self.fresh_rows, self.fresh_labelled,
             {origin: self.cursors[origin] for origin in self.fresh_cursors},
         )  # fmt: skip
         self.fresh_offsets, self.fresh_points, self.fresh_taken, self.fresh_alarms = set(), [], [], []
-        self.fresh_cursors, self.alarm_moved = set(), False
+        self.fresh_rows, self.fresh_labelled = [], set()
+        self.fresh_cursors, self.fresh_forgotten, self.alarm_moved = set(), set(), False
         return made
 
     def restore(self, change: Change) -> None:
         """Take back what could not be stored."""
         self.fresh_offsets |= set(change.offsets)
+        self.fresh_forgotten |= change.forgotten
         self.fresh_points = change.points + self.fresh_points
         self.fresh_taken = change.taken + self.fresh_taken
         self.fresh_alarms = change.alarms + self.fresh_alarms
         self.fresh_cursors |= set(change.cursors)
+        self.fresh_rows = change.rows + self.fresh_rows
+        self.fresh_labelled |= change.labelled
         self.alarm_moved |= change.alarm is not None
 
 
@@ -214,15 +291,19 @@ def state_bytes(stream: Stream) -> bytes:
 
 
 def define(
-    stream: Stream, source: Source, *, classes: list[str] | None, alarm: dict[str, Any] | None
-) -> tuple[bytes, Alarm | None]:
-    """Return all that makes a stream as bytes, and its alarm; `alarm` are the options of one, None for none."""
+    stream: Stream, source: Source, *, classes: list[str] | None, alarm: dict[str, Any] | None,
+    stale_after: float | None = None,
+) -> tuple[bytes, Alarm | None]:  # fmt: skip
+    """Return all that makes a stream as bytes, and its alarm; `alarm` are the options of one, None for none.
+
+    `stale_after` are the seconds without samples after which the stream is stale: 0 for never, None for the server's.
+    """
     watch, about = None, None
     if alarm is not None:
         options = {"run_length": RUN_LENGTH, **alarm}
         watch, about = Alarm(source, **options), options
     fields: dict[str, Any] = {
-        "classes": classes, "alarm": about, "stream": stream.to_bytes(),
+        "classes": classes, "alarm": about, "stale_after": stale_after, "stream": stream.to_bytes(),
         "prior": source.prior, "made": source.made,
     }  # fmt: skip
     for name in ("confusion", "hard_confusion", "counts"):
@@ -252,7 +333,8 @@ def defined(definition: bytes) -> Defined:
         hard_confusion=fields.get("hard_confusion"), heldout=heldout, made=fields["made"],
         classes=None if classes is None else tuple(classes),
     )  # fmt: skip
-    about = {"classes": classes, "alarm": fields["alarm"], "sure": how_sure(fields["alarm"])}
+    about = {"classes": classes, "alarm": fields["alarm"], "sure": how_sure(fields["alarm"]),
+             "stale_after": fields["stale_after"]}  # fmt: skip
     return Defined(Stream.from_bytes(fields["stream"].tobytes()), source, about)
 
 
@@ -264,11 +346,9 @@ def restored(kept: Kept, known: dict[bytes, Defined] | None = None) -> Live:
     made = known[kept.definition]
     state = made.first.state
     values = np.frombuffer(kept.state, "<f8").astype(np.float64) if len(kept.state) % 8 == 0 else np.empty(0)
-    if len(values) == state_size(earlier(state.method)):
-        values = grown(state.method, values)
     if len(values) != len(state.values):
         fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(kept.state)} bytes",
-             remedy=f"The stream {kept.name!r} is damaged; `reprior serve --check` looks for more")  # fmt: skip
+             remedy=f"The stream {kept.name!r} is damaged; `reprior serve check` looks for more")  # fmt: skip
     alarm = None if kept.alarm is None else Alarm.from_bytes(kept.alarm)
     live = Live(kept.id, kept.name, kept.created, kept.definition, made.about, made.source,
                 Stream.of(replace(state, values=values, labels=state.labels + kept.labels)), alarm,

@@ -1,73 +1,125 @@
-"""Prometheus metrics: totals of the server, and of each stream its alarm, shift and the classes that moved most.
+"""Prometheus metrics: totals of the server, and for each stream its alarm, its shift and the classes that moved most.
 
-A thousand classes of a thousand streams would be a million series. So the streams with an alarm come first, then those
-heard of last, up to a limit, and of each only a few classes.
+A thousand classes of a thousand streams would be a million series. So only a few classes of each stream are shown, and
+only the first `metric_streams` streams in the order of their creation: a series never comes and goes with the traffic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from reprior.service.hub import Hub
+from reprior.service.live import Live
+from reprior.service.measure import SECONDS, Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+AT_ONCE = 100  # streams that are written before other requests get their turn
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+STREAM_FAMILIES = {
+    "reprior_stream_samples": ("counter", "Samples of a stream."),
+    "reprior_stream_labels": ("counter", "Labels of a stream."),
+    "reprior_stream_rate": ("gauge", "Samples per second, over the last 10 seconds."),
+    "reprior_stream_last_seen_seconds": ("gauge", "When the last post came, in seconds since 1970."),
+    "reprior_stream_alarm": ("gauge", "1 if an alarm about a shift is open: raised, and acknowledged by nobody."),
+    "reprior_stream_stale": ("gauge", "1 if no samples came for longer than --stale-after."),
+    "reprior_stream_silenced": ("gauge", "1 if messages about the stream are held back."),
+    "reprior_stream_shift": ("gauge", "Total variation between the estimated and the source prior."),
+    "reprior_class_share": ("gauge", "Estimated share of a class that moved much."),
+    "reprior_class_source": ("gauge", "Share of that class at the source."),
+}
 
 
-class Collector:
-    """Reads the hub when Prometheus asks; nothing is counted twice."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.hub = hub
-
-    def collect(self) -> Iterator[Any]:
-        hub, settings = self.hub, self.hub.settings
-        lives = [live for live in list(hub.streams.values()) if not live.gone]
-        now = hub.clock()
-        yield CounterMetricFamily("reprior_samples", "Samples learned since the server started.", hub.learned)
-        yield GaugeMetricFamily("reprior_streams", "Streams on the server.", len(lives))
-        yield GaugeMetricFamily(
-            "reprior_alarms", "Streams with an open alarm.", sum(x.open_alarm is not None for x in lives)
-        )
-        yield GaugeMetricFamily("reprior_storage_ok", "1 if the last commit succeeded.", int(hub.trouble is None))
-        yield CounterMetricFamily("reprior_forward_dropped", "Events that no second sink took.", hub.forward_dropped)
-        yield CounterMetricFamily(
-            "reprior_intake_refused", "Messages of brokers that could not be learned.", hub.refused
-        )
-        if hub.store:
-            for part, size in hub.store.usage().items():
-                yield GaugeMetricFamily(f"reprior_database_{part}_bytes", f"Size of the database's {part}.", size)
-        lives.sort(key=lambda live: (live.open_alarm is None, -live.seen))
-        lives = lives[: settings.metric_streams]
-        samples = CounterMetricFamily("reprior_stream_samples", "Samples of a stream.", labels=["stream"])
-        rate = GaugeMetricFamily("reprior_stream_rate", "Samples a second, of late.", labels=["stream"])
-        alarm = GaugeMetricFamily("reprior_stream_alarm", "1 if an alarm is open.", labels=["stream"])
-        shift = GaugeMetricFamily(
-            "reprior_stream_shift", "Half the summed differences of prior and source.", labels=["stream"]
-        )
-        share = GaugeMetricFamily(
-            "reprior_class_share", "Share of a class that moved much.", labels=["stream", "class"]
-        )
-        before = GaugeMetricFamily("reprior_class_source", "Its share at the source.", labels=["stream", "class"])
-        for live in lives:
-            prior, source = live.stream.prior, live.stream.source.prior
-            samples.add_metric([live.name], live.stream.n)
-            rate.add_metric([live.name], live.rate(now))
-            alarm.add_metric([live.name], int(live.open_alarm is not None))
-            shift.add_metric([live.name], live.shift(prior))
-            for k in np.argsort(-np.abs(prior - source), kind="stable")[: settings.metric_classes].tolist():
-                share.add_metric([live.name, live.classes[k]], float(prior[k]))
-                before.add_metric([live.name, live.classes[k]], float(source[k]))
-        yield from (samples, rate, alarm, shift, share, before)
+def line(name: str, value: float, **labels: str) -> str:
+    """Return one sample of a series."""
+    inside = ",".join(f'{key}="{text.translate(ESCAPES)}"' for key, text in sorted(labels.items()))
+    return f"{name}{{{inside}}} {float(value)!r}\n" if inside else f"{name} {float(value)!r}\n"
 
 
-def exposition(hub: Hub) -> bytes:
+def family(name: str, kind: str, about: str, lines: Iterable[str]) -> str:
+    """Return a family of series with its help; counters end in `_total`."""
+    shown = f"{name}_total" if kind == "counter" else name
+    return f"# HELP {shown} {about}\n# TYPE {shown} {kind}\n{''.join(lines)}"
+
+
+def single(name: str, kind: str, about: str, value: float) -> str:
+    """Return a family of one series without labels."""
+    return family(name, kind, about, [line(f"{name}_total" if kind == "counter" else name, value)])
+
+
+def buckets(name: str, found: Histogram, **labels: str) -> Iterator[str]:
+    """Yield the series of a histogram."""
+    counts = np.cumsum(found.buckets).tolist()
+    for end, count in zip((*SECONDS, float("inf")), counts, strict=True):
+        yield line(f"{name}_bucket", count, le="+Inf" if end == float("inf") else repr(end), **labels)
+    yield line(f"{name}_sum", found.total, **labels)
+    yield line(f"{name}_count", counts[-1], **labels)
+
+
+def of_server(hub: Hub, undelivered: int) -> Iterator[str]:
+    """Yield what is counted for the server as a whole."""
+    seen, lives = hub.measures, [live for live in hub.streams.values() if not live.gone]
+    alarms = sum(bool(live.alarms()) for live in lives)
+    yield single("reprior_samples", "counter", "Samples learned since the server started.", seen.learned)
+    yield single("reprior_streams", "gauge", "Streams on the server.", len(lives))
+    yield single("reprior_streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable))
+    yield single("reprior_alarms", "gauge", "Streams with an open alarm.", alarms)
+    yield single("reprior_storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None)
+    yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
+    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", seen.forward_dropped)
+    yield family("reprior_requests", "counter", "Requests answered, by route and status.", (
+        line("reprior_requests_total", count, route=route, status=str(status))
+        for (route, status), count in seen.requests.items()))  # fmt: skip
+    yield family("reprior_request_seconds", "histogram", "Time to answer a request, by route.", (
+        text for route, found in seen.latency.items() for text in buckets("reprior_request_seconds", found, route=route)
+    ))  # fmt: skip
+    yield family("reprior_commit_seconds", "histogram", "Time of a commit to the database.",
+                 buckets("reprior_commit_seconds", seen.commits))  # fmt: skip
+    yield family("reprior_refused", "counter", "Posts and messages that were not learned, by stream and reason.", (
+        line("reprior_refused_total", count, stream=stream, reason=reason)
+        for (stream, reason), count in seen.refused.items()))  # fmt: skip
+    yield family("reprior_task_failures", "counter", "Unexpected ends of background tasks.", (
+        line("reprior_task_failures_total", count, task=task) for task, count in hub.tasks.failures.items()
+    ))  # fmt: skip
+    yield family("reprior_intake_ok", "gauge", "1 if the broker is connected and the stream exists.", (
+        line("reprior_intake_ok", trouble is None, intake=name) for name, trouble in hub.intakes.items()))  # fmt: skip
+    if hub.store:
+        for part, size in hub.store.usage().items():
+            yield single(f"reprior_database_{part}_bytes", "gauge", f"Size of the database's {part}.", size)
+
+
+def of_stream(live: Live, now: float, most: int) -> Iterator[tuple[str, str]]:
+    """Yield the families and lines of one stream."""
+    prior, source, name = live.stream.prior, live.stream.source.prior, live.name
+    values = {
+        "reprior_stream_samples": live.stream.n, "reprior_stream_labels": live.labels,
+        "reprior_stream_rate": live.rate(now), "reprior_stream_last_seen_seconds": live.seen,
+        "reprior_stream_alarm": live.open_alarm is not None, "reprior_stream_stale": live.stale is not None,
+        "reprior_stream_silenced": live.silenced(now) is not None, "reprior_stream_shift": live.shift(prior),
+    }  # fmt: skip
+    for key, value in values.items():
+        counter = STREAM_FAMILIES[key][0] == "counter"
+        yield key, line(f"{key}_total" if counter else key, value, stream=name)
+    for k in np.argsort(-np.abs(prior - source), kind="stable")[:most].tolist():
+        labels: dict[str, Any] = {"stream": name, "class": live.classes[k]}
+        yield "reprior_class_share", line("reprior_class_share", prior[k], **labels)
+        yield "reprior_class_source", line("reprior_class_source", source[k], **labels)
+
+
+async def exposition(hub: Hub) -> bytes:
     """Return the metrics in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collector(hub))
-    text: bytes = generate_latest(registry)
-    return text
+    undelivered, _ = await hub.alarms.undelivered()
+    parts = list(of_server(hub, undelivered))
+    lives = sorted((live for live in hub.streams.values() if not live.gone), key=lambda live: live.id)
+    lines: dict[str, list[str]] = {name: [] for name in STREAM_FAMILIES}
+    now = hub.clock()
+    for number, live in enumerate(lives[: hub.settings.metric_streams]):
+        if number % AT_ONCE == AT_ONCE - 1:
+            await asyncio.sleep(0)
+        for name, text in of_stream(live, now, hub.settings.metric_classes):
+            lines[name].append(text)
+    parts += [family(name, *about, lines[name]) for name, about in STREAM_FAMILIES.items()]
+    return "".join(parts).encode()

@@ -9,6 +9,7 @@ NUMBER, TEXT, FLAG = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
 WHOLE = {"type": "integer", "minimum": 0}
 NUMBERS = {"type": "array", "items": NUMBER}
 ROWS = {"type": "array", "items": NUMBERS}
+IDS = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "maxLength": 200}}
 NAMED = {
     "name": "name",
     "in": "path",
@@ -72,6 +73,7 @@ STREAM = schema(
         "shift": NUMBER,
         "alarm": schema({}),
         "clients": WHOLE,
+        "logits": FLAG,
         "now": NUMBER,
         "diagnosis": {"type": ["object", "null"]},
     },
@@ -94,9 +96,14 @@ DEFINITION = closed(
                 closed({"alpha": NUMBER, "mode": {"enum": ["monitor", "ever"]}, "run_length": NUMBER, "exact": FLAG}),
             ]
         },
-        "heldout": closed({"proba": ROWS, "y": {"type": "array"}}, ("proba", "y")),
+        "stale_after": {"type": ["number", "null"], "minimum": 0},
+        "heldout": closed({"proba": ROWS, "dtype": {"enum": ["f4", "f8"]}, "y": {"type": "array"}}, ("proba", "y")),
     }
 )
+PERSON = {
+    "by": {"type": "string", "minLength": 1, "maxLength": 200},
+    "note": {"type": "string", "maxLength": 2000},
+}
 TENSOR = schema(
     {"name": TEXT, "shape": {"type": "array", "items": WHOLE}, "datatype": TEXT, "data": {"type": "array"}},
     ("name", "shape", "datatype"),
@@ -144,18 +151,20 @@ def operation(
 def openapi() -> dict[str, Any]:
     """Return the whole description."""
     stream, model = "/streams/{name}", "/v2/models/{name}"
-    samples = closed({"proba": ROWS, "dtype": {"enum": ["f4", "f8", None]}, "correct": FLAG, **OFFSET}, ("proba",))
+    samples = closed({"proba": ROWS, "dtype": {"enum": ["f4", "f8", None]}, "correct": FLAG, "ids": IDS, **OFFSET},
+                     ("proba",))  # fmt: skip
     labels = closed(
-        {"proba": ROWS, "dtype": {"enum": ["f4", "f8", None]}, "y": {"type": "array"}, **OFFSET}, ("proba", "y")
+        {"proba": {"anyOf": [ROWS, {"type": "null"}]}, "ids": IDS, "dtype": {"enum": ["f4", "f8", None]},
+         "y": {"type": "array"}, **OFFSET}, ("y",)
     )
     acknowledged = closed(
         {
-            "by": {"type": "string", "minLength": 1, "maxLength": 200},
-            "note": {"type": "string", "maxLength": 2000},
+            **PERSON,
             "next": {"enum": ["restart", "accept"]},
         },
         ("by",),
     )
+    silence = closed({**PERSON, "seconds": {"type": "number", "minimum": 0, "maximum": 31622400}}, ("by", "seconds"))
     listing = {
         "search": TEXT,
         "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
@@ -270,11 +279,30 @@ def openapi() -> dict[str, Any]:
             f"{stream}/labels": {
                 "post": operation("Take in late labels", ANSWER, body=labels, writes=True, also=("503",), packed=True)
             },
+            f"{stream}/state": {"get": operation("The stream as bytes", None, kind="application/octet-stream")},
             f"{stream}/history": {"get": operation("The prior over time", history, query=past)},
             f"{stream}/alarms": {
                 "get": operation("Alarms, newest first", schema({"alarms": {"type": "array"}}, ("alarms",)))
             },
             f"{stream}/alarms/{{id}}/acknowledge": {"post": ack},
+            f"{stream}/silence": {
+                "post": operation(
+                    "Hold back messages about a stream",
+                    schema({"silence": {"type": ["object", "null"]}}, ("silence",)),
+                    body=silence,
+                    writes=True,
+                    also=("503",),
+                )
+            },
+            "/overview": {"get": operation("The whole server at a glance", schema({"streams": WHOLE}), named=False)},
+            "/audit": {
+                "get": operation(
+                    "Who acknowledged and silenced what, newest first",
+                    schema({"entries": {"type": "array"}}, ("entries",)),
+                    named=False,
+                    query={"stream": TEXT, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+                )
+            },
             "/events/cloudevents": {"post": event},
             "/v2": {"get": operation("Describe the server", schema({"name": TEXT}), named=False)},
             "/v2/health/live": {"get": operation("Alive?", schema({"live": FLAG}), named=False)},

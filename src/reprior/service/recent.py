@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -26,6 +26,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, deque[Matrix]] = OrderedDict()
+        self._rows: Counter[int] = Counter()  # of each stream
         self._bytes = 0
 
     def add(self, live: Live, rows: Matrix) -> None:
@@ -35,7 +36,9 @@ class Recent:
         if len(rows):
             kept.append(np.array(rows[-ROWS:], np.float32))
             self._bytes += kept[-1].nbytes
-        while len(kept) > 1 and sum(map(len, kept)) - len(kept[0]) >= ROWS:
+            self._rows[live.id] += len(kept[-1])
+        while len(kept) > 1 and self._rows[live.id] - len(kept[0]) >= ROWS:
+            self._rows[live.id] -= len(kept[0])
             self._bytes -= kept.popleft().nbytes
         while self._bytes > BYTES and len(self._kept) > 1:
             self.drop(next(iter(self._kept)))
@@ -43,6 +46,7 @@ class Recent:
     def drop(self, stream: int) -> None:
         """Forget the rows of a stream."""
         self._bytes -= sum(x.nbytes for x in self._kept.pop(stream, ()))
+        self._rows.pop(stream, None)
 
     def of(self, live: Live) -> Matrix:
         """Return the last rows (m, K) of a stream that are still in memory."""

@@ -9,7 +9,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from reprior.service.app import create_app
+from reprior.service.access import Access
+from reprior.service.app import App
 from reprior.service.hub import Hub
 from reprior.service.settings import Settings
 
@@ -18,14 +19,35 @@ HEAD_BYTES = 64 << 10  # before the end of the head is seen
 CONNECTIONS = 2_000
 
 
-def protocol(head_seconds: float) -> type:
-    """Return uvicorn's protocol that hangs up on a client who opens a connection and does not get to the point."""
+def most_connections() -> int:
+    """Return how many connections may be open: the process needs some of its file descriptors for other things."""
+    try:
+        from resource import RLIMIT_NOFILE, getrlimit
+    except ImportError:  # Windows
+        return CONNECTIONS
+    allowed = getrlimit(RLIMIT_NOFILE)[0]
+    return CONNECTIONS if allowed < 0 else max(16, min(CONNECTIONS, allowed - 100))
+
+
+def protocol(head_seconds: float, most: int) -> type:
+    """Return uvicorn's protocol that closes connections which send no complete head, and idle ones if there are many.
+
+    Idle connections may not keep others out: health must be answered while thousands are held open.
+    """
 
     def connection_made(self: Any, transport: Any) -> None:
         HttpToolsProtocol.connection_made(self, transport)
         wait(self)
+        if len(self.connections) > most:
+            make_room(self)
+
+    def make_room(self: Any) -> None:
+        """Close the connection that has been idle longest; this one, if none is idle."""
+        idle = [one for one in self.connections if one.cycle is None or one.cycle.response_complete]
+        min(idle, key=lambda one: one.heard_at, default=self).transport.close()
 
     def data_received(self: Any, data: bytes) -> None:
+        self.heard_at = self.loop.time()
         if self.head_timer is None and (self.cycle is None or self.cycle.response_complete):
             wait(self)
         HttpToolsProtocol.data_received(self, data)
@@ -38,12 +60,16 @@ def protocol(head_seconds: float) -> type:
         stop(self)
         HttpToolsProtocol.on_headers_complete(self)
 
+    def on_message_complete(self: Any) -> None:
+        self.scope["arrived"] = True
+        HttpToolsProtocol.on_message_complete(self)
+
     def connection_lost(self: Any, exc: Exception | None) -> None:
         stop(self)
         HttpToolsProtocol.connection_lost(self, exc)
 
     def wait(self: Any) -> None:
-        self.head_bytes = 0
+        self.head_bytes, self.heard_at = 0, self.loop.time()
         self.head_timer = self.loop.call_later(head_seconds, self.transport.close)
 
     def stop(self: Any) -> None:
@@ -52,20 +78,40 @@ def protocol(head_seconds: float) -> type:
             self.head_timer = None
 
     return type("Protocol", (HttpToolsProtocol,), {
-        "head_timer": None, "head_bytes": 0, "connection_made": connection_made, "data_received": data_received,
-        "on_headers_complete": on_headers_complete, "connection_lost": connection_lost,
+        "head_timer": None, "head_bytes": 0, "heard_at": 0.0, "connection_made": connection_made,
+        "data_received": data_received, "on_headers_complete": on_headers_complete,
+        "on_message_complete": on_message_complete, "connection_lost": connection_lost,
     })  # fmt: skip
+
+
+class Server(uvicorn.Server):  # type: ignore[misc]
+    """A server that ends, and says that it `failed`, when its streams cannot be stored any more."""
+
+    failed = False
+
+    def give_up(self) -> None:
+        """End in order; posts that wait are answered before."""
+        self.failed = self.should_exit = True
+
+    @property
+    def access(self) -> Access:
+        """Who may do what; it can change while the server runs."""
+        found: Access = self.config.app.settings.access
+        return found
 
 
 def make(
     settings: Settings, host: str, port: int, *, head_seconds: float = HEAD_SECONDS, hub: Hub | None = None
-) -> uvicorn.Server:  # fmt: skip
+) -> Server:
     """Return a server that is ready to run; nothing about requests goes to its log."""
-    return uvicorn.Server(uvicorn.Config(
-        create_app(settings, hub), host=host, port=port, http=protocol(head_seconds), ws="none", access_log=False,
-        log_level="warning", server_header=False, limit_concurrency=CONNECTIONS, timeout_keep_alive=30,
-        timeout_graceful_shutdown=5, lifespan="on",
+    app = App(settings, hub)
+    server = Server(uvicorn.Config(
+        app, host=host, port=port, http=protocol(head_seconds, most_connections()), ws="none", access_log=False,
+        log_level="warning", server_header=False, timeout_keep_alive=30, proxy_headers=False,
+        timeout_graceful_shutdown=5, lifespan="on", log_config=None,
     ))  # fmt: skip
+    app.on_fatal = server.give_up
+    return server
 
 
 class Background:

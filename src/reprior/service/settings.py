@@ -1,4 +1,4 @@
-"""What a server is told once, at its start, and the clock it goes by."""
+"""What a server is told once, at its start, and the clocks it goes by."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from reprior.service.access import Access
+from reprior.service.outgoing import check_secret, check_target
+
+LEAP = 60.0  # seconds by which the system's clock may leap ahead and be followed at once
+HOLD = 600.0  # seconds for which a larger leap must last before it is followed
+AGEING = 24.0  # times as fast as time passes: the most by which stored data age
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,52 +23,119 @@ class Limits:
     body: int = 32 << 20  # bytes
     classes: int = 10_000
     streams: int = 20_000
-    clients: int = 1_000  # that a stream remembers the offsets of
+    clients: int = 10_000  # that a stream remembers the offsets of
+    idle_seconds: float = 3_600.0  # after which a client makes room for another one
     gaps: int = 100  # ranges of missing numbers that a client's offset may hold
-    rate: float = 5_000.0  # requests a second from one address, with as many at once
+    rate: float = 5_000.0  # requests per second from one address, with as many at once
     watchers: int = 200  # open event streams
     waiting: int = 2_000  # posts that wait for a commit
     body_seconds: float = 30.0  # to send a request
 
 
 @dataclass(frozen=True, slots=True)
+class Retention:
+    """For how many seconds what is stored."""
+
+    history: float = 366 * 86_400.0  # points of a stream's history, thinned out with age
+    clients: float = 7 * 86_400.0  # the offset of a silent client
+    events: float = 3_600.0  # the id of a CloudEvent
+    rows: float = 7 * 86_400.0  # a row that has a prediction id, until its label comes
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server runs. `db` is None where nothing is to be kept, as a benchmark wants it."""
+    """How a server runs. `db` is None if nothing is to be kept, as in a benchmark."""
 
     db: Path | None
-    token: str | None = field(default=None, repr=False)
-    read_token: str | None = field(default=None, repr=False)
+    access: Access = field(default_factory=Access)
     hosts: tuple[str, ...] = ()  # values of the header Host that are answered; empty: all
+    public_url: str | None = None  # where users reach the page, behind a proxy; messages link to it
+    proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For is believed
     limits: Limits = Limits()
+    retention: Retention = Retention()
     point_seconds: float = 1.0  # between two points of a stream's history
     webhook: str | None = None
+    stale_after: float = 3_600.0  # seconds without samples after which a stream is stale; 0: never
+    webhook_private: bool = False  # whether the webhook may have an address of a private network or of this machine
     webhook_secret: str | None = field(default=None, repr=False)
-    forward: str | None = None  # where CloudEvents go on to
+    forward: str | None = None  # where CloudEvents are sent on to
     intakes: tuple[str, ...] = ()  # addresses of brokers to read from
     demo: bool = False  # feed streams of its own
-    metric_streams: int = 200
-    metric_classes: int = 5
+    metric_streams: int = 2_000  # shown by `/metrics`, in the order of their creation
+    metric_classes: int = 5  # of each stream: those that moved most
+
+    def __post_init__(self) -> None:
+        """Refuse addresses and secrets that would fail only when they are needed."""
+        if self.webhook is not None:
+            check_target(self.webhook, "--webhook", private=self.webhook_private)
+        if self.webhook_secret is not None:
+            check_secret(self.webhook_secret)
+        if self.forward is not None:
+            check_target(self.forward, "--forward", private=True)
+
+    @property
+    def root(self) -> str:
+        """The path under which a proxy serves this server, without a slash at its end."""
+        return urlsplit(self.public_url or "").path.rstrip("/")
+
+    @property
+    def origin(self) -> str | None:
+        """The origin of the page behind a proxy."""
+        parts = urlsplit(self.public_url or "")
+        return f"{parts.scheme}://{parts.netloc}".lower() if parts.netloc else None
+
+
+def steady_seconds() -> float:
+    """Return seconds that no one can set, counting also while the machine sleeps, if it can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Clock:
-    """Seconds since 1970 that never go back: where the system's clock is set back, this one runs at half speed.
+    """Seconds since 1970 that never go back, and do not follow a leap of the system's clock at once.
 
-    Points of a history must come one after the other. Half speed lets the system's clock catch up.
+    If the system's clock is set back, this one runs at half speed until they agree: points of a history must come one
+    after the other. If it leaps ahead by more than a minute, this one follows when the leap has lasted ten minutes.
     """
 
     def __init__(
-        self, start: float = 0.0, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic
+        self, start: float = 0.0, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_seconds
     ) -> None:
-        self._wall, self._steady = wall, steady
+        self._wall, self.steady = wall, steady
         self._then, self._now = steady(), max(start, wall())
+        self._leapt: float | None = None  # when the system's clock leapt ahead
 
     def __call__(self) -> float:
-        passed, wall = self._steady() - self._then, self._wall()
-        self._then += passed
+        wall, steady = self._wall(), self.steady()
+        passed, self._then = steady - self._then, steady
+        if wall - self._now - passed > LEAP:
+            self._leapt = steady if self._leapt is None else self._leapt
+            if steady - self._leapt < HOLD:
+                self._now += passed
+                return self._now
+        self._leapt = None
         self._now = max(wall, self._now + (0.5 * passed if self._now > wall else 0.0))
         return self._now
 
     @property
     def ahead(self) -> float:
-        """How many seconds it is ahead of the system's clock."""
-        return max(0.0, self() - self._wall())
+        """How many seconds it is ahead of the system's clock; negative while a leap of that clock is not followed."""
+        difference = self() - self._wall()
+        return 0.0 if abs(difference) < 1e-3 else difference
+
+
+class Ages:
+    """The time by which stored data age: it follows a clock, but at most 24 times as fast as time passes.
+
+    A clock that is wrong for a minute thus ages nothing by more than half an hour, and a server that was down for a
+    month forgets what is due within a day and a half.
+    """
+
+    def __init__(self, clock: Clock, start: float) -> None:
+        self._clock, self._then = clock, clock.steady()
+        self._now = min(start, clock()) if start else clock()
+
+    def __call__(self) -> float:
+        steady = self._clock.steady()
+        most, self._then = self._now + AGEING * (steady - self._then), steady
+        self._now = max(self._now, min(self._clock(), most))
+        return self._now

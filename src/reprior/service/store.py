@@ -19,13 +19,12 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Vector
-from reprior.service.database import APPLICATION, as_input_error, claim, connect, prepare, reason
+from reprior.service.alarm_store import AlarmEvent, write_events
+from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private, prepare, reason
+from reprior.service.settings import Retention
 
 # A point stays for `age` seconds; of older ones the last of every `spacing` seconds does.
 SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
-LONGEST = 366 * 86_400  # seconds after which a point goes
-FORGET_CLIENTS = 7 * 86_400  # seconds after which the offset of a silent client goes
-REMEMBER_IDS = 3_600  # seconds for which the id of an event is known
 
 
 @dataclass(slots=True)
@@ -58,9 +57,12 @@ class Change:
     state: bytes
     alarm: bytes | None
     offsets: dict[str, Offset]
+    forgotten: set[str]  # clients whose offsets go
     points: list[Point]
     taken: list[tuple[str, float]]
-    alarms: list[tuple[int, float, str, str | None]]  # id, time, about, what the webhook is to say
+    alarms: list[AlarmEvent]
+    rows: list[tuple[str, float, bytes]]  # that wait for a label: id, time, float64
+    labelled: set[str]  # ids of those whose label came
     cursors: dict[str, str]  # where in a broker's log the next message is
 
 
@@ -83,7 +85,7 @@ STREAMS = f"SELECT {', '.join(column.name for column in fields(Kept))} FROM stre
 
 
 class StoreError(Exception):
-    """The file cannot be written now; the sentence says why. What was to be written is still known, and is retried."""
+    """The file cannot be read or written now; the sentence says why. What was to be written is kept and retried."""
 
 
 class Store:
@@ -95,9 +97,12 @@ class Store:
     def __init__(self, path: Path, *, wait: float = 5.0) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._guard = open(path.with_name(path.name + ".lock"), "w")  # noqa: SIM115  (held as long as the store)
+        lock = path.with_name(path.name + ".lock")
+        make_private(lock)
+        self._guard = open(lock, "w")  # noqa: SIM115  (held as long as the store)
         try:
             claim(self._guard, path)
+            make_private(path)
             self._writer = connect(path, wait)
             try:
                 prepare(self._writer, path)
@@ -130,13 +135,16 @@ class Store:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise StoreError(reason(error)) from error
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a query; any thread may ask."""
-        with self._lock:
-            return self._reader.execute(sql, values).fetchall()
+        try:
+            with self._lock:
+                return self._reader.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(reason(error)) from error
 
     # what the server reads at its start
 
@@ -158,15 +166,6 @@ class Store:
         """Return a stream, a broker's log, and what was learned last from it, of all of them."""
         return self.read("SELECT stream, origin, position FROM cursors")
 
-    def open_alarms(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stream of each alarm that nobody has acknowledged, and what is known of the alarm."""
-        rows = self.read("SELECT id, stream, about FROM alarms WHERE acknowledged IS NULL")
-        return [(stream, {"id": number, **json.loads(about)}) for number, stream, about in rows]
-
-    def last_alarm(self) -> int:
-        """Return the number of the last alarm, 0 if there was none."""
-        return int(self.read("SELECT coalesce(max(id), 0) FROM alarms")[0][0])
-
     def newest(self) -> float:
         """Return the last moment the file knows of, in seconds since 1970."""
         (points,), (seen,) = *self.read("SELECT max(t) FROM history"), *self.read("SELECT max(seen) FROM streams")
@@ -187,9 +186,10 @@ class Store:
             assert made.lastrowid is not None
             return made.lastrowid
 
-    def delete(self, stream: int) -> None:
-        """Remove a stream with all that belongs to it."""
+    def delete(self, stream: int, alarms: Sequence[AlarmEvent] = ()) -> None:
+        """Remove a stream with all that belongs to it; messages about its alarms are still sent."""
         with self.transaction() as db:
+            write_events(db, stream, alarms)
             db.execute("DELETE FROM streams WHERE id = ?", (stream,))
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -205,6 +205,7 @@ class Store:
                     "UPDATE streams SET n = ?, labels = ?, seen = ?, state = ?, alarm = coalesce(?, alarm)"
                     " WHERE id = ?", (c.n, c.labels, c.seen, c.state, c.alarm, c.stream),
                 )  # fmt: skip
+                insert("DELETE FROM offsets WHERE stream = ? AND client = ?", [(c.stream, x) for x in c.forgotten])
                 insert(
                     "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
                     [(c.stream, name, o.seq, o.n, o.seen, json.dumps(o.missing)) for name, o in c.offsets.items()],
@@ -213,38 +214,20 @@ class Store:
                     "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
                     [(c.stream, *point) for point in c.points],
                 )
-                insert("INSERT INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
+                insert("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
                 insert(
                     "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
                     [(c.stream, origin, position) for origin, position in c.cursors.items()],
                 )
-                for alarm, t, about, body in c.alarms:
-                    db.execute("INSERT INTO alarms (id, stream, t, about) VALUES (?, ?, ?, ?)",
-                               (alarm, c.stream, t, about))  # fmt: skip
-                    if body is not None:
-                        db.execute("INSERT INTO outbox VALUES (?, 0, ?, ?, NULL)", (alarm, t, body))
+                insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(c.stream, *row) for row in c.rows])
+                insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(c.stream, x) for x in c.labelled])
+                write_events(db, c.stream, c.alarms)
 
-    def acknowledge(self, stream: int, alarm: int, now: float, by: str, note: str, then: str, test: bytes) -> None:
-        """Note who has dealt with an alarm, together with the test that goes on from there."""
-        with self.transaction() as db:
-            db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
-                       (now, by, note, then, alarm))  # fmt: skip
-            db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (test, stream))
-
-    def sent(self, alarm: int, problem: str | None, attempts: int, due: float) -> None:
-        """Note how an attempt to send an alarm ended, and when the next one is `due`."""
-        with self.transaction() as db:
-            if problem is None:
-                db.execute("DELETE FROM outbox WHERE alarm = ?", (alarm,))
-            else:
-                db.execute("UPDATE outbox SET attempts = ?, due = ?, problem = ? WHERE alarm = ?",
-                           (attempts, due, problem, alarm))  # fmt: skip
-
-    def compact(self, now: float, streams: Sequence[int]) -> None:
+    def compact(self, now: float, streams: Sequence[int], keep: Retention) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
         with self.transaction() as db:
             for stream in streams:
-                db.execute("DELETE FROM history WHERE stream = ? AND t < ?", (stream, int((now - LONGEST) * 1000)))
+                db.execute("DELETE FROM history WHERE stream = ? AND t < ?", (stream, int((now - keep.history) * 1000)))
                 for age, spacing in SPACINGS:
                     before, width = int((now - age) * 1000), spacing * 1000
                     before -= before % width  # whole spaces only: of a space cut in two both halves would keep one
@@ -253,9 +236,10 @@ class Store:
                         " (SELECT id, max(t) FROM history WHERE stream = ?1 AND t < ?2 GROUP BY t / ?3))",
                         (stream, before, width),
                     )
-                db.execute("DELETE FROM offsets WHERE stream = ? AND seen < ?", (stream, now - FORGET_CLIENTS))
-            db.execute("DELETE FROM taken WHERE t < ?", (now - REMEMBER_IDS,))
-        self._writer.execute("PRAGMA incremental_vacuum(1000)").fetchall()
+                db.execute("DELETE FROM offsets WHERE stream = ? AND seen < ?", (stream, now - keep.clients))
+            db.execute("DELETE FROM taken WHERE t < ?", (now - keep.events,))
+            db.execute("DELETE FROM rows WHERE t < ?", (now - keep.rows,))
+            db.execute("PRAGMA incremental_vacuum(1000)").fetchall()
 
     # what pages and webhooks ask for
 
@@ -269,32 +253,15 @@ class Store:
             (stream, low, high, low, width),
         )
 
-    def alarms(self, stream: int, most: int) -> list[dict[str, Any]]:
-        """Return the last alarms of a stream, newest first."""
-        rows = self.read(
-            "SELECT id, about, acknowledged, by, note, next FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC"
-            " LIMIT ?", (stream, most),
-        )  # fmt: skip
-        return [
-            {"id": number, **json.loads(about), "acknowledged": t, "by": by, "note": note, "next": then}
-            for number, about, t, by, note, then in rows
-        ]
+    def rows(self, stream: int, ids: Sequence[str]) -> list[tuple[str, bytes]]:
+        """Return the ids and the bytes of rows that wait for a label."""
+        asked = "SELECT value FROM json_each(?)"
+        return self.read(f"SELECT id, row FROM rows WHERE stream = ? AND id IN ({asked})", (stream, json.dumps(ids)))
 
     def priors(self, stream: int, most: int) -> list[Vector]:
         """Return the last priors (K,) of a stream's history, newest first."""
         rows = self.read("SELECT prior FROM history WHERE stream = ? ORDER BY t DESC LIMIT ?", (stream, most))
         return [np.frombuffer(prior, "<f4").astype(np.float64) for (prior,) in rows]
-
-    def due(self, now: float, attempts: int) -> list[tuple[int, int, str]]:
-        """Return alarms that are to be sent now, after fewer than so many attempts: number, attempts, body."""
-        return self.read(
-            "SELECT alarm, attempts, body FROM outbox WHERE due <= ? AND attempts < ? ORDER BY due LIMIT 10",
-            (now, attempts),
-        )
-
-    def undelivered(self) -> int:
-        """Return how many alarms no webhook has taken yet."""
-        return int(self.read("SELECT count(*) FROM outbox")[0][0])
 
     def usage(self) -> dict[str, int]:
         """Return how large the file and its log are, in bytes."""

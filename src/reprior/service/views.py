@@ -40,11 +40,12 @@ def number(
 
 def summary(live: Live, now: float) -> dict[str, Any]:
     """Return a line of the list of streams."""
-    raised = live.open_alarm
+    raised = next(iter(live.alarms()), None)
     return {
         "name": live.name, "classes": live.n_classes, "n": live.stream.n, "rate": round(live.rate(now), 3),
         "seen": live.seen if live.stream.n else None, "shift": round(live.shift(), 5),
-        "alarm": None if raised is None else {"id": raised["id"], "raised": raised["raised"]},
+        "alarm": None if raised is None else {"id": raised["id"], "raised": raised["raised"], "kind": raised["kind"]},
+        "stale": live.stale is not None, "silenced": (live.silenced(now) or {}).get("until"),
         "watched": live.alarm is not None, "spark": [round(x, 4) for x in live.spark or ()],
     }  # fmt: skip
 
@@ -60,7 +61,7 @@ async def listed(hub: Hub, query: Mapping[str, str]) -> dict[str, Any]:
     found = [live for live in hub.streams.values() if not live.gone and search in live.name.casefold()]
     found.sort(key=lambda live: live.name)
     if order == "alarm":
-        found.sort(key=lambda live: (live.open_alarm is None, -live.shift() if live.open_alarm else 0.0))
+        found.sort(key=lambda live: (not live.alarms(), -live.shift() if live.open_alarm else 0.0))
     elif order != "name":
         values: dict[str, Callable[[Live], float]] = {
             "shift": Live.shift, "n": lambda x: x.stream.n, "seen": lambda x: x.seen, "rate": lambda x: x.rate(now),
@@ -70,15 +71,16 @@ async def listed(hub: Hub, query: Mapping[str, str]) -> dict[str, Any]:
     await hub.sparks(shown)
     return {
         "total": len(found), "streams": [summary(live, now) for live in shown],
-        "alarms": sum(live.open_alarm is not None for live in found), "now": now,
+        "alarms": sum(bool(live.alarms()) for live in found), "now": now,
     }  # fmt: skip
 
 
-def alarm_of(live: Live) -> dict[str, Any]:
-    """Return whether a stream is watched, and the alarm that is open."""
+def alarm_of(live: Live, now: float) -> dict[str, Any]:
+    """Return whether a stream is watched, the alarms that are open, and who silenced it."""
     verdict = None if live.alarm is None else live.alarm.verdict
     return {
         "watched": live.alarm is not None, "sure": live.about["sure"], "open": live.open_alarm,
+        "stale": live.stale, "silence": live.silenced(now),
         "evidence": None if verdict is None else round(verdict.evidence, 4),
         "threshold": None if verdict is None else round(verdict.threshold, 4),
     }  # fmt: skip
@@ -103,7 +105,8 @@ async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
         "method": method.name, "options": options, "created": live.created,
         "seen": live.seen if live.stream.n else None, "rate": round(live.rate(now), 3), "shift": live.shift(),
-        "alarm": alarm_of(live), "clients": len(live.offsets), "now": now,
+        "alarm": alarm_of(live, now), "clients": len(live.offsets), "now": now,
+        "logits": live.stream.calibrator is not None and live.stream.calibrator.of_logits,
     }  # fmt: skip
     told["diagnosis"] = await hub.diagnoses.of(live) if diagnosis else None
     return told
@@ -115,7 +118,7 @@ def update(live: Live, now: float) -> dict[str, Any]:
     return {
         "t": now, "n": live.stream.n, "rate": round(live.rate(now), 3), "shift": round(live.shift(), 5),
         "prior": few(live.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
-        "alarm": alarm_of(live), "labels": live.labels, "seen": live.seen,
+        "alarm": alarm_of(live, now), "labels": live.labels, "seen": live.seen,
     }  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from starlette.responses import Response
 
 from reprior._check import InputError, fail
 from reprior.service.commits import Unavailable
-from reprior.service.hub import Conflict, Missing
+from reprior.service.hub import Conflict, Hub, Missing
+from reprior.service.late import Unknown
 from reprior.service.store import StoreError
 
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
@@ -42,7 +43,7 @@ def error_response(error: Exception) -> Response | None:
             status, headers = error.status, error.headers
         case InputError():
             status, headers = 400, {}
-        case Missing():
+        case Missing() | Unknown():
             status, headers = 404, {}
         case Conflict():
             status, headers = 409, {}
@@ -54,11 +55,24 @@ def error_response(error: Exception) -> Response | None:
 
 
 async def body_of(request: Request, most: int, seconds: float) -> bytes:
-    """Return the body; too large a one is refused before it is read, too slow a one after a while."""
-    declared = request.headers.get("content-length", "")
-    sentence = f"The body must be at most {most} bytes."
-    if declared.isdigit() and int(declared) > most:
+    """Return the body; refuse one that is compressed, too large or too slow."""
+    declared = 0
+    for name, value in request.scope["headers"]:
+        if name == b"content-length":
+            declared = int(value) if value.isdigit() else 0
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            coding = value.decode("latin-1")[:20]
+            raise Refused(415, f"The body is compressed ({coding}). Send it without compression and without"
+                          " Content-Encoding.")  # fmt: skip
+    sentence = f"The body must be at most {most} bytes. Send fewer rows at once, or start the server with a larger"
+    sentence += " --max-body."
+    if declared > most:
         raise Refused(413, sentence, {"Connection": "close"})
+    if request.scope.get("arrived"):  # all of it: there is nothing to wait for
+        whole: bytes = (await request.receive()).get("body", b"")
+        if len(whole) > most:
+            raise Refused(413, sentence, {"Connection": "close"})
+        return whole
     parts, size = [], 0
     try:
         async with asyncio.timeout(seconds):
@@ -70,6 +84,59 @@ async def body_of(request: Request, most: int, seconds: float) -> bytes:
     except TimeoutError:
         raise Refused(408, f"The body must arrive within {seconds:g} seconds.", {"Connection": "close"}) from None
     return b"".join(parts)
+
+
+class Sent(Response):  # type: ignore[misc]
+    """A JSON or msgpack answer without the work that a general response does."""
+
+    def __init__(self, body: bytes, kind: bytes) -> None:
+        self.status_code, self.background, self.body = 200, None, body
+        self.raw_headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
+
+
+def kinds_of(headers: list[tuple[bytes, bytes]]) -> tuple[str, bool]:
+    """Return the content type of a request, and whether its answer is to be msgpack."""
+    kind, accept = "application/json", ""
+    for name, value in headers:
+        if name == b"content-type":
+            kind = value.decode("latin-1").split(";")[0].strip().lower()
+        elif name == b"accept":
+            accept = value.decode("latin-1")
+    packed = any(found in accept for found in MSGPACK) or (kind in MSGPACK and "json" not in accept)
+    return kind, packed
+
+
+def hub_of(request: Request) -> Hub:
+    hub: Hub = request.scope["app"].hub
+    return hub
+
+
+async def read_body(request: Request) -> bytes:
+    limits = hub_of(request).settings.limits
+    return await body_of(request, limits.body, limits.body_seconds)
+
+
+async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    value = parse(await read_body(request), kind_of(request), caller)
+    known_keys(value, keys, caller)
+    return value
+
+
+async def drain(receive: Any, most: int, seconds: float) -> None:
+    """Read what is left of a body, up to `most` bytes, and forget it.
+
+    A client that is still sending would find its connection reset, and would not see the answer.
+    """
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while size <= most:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return
 
 
 def kind_of(request: Request) -> str:
@@ -113,20 +180,23 @@ def json_bytes(value: Any) -> bytes:
     return made
 
 
-def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) -> Response:
-    """Return an object as JSON, or as msgpack with rows as raw numbers, of the type they came in."""
+def answer_bytes(value: dict[str, Any], packed: bool) -> tuple[bytes, bytes]:
+    """Return an object as JSON, or as msgpack with rows as raw numbers of the type they came in; and its type."""
     if not packed:
-        return Response(json_bytes(value), status, media_type="application/json")
+        return json_bytes(value), b"application/json"
     value = dict(value)
     for key, item in value.items():
         if isinstance(item, np.ndarray):
             value[key] = item.tobytes() if item.ndim == 2 else item.tolist()
-    return Response(msgpack.packb(value), status, media_type="application/msgpack")
+    return msgpack.packb(value), b"application/msgpack"
+
+
+def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) -> Response:
+    """Return an object as an answer."""
+    body, kind = answer_bytes(value, packed)
+    return Response(body, status, media_type=kind.decode())
 
 
 def wants_msgpack(request: Request) -> bool:
     """Return whether the answer is to be msgpack: as the request asks, or else as it came."""
-    accepted = str(request.headers.get("accept", "*/*"))
-    if any(kind in accepted for kind in MSGPACK):
-        return True
-    return "json" not in accepted and kind_of(request) in MSGPACK
+    return kinds_of(request.scope["headers"])[1]

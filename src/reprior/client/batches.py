@@ -1,0 +1,388 @@
+"""Rows from the request path of a model server, sent to the service by a thread in the background.
+
+`add` never waits and, by default, never raises: a model server must not fail because its monitoring does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reprior._check import Frame, InputError, as_array, check_int, check_matrix, check_number, fail, frame_of, row_fault
+from reprior._kernels.reference import SUM_TOLERANCE
+from reprior._types import Matrix
+from reprior.client.blocking import Client
+from reprior.client.calls import FIRST_PAUSE, LONGEST_PAUSE, Answer, Calls, Classes, ServiceError
+from reprior.rows.blocks import by_name
+
+log = logging.getLogger("reprior.client")
+OVERHEAD = 300  # bytes that Python needs for one call of `add`, beside the numbers
+LOG_SECONDS = 60.0  # at least between two log lines about dropped rows
+BAD_BLOCK = (400, 413, 415, 422)  # statuses that say that these very rows cannot be taken, now or later
+ALL: weakref.WeakSet[Batches] = weakref.WeakSet()
+
+
+class Abandoned(Exception):
+    """`close` has waited long enough; what is still held is dropped."""
+
+
+class Sender(Client):
+    """The client of one `Batches`: it repeats whatever may be taken later, without end."""
+
+    def _repeats(self, status: int) -> bool:
+        return status not in (*BAD_BLOCK, 404)
+
+
+@dataclass(slots=True)
+class Held:
+    """Rows (n, K) of one `add`, and the names of their columns, if any."""
+
+    columns: Any
+    rows: Matrix
+
+    @property
+    def size(self) -> int:
+        return self.rows.nbytes + OVERHEAD
+
+    def continues(self, other: Held) -> bool:
+        """Return whether rows may be sent in one block with those of another `add`."""
+        if self.rows.shape[1] != other.rows.shape[1] or (self.columns is None) != (other.columns is None):
+            return False
+        return self.columns is None or list(self.columns) == list(other.columns)
+
+
+class Batches:
+    """Collect rows and send them from a thread, `rows` at a time or after `seconds`, whichever comes first.
+
+    An outage of any length is survived: the thread repeats each post until it counts once. Rows beyond `max_bytes` are
+    dropped, the oldest first. A stream that is deleted is waited for. `Batches` has a connection and a client name of
+    its own. Nothing is corrected: use `Client.send` for that. Use it as a context, or call `close`.
+
+    Parameters
+    ----------
+    rows : how many make a batch.
+    seconds : how long a row waits for its batch at most.
+    max_bytes : memory for rows that wait.
+    strict : if True, `add` raises `reprior.InputError` for rows that cannot be sent; by default it drops them.
+    on_answer : called in the thread with every `Answer`.
+    on_drop : called with the number of dropped rows and the reason.
+
+    Attributes
+    ----------
+    sent : rows that the service has counted.
+    dropped : rows that will never be sent.
+    waiting : rows that wait.
+    error : why the last attempt failed; None after a success.
+    """
+
+    def __init__(
+        self, client: Calls, stream: str, *, rows: int = 256, seconds: float = 1.0, max_bytes: int = 64 << 20,
+        strict: bool = False, on_answer: Callable[[Answer], None] | None = None,
+        on_drop: Callable[[int, str], None] | None = None,
+    ) -> None:  # fmt: skip
+        self.stream, self.strict = stream, strict
+        self.rows, self.max_bytes = check_int(rows, "Batches", "rows"), check_int(max_bytes, "Batches", "max_bytes")
+        self.seconds = check_number(seconds, "Batches", "seconds", low=0, open_low=True)
+        self.sent = self.dropped = self.waiting = 0
+        self.error: str | None = None
+        self._client = client
+        self._on_answer, self._on_drop = on_answer, on_drop
+        self._unlogged, self._logged_at = 0, -math.inf  # dropped rows that no log line has named yet
+        self._renew()
+        ALL.add(self)
+
+    def _renew(self) -> None:
+        """Start with nothing held, as a forked child must: neither the thread nor the name is its own."""
+        self._held: deque[Held] = deque()
+        self._bytes = self.waiting = 0
+        self._since, self._due, self._busy = 0.0, False, 0
+        self._closing = self._abandoned = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._known: Classes | None = None
+        given, name = self._client, f"{self._client.name}-{uuid.uuid4().hex[:8]}"
+        self._sender = Sender(given.url, token=given._token, name=name, timeout=given.timeout,
+                              max_body=given.max_body, sleep=self._pause)  # fmt: skip
+        self._sender.patience, self._sender._msgpack = math.inf, given._msgpack
+
+    # what the application calls
+
+    def add(self, proba: Any) -> int:
+        """Take in rows (n, K), or one row (K,), to be sent later; return how many were taken.
+
+        Rows that are no probabilities (or logits, if the stream takes those) are dropped, each by itself.
+        """
+        try:
+            held, wrong = self._checked(proba)
+        except InputError as error:
+            if self.strict:
+                raise
+            self._drop(1, str(error))
+            return 0
+        except Exception as error:  # an object that claims to be an array may raise anything
+            if self.strict:
+                raise
+            self._drop(1, f"Batches.add: `proba` cannot be read ({type(error).__name__}).")
+            return 0
+        if wrong:
+            self._drop(*wrong)
+        return self._hold(held) if len(held.rows) else 0
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Send what is held; return whether the service has it all within `timeout` seconds."""
+        end = time.monotonic() + timeout
+        with self._changed:
+            self._due = True
+            self._changed.notify_all()
+            while (self.waiting or self._busy) and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            return not (self.waiting or self._busy)
+
+    def close(self, timeout: float = 10.0) -> bool:
+        """Send what is held, for at most `timeout` seconds, and end the thread; return whether all was sent."""
+        done = self.flush(timeout)
+        with self._changed:
+            self._closing, self._abandoned = True, not done
+            self._changed.notify_all()
+            left, self._held = self.waiting + self._busy, deque()
+            self._bytes = self.waiting = 0
+        if left:
+            self._drop(left, f"The service had not taken them {timeout:g} seconds after `close`.")
+        if self._thread is not None and done:
+            self._thread.join(timeout)
+        return done
+
+    async def aflush(self, timeout: float = 10.0) -> bool:
+        """`flush` without holding up the event loop."""
+        return await asyncio.to_thread(self.flush, timeout)
+
+    async def aclose(self, timeout: float = 10.0) -> bool:
+        """`close` without holding up the event loop."""
+        return await asyncio.to_thread(self.close, timeout)
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Batches:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # checks
+
+    def _checked(self, proba: Any) -> tuple[Held, tuple[int, str] | None]:
+        """Return rows that can be sent, as far as is known, and how many others there were and why."""
+        known = None if self._known is None else self._known.names
+        columns, values, _ = frame_of(proba, known, "Batches.add") or (None, proba, ())
+        array = np.array(as_array(values, "Batches.add", "proba"))  # a copy: the caller may reuse its own
+        rows = check_matrix(array[None] if array.ndim == 1 else array, "Batches.add", "proba")
+        held = Held(columns, rows)
+        if self._known is not None:
+            held = Held(None, fitted(held, self._known))
+        good = usable(held.rows, self._known)
+        if good.all():
+            return held, None
+        fault = row_fault(held.rows.astype(np.float64))
+        reason = "Batches.add: `proba` must contain only finite numbers." if fault is None else (
+            f"Batches.add: `proba` must {fault.rule}; got {fault.value}.")  # fmt: skip
+        if self.strict:
+            raise InputError(reason)
+        return Held(held.columns, held.rows[good]), (int((~good).sum()), reason)
+
+    # what is held
+
+    def _hold(self, held: Held) -> int:
+        most = max(1, (self.max_bytes - OVERHEAD) // max(1, held.rows[:1].nbytes))
+        over = max(0, len(held.rows) - most)
+        held.rows, taken = held.rows[over:], len(held.rows)
+        with self._changed:
+            if self._closing:
+                over, taken = taken, 0
+            else:
+                if not self._held:
+                    self._since = time.monotonic()
+                self._held.append(held)
+                self.waiting += len(held.rows)
+                self._bytes += held.size
+                while self._bytes > self.max_bytes and len(self._held) > 1:
+                    over += self._pop()
+                self._start()
+                self._changed.notify_all()
+            closed = self._closing
+        if over:
+            self._drop(over, "The batches are closed." if closed else f"More than {self.max_bytes} bytes wait.")
+        return taken
+
+    def _pop(self) -> int:
+        """Remove the oldest rows; return how many they are."""
+        oldest = self._held.popleft()
+        self._bytes -= oldest.size
+        self.waiting -= len(oldest.rows)
+        return len(oldest.rows)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="reprior-batches", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # the process has no thread left, or is about to end: try at the next `add`
+                self._thread = None
+
+    def _drop(self, rows: int, reason: str) -> None:
+        """Count rows that will not be sent, tell whoever asked to know, and log at most one line per minute."""
+        with self._changed:
+            self.dropped += rows
+            self._unlogged += rows
+            silent = time.monotonic() - self._logged_at < LOG_SECONDS
+            unlogged = self._unlogged
+            if not silent:
+                self._unlogged, self._logged_at = 0, time.monotonic()
+        if not silent:
+            log.warning("stream %s: %s rows dropped, %s in all. %s", self.stream, unlogged, self.dropped, reason)
+        self._call(self._on_drop, rows, reason)
+
+    def _call(self, work: Callable[..., None] | None, *args: Any) -> None:
+        """Run a function of the application; what it raises is logged and ends nothing."""
+        try:
+            if work is not None:
+                work(*args)
+        except Exception:
+            log.exception("stream %s: a callback of Batches failed", self.stream)
+
+    # the thread
+
+    def _run(self) -> None:
+        with self._sender:
+            while (block := self._next()) is not None:
+                try:
+                    self._deliver(block)
+                except Abandoned:
+                    return
+                except Exception as error:
+                    log.exception("stream %s: a batch failed", self.stream)
+                    self._drop(len(block.rows), f"{type(error).__name__} in the sending thread.")
+                finally:
+                    with self._changed:
+                        self._busy = 0
+                        self._changed.notify_all()
+
+    def _next(self) -> Held | None:
+        """Wait for the next block and return it; None when all is sent and `close` was called."""
+        with self._changed:
+            while True:
+                left = self._since + self.seconds - time.monotonic()
+                if self._held and (self._due or self._closing or self.waiting >= self.rows or left <= 0):
+                    break
+                if self._closing:
+                    return None
+                if not self._held:
+                    self._due = False
+                self._changed.wait(left if self._held else None)
+            first, parts = self._held[0], []
+            most = min(self.rows, self._sender.rows_at_once(first.rows))
+            room = most
+            while room and self._held and self._held[0].continues(first):
+                rows = self._held[0].rows
+                parts.append(rows[:room])
+                room -= len(parts[-1])
+                self._pop()
+                if len(rows) > len(parts[-1]):  # the rest stays the oldest
+                    rest = Held(first.columns, rows[len(parts[-1]) :])
+                    self._held.appendleft(rest)
+                    self._bytes += rest.size
+                    self.waiting += len(rest.rows)
+            self._busy = most - room
+            if self._held:
+                self._since = time.monotonic()
+            return Held(first.columns, np.concatenate(parts))
+
+    def _deliver(self, block: Held) -> None:
+        """Send a block, whatever it takes; rows that the stream cannot take are dropped."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                known = self._known = self._sender._run(self._sender._known(self.stream))
+                rows = fitted(block, known)
+                good = usable(rows, known)
+                if not good.all():
+                    self._drop(int((~good).sum()), "They are no probabilities.")
+                if good.any():
+                    self._sent(self._sender.send(self.stream, rows[good], correct=False), int(good.sum()))
+                return
+            except InputError as error:
+                self._drop(len(block.rows), str(error))
+                return
+            except ServiceError as error:
+                self._known = None  # the stream may be made again, with other classes
+                self._sender._classes.clear()
+                if error.status != 404:
+                    self._drop(len(block.rows), str(error))
+                    return
+            self._pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _sent(self, answer: Answer, rows: int) -> None:
+        with self._changed:
+            self.sent += rows
+            self.dropped -= rows * self._abandoned  # `close` had given them up
+            again, self.error = self.error, None
+        if again is not None:
+            log.info("stream %s: the service takes rows again", self.stream)
+        self._call(self._on_answer, answer)
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next attempt, unless `close` says not to."""
+        with self._changed:
+            first, self.error = self.error is None, self._sender.problem
+            waiting, end = self.waiting + self._busy, time.monotonic() + seconds
+        if first:
+            log.warning("stream %s: %s %s rows wait.", self.stream, self.error, waiting)
+        with self._changed:
+            while not self._abandoned and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            if self._abandoned:
+                raise Abandoned
+
+
+def fitted(held: Held, known: Classes) -> Matrix:
+    """Return rows in the order of a stream's classes; refuse rows of another number of classes."""
+    rows = held.rows if held.columns is None else by_name(Frame(held.columns, held.rows), known.names, "Batches.add")
+    if rows.shape[1] != known.count:
+        fail("Batches.add", "proba", f"have {known.count} columns, one per class of the stream", rows.shape[1])
+    return np.asarray(rows)
+
+
+def usable(rows: Matrix, known: Classes | None) -> Any:
+    """Return which rows (n, K) can be sent (n,): finite logits, or probabilities; only finite if neither is known."""
+    finite = np.isfinite(rows).all(axis=1)
+    if known is None or known.logits or not finite.any():
+        return finite
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums = rows.sum(axis=1, dtype=np.float64)
+        return finite & (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+
+
+def renew_all() -> None:
+    """Give a forked child batches of its own."""
+    for batches in list(ALL):
+        batches._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=renew_all)

@@ -1,0 +1,50 @@
+"""Labels that come late, by the id of a prediction: rows wait in the file until their label comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._types import Matrix
+
+if TYPE_CHECKING:
+    from reprior.service.hub import Hub
+    from reprior.service.live import Live
+
+LONGEST_ID = 200
+
+
+class Unknown(Exception):
+    """There is no row with such an id that waits for its label."""
+
+
+def check_ids(ids: Any, n: int | None, caller: str) -> list[str]:
+    """Return prediction ids, all different, one for each of `n` rows."""
+    if not isinstance(ids, list) or not all(isinstance(x, str) and 0 < len(x) <= LONGEST_ID for x in ids):
+        fail(caller, "ids", f"be a list of texts of 1 to {LONGEST_ID} characters", repr(ids)[:80])
+    if n is not None and len(ids) != n:
+        fail(caller, "ids", f"be one for each of the {n} rows", len(ids))
+    if len({*ids}) < len(ids):
+        fail(caller, "ids", "all be different", "the same one twice")
+    return list(ids)
+
+
+def keep(live: Live, ids: Any, rows: Matrix, now: float) -> None:
+    """Let rows (n, K) wait for their labels."""
+    values = np.asarray(rows, "<f8")
+    live.fresh_rows += [(name, now, row.tobytes()) for name, row in zip(ids, values, strict=True)]
+
+
+async def waiting(hub: Hub, live: Live, ids: list[str]) -> Matrix:
+    """Return the rows (n, K) that wait for labels under these ids."""
+    if hub.store is None:
+        fail("labels", "ids", "be used with a database", "none")
+    found = dict(await hub.in_reader(hub.store.rows, live.id, ids))
+    missing = [name for name in ids if name not in found or name in live.fresh_labelled]
+    if missing:
+        days = hub.settings.retention.rows / 86_400
+        raise Unknown(f"No sample of the stream {live.name!r} waits for a label under the id {missing[0][:80]!r},"
+                      f" {len(missing)} in all. A sample waits {days:g} days and takes one label.")  # fmt: skip
+    return np.array([np.frombuffer(found[name], "<f8") for name in ids], np.float64).reshape(-1, live.n_classes)

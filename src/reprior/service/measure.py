@@ -1,0 +1,76 @@
+"""What a server counts while it runs: requests, their latency, commits, and data that it refused."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("reprior.service")
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # upper ends of the buckets
+LOG_SECONDS = 10.0  # between two log lines about the same thing
+
+
+class Histogram:
+    """Durations in buckets, as Prometheus wants them."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets, self.total = [0] * (len(SECONDS) + 1), 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        self.buckets[bisect_left(SECONDS, seconds)] += 1
+        self.total += seconds
+
+
+class Sparingly:
+    """A log that says the same thing at most once every ten seconds, and then how often it happened."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: dict[object, tuple[float, int]] = {}  # when, and how often since
+
+    def warning(self, key: object, text: str) -> None:
+        """Log `text` unless something with the same key was logged a moment ago."""
+        now = self._clock()
+        when, more = self._said.get(key, (-LOG_SECONDS, 0))
+        if now - when < LOG_SECONDS:
+            self._said[key] = when, more + 1
+            return
+        if len(self._said) >= 10_000:
+            self._said.clear()
+        self._said[key] = now, 0
+        log.warning("%s%s", text, f" ({more} more since the last such line)" if more else "")
+
+
+class Measures:
+    """Counts of one server since its start."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.learned = 0  # samples
+        self.forward_dropped = 0  # CloudEvents that the second sink did not take
+        self.requests: Counter[tuple[str, int]] = Counter()  # by route and status
+        self.latency: dict[str, Histogram] = {}  # by route
+        self.commits = Histogram()
+        self.refused: Counter[tuple[str, str]] = Counter()  # by stream ("" if there is none of that name) and reason
+        self.last_refused: dict[str, Any] | None = None
+        self.sparingly, self._clock = Sparingly(), clock
+
+    def request(self, route: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        self.requests[route, status] += 1
+        if route not in self.latency:
+            self.latency[route] = Histogram()
+        self.latency[route].add(seconds)
+
+    def refuse(self, stream: str, reason: str, sentence: str) -> None:
+        """Count data that was not taken, and log it."""
+        self.refused[stream, reason] += 1
+        self.last_refused = {"stream": stream, "reason": reason, "error": sentence[:300], "at": self._clock()}
+        about = f"for the stream {stream!r} " if stream else ""
+        self.sparingly.warning((stream, reason), f"data {about}refused ({reason}): {sentence[:300]}")

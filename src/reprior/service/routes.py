@@ -1,0 +1,232 @@
+"""The routes of the service: short bodies over the hub."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from reprior._check import check_choice, fail
+from reprior.service import alarm_routes, inference, kinds, metrics, views
+from reprior.service.commits import Unavailable
+from reprior.service.events import events
+from reprior.service.hub import Hub
+from reprior.service.live import check_seq
+from reprior.service.openapi import openapi
+from reprior.service.store import StoreError
+from reprior.service.wire import (
+    Refused,
+    Sent,
+    answer,
+    answer_bytes,
+    hub_of,
+    kind_of,
+    kinds_of,
+    known_keys,
+    parse,
+    read_body,
+    read_object,
+    wants_msgpack,
+)
+
+STATIC = Path(__file__).parent / "static"
+
+
+async def put_stream(request: Request) -> Response:
+    hub, name = hub_of(request), kinds.check_name(request.path_params["name"])
+    body, limits, kind = await read_body(request), hub.settings.limits, kind_of(request)
+
+    def make() -> kinds.Definition:  # a fit of seconds: not in the thread that answers everybody
+        if kind == "application/octet-stream":
+            return kinds.saved(body, request.query_params, limits)
+        return kinds.described(parse(body, kind, "PUT"), limits)
+
+    made = await hub.in_maker(make)
+    new = await hub.create(name, made.stream, made.source, classes=made.classes, alarm=made.alarm,
+                           stale_after=made.stale_after)  # fmt: skip
+    told = await views.detailed(hub, hub.get(name), diagnosis=False)
+    return answer({"new": new, **told}, 201 if new else 200)
+
+
+async def get_stream(request: Request) -> Response:
+    hub = hub_of(request)
+    wanted = check_choice(request.query_params.get("diagnosis", "1"), "GET", "diagnosis", ("0", "1"))
+    return answer(await views.detailed(hub, hub.get(request.path_params["name"]), diagnosis=wanted == "1"))
+
+
+async def delete_stream(request: Request) -> Response:
+    hub, name = hub_of(request), request.path_params["name"]
+    if name not in hub.unreadable:
+        hub.get(name)
+    body = await read_object(request, "DELETE", ("confirm",))
+    if body.get("confirm") != name:
+        fail("DELETE", "confirm", f"be the stream's own name, {name!r}", repr(body.get("confirm"))[:80],
+             remedy="All that it has learned goes with it")  # fmt: skip
+    await hub.delete(name)
+    return answer({"deleted": name})
+
+
+async def post_samples(request: Request) -> Response:
+    """Learn rows and answer with them corrected: the request that comes most, so it takes the shortest way."""
+    hub = hub_of(request)
+    kind, packed = kinds_of(request.scope["headers"])
+    body = parse(await read_body(request), kind, "samples")
+    known_keys(body, ("proba", "dtype", "client", "seq", "correct", "ids"), "samples")
+    if "proba" not in body:
+        fail("samples", "proba", "be a list of rows", "nothing")
+    client, seq = check_seq(body.get("client"), body.get("seq"))
+    correct = body.get("correct", True)
+    if not isinstance(correct, bool):
+        fail("samples", "correct", "be true or false", repr(correct)[:80])
+    told = await hub.samples(
+        request.path_params["name"], body["proba"], client, seq, dtype=body.get("dtype"), correct=correct,
+        ids=body.get("ids"),
+    )  # fmt: skip
+    return Sent(*answer_bytes(told.fields(), packed))
+
+
+async def post_labels(request: Request) -> Response:
+    body = await read_object(request, "labels", ("proba", "ids", "dtype", "y", "client", "seq"))
+    client, seq = check_seq(body.get("client"), body.get("seq"))
+    told = await hub_of(request).labels(
+        request.path_params["name"], body.get("proba"), body.get("y"), client, seq, body.get("dtype"), body.get("ids")
+    )
+    return answer(told.fields(), packed=wants_msgpack(request))
+
+
+async def get_streams(request: Request) -> Response:
+    return answer(await views.listed(hub_of(request), request.query_params))
+
+
+async def get_state(request: Request) -> Response:
+    """Return a stream with all that it has learned, as bytes that `reprior.load` and PUT take."""
+    live = hub_of(request).get(request.path_params["name"])
+    return Response(live.stream.to_bytes(), media_type="application/octet-stream")
+
+
+async def get_history(request: Request) -> Response:
+    hub = hub_of(request)
+    return answer(await views.history(hub, hub.get(request.path_params["name"]), request.query_params))
+
+
+UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must pass events on at once
+
+
+async def get_events(request: Request) -> Response:
+    hub, name = hub_of(request), request.query_params.get("stream")
+    if name is not None:
+        hub.get(name)
+    if hub.watchers >= hub.settings.limits.watchers:
+        raise Refused(503, f"At most {hub.settings.limits.watchers} event streams are served at once.")
+
+    async def counted() -> AsyncIterator[bytes]:
+        hub.watchers += 1
+        try:
+            async for part in events(hub, name):
+                yield part
+        finally:
+            hub.watchers -= 1
+
+    return StreamingResponse(counted(), media_type="text/event-stream", headers=UNBUFFERED)
+
+
+async def get_metrics(request: Request) -> Response:
+    return Response(await metrics.exposition(hub_of(request)), media_type=metrics.CONTENT_TYPE)
+
+
+async def undelivered(hub: Hub) -> int | None:
+    """Return how many alarms no webhook has taken yet; None if that cannot be read."""
+    try:
+        return (await hub.alarms.undelivered())[0]
+    except StoreError:
+        return None
+
+
+async def health(request: Request) -> Response:
+    hub = hub_of(request)
+    told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
+            "unreadable": sorted(hub.unreadable), "clock_ahead": round(hub.clock.ahead, 3),
+            "undelivered": await undelivered(hub), "problems": hub.problems(),
+            "refused": {"total": hub.measures.refused.total(), "last": hub.measures.last_refused}}  # fmt: skip
+    return answer(told, 200 if hub.trouble is None else 503)
+
+
+async def post_event(request: Request) -> Response:
+    hub, body = hub_of(request), await read_body(request)
+    request.scope["app"].forwarder.put(request.headers, body)
+    return answer(await inference.take_event(hub, request.headers, body, request.scope))
+
+
+async def post_infer(request: Request) -> Response:
+    name, length = request.path_params["name"], request.headers.get(inference.LENGTH)
+    return await inference.infer(hub_of(request), name, await read_body(request), length)
+
+
+async def get_model(request: Request) -> Response:
+    return answer(inference.model(hub_of(request).get(request.path_params["name"])))
+
+
+async def model_ready(request: Request) -> Response:
+    hub_of(request).get(request.path_params["name"])
+    return answer({"name": request.path_params["name"], "ready": True})
+
+
+async def server_live(request: Request) -> Response:
+    return answer({"live": True})
+
+
+async def server_ready(request: Request) -> Response:
+    trouble = hub_of(request).trouble
+    if trouble:
+        raise Unavailable(trouble)
+    return answer({"ready": True})
+
+
+async def server_about(request: Request) -> Response:
+    return answer({"name": "reprior", "version": version("reprior"), "extensions": ["binary_tensor_data"]})
+
+
+async def get_openapi(request: Request) -> Response:
+    return answer(openapi())
+
+
+async def get_page(request: Request) -> Response:
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+def routes() -> list[Any]:
+    """Return every route of the service."""
+    stream = "/streams/{name}"
+    return [
+        Route("/", get_page),
+        Route("/healthz", health),
+        Route("/metrics", get_metrics),
+        Route("/events", get_events),
+        Route("/streams", get_streams),
+        Route(stream, put_stream, methods=["PUT"]),
+        Route(stream, get_stream),
+        Route(stream, delete_stream, methods=["DELETE"]),
+        Route(f"{stream}/samples", post_samples, methods=["POST"]),
+        Route(f"{stream}/labels", post_labels, methods=["POST"]),
+        Route(f"{stream}/history", get_history),
+        Route(f"{stream}/state", get_state),
+        *alarm_routes.routes(),
+        Route("/events/cloudevents", post_event, methods=["POST"]),
+        Route("/v2", server_about),
+        Route("/v2/health/live", server_live),
+        Route("/v2/health/ready", server_ready),
+        Route("/v2/models/{name}", get_model),
+        Route("/v2/models/{name}/ready", model_ready),
+        Route("/v2/models/{name}/infer", post_infer, methods=["POST"]),
+        Route("/v2/models/{name}/versions/1", get_model),
+        Route("/v2/models/{name}/versions/1/ready", model_ready),
+        Route("/v2/models/{name}/versions/1/infer", post_infer, methods=["POST"]),
+        Route("/openapi.json", get_openapi),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
