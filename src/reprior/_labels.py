@@ -14,12 +14,14 @@ from reprior._check import (
     check_logits,
     check_order,
     check_proba,
+    column_map,
     counted,
     fail,
     is_masked,
     is_none,
     listed,
     names_of,
+    number_of,
     order_of,
     own_names,
     perhaps,
@@ -31,6 +33,7 @@ from reprior._check import (
 from reprior._types import Labels, Matrix
 
 MISSING = ("nan", "None", "NaT", "<NA>")  # what missing labels turn into where names are made text
+EXACT = 2.0**53  # from here on floats skip whole numbers
 WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
@@ -138,20 +141,13 @@ def check_some_labels(
     else:
         unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
         unknown |= (values == -1) & bool(nothing)
-    out = np.full(n, -1, np.intp)
-    if not unknown.all():
-        there = values[~unknown]
+    out, known = np.full(n, -1, np.intp), np.flatnonzero(~unknown)
+    if len(known):
+        there = values[known]
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
             there = np.array(there.tolist())
-        stand_in: Any = 0  # a number is the index of a column, unless all classes are called by numbers
-        if classes is not None and there.dtype.kind in "UOST":
-            stand_in = classes[0]
-        elif classes is not None and (numbers := values_of(classes)):
-            stand_in = numbers[0]
-        filled = np.full(n, stand_in, there.dtype)
-        filled[~unknown] = there  # in their places, so that a bad one is told by its own row
-        found = check_labels(filled, caller, name, n, n_classes, classes, place=place, remedy=remedy)
-        out = np.where(unknown, -1, found)
+        out[known] = check_labels(there, caller, name, len(known), n_classes, classes,
+                                  place=lambda i: place(int(known[i])), remedy=remedy)  # fmt: skip
     return out
 
 
@@ -168,31 +164,31 @@ def named(y: Labels, classes: Sequence[str] | None) -> Any:
     return y if classes is None else np.asarray(classes)[y]
 
 
-def number_of(text: str) -> float | None:
-    """Return the number that a text says, if it says one."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def column_of(label: Any, columns: dict[Any, int]) -> int:
+    """Return the column of a label by the map of its classes, −1 if it is of none; 2.0 is the label 2."""
+    name = spelled(label) if isinstance(label, str) else label
+    if name not in columns and WHOLE.fullmatch(str(label)):
+        name = WHOLE.sub(r"\1", str(label))
+    return columns.get(name, -1)
 
 
 def _by_name(
     values: np.ndarray[Any, Any], classes: Sequence[Any], caller: str, name: str, place: Callable[[int], str]
 ) -> Labels:
     """Return the column of each label (n,) by its name, or by its value where names are numbers."""
-    column_of: dict[Any, int] = {}
-    numbers = values_of(classes)
-    for i, label in enumerate(classes):
-        column_of.setdefault(label, i)
-        column_of.setdefault(str(label), i)
-        column_of.setdefault(spelled(label), i)
-        if numbers is not None:
-            column_of.setdefault(numbers[i], i)
-    kinds, which = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
-    told = [label if label in column_of else f"{label:g}" if isinstance(label, float) else WHOLE.sub(r"\1", str(label))
-            if WHOLE.fullmatch(str(label)) else spelled(label) for label in kinds.tolist()]  # fmt: skip
-    column = np.array([column_of.get(label, -1) for label in told], np.intp)
-    labels = column[which.reshape(-1)]
+    columns = column_map(classes)
+    if values.dtype.kind == "f" and (np.abs(values) >= EXACT).any():
+        fail(caller, name, "hold whole numbers from 2**53 on as integers or text", f"dtype {values.dtype}",
+             remedy="Floats cannot tell such numbers apart")  # fmt: skip
+    if values.dtype == object:  # NumPy's own text drops a NUL character at the end
+        places: dict[str, int] = {}
+        which = np.array([places.setdefault(str(label), len(places)) for label in values.tolist()])
+        kinds: list[Any] = list(places)
+    else:
+        unique, which = np.unique(values, return_inverse=True)
+        kinds = unique.tolist()
+    column = np.array([column_of(label, columns) for label in kinds], np.intp)
+    labels: Labels = column[which.reshape(-1)]
     if not (labels < 0).any():
         return labels
     first = values[np.argmax(labels < 0)]  # what is shown, and so what the hint is about

@@ -314,7 +314,7 @@ def test_a_prior_may_be_given_as_its_estimate(problem):
     held, y = problem.source.heldout
     pipe = rp.pipeline(held, y)
     est = pipe.estimate(problem.proba)
-    np.testing.assert_array_equal(pipe.correct(problem.proba, est), pipe.correct(problem.proba, est.prior))
+    np.testing.assert_allclose(pipe.correct(problem.proba, est), est.correct(problem.proba), rtol=1e-12)
 
 
 @pytest.fixture
@@ -518,3 +518,54 @@ def test_text_that_was_a_missing_label_is_told(fitted, frames):
     with pytest.raises(rp.InputError, match=f"`labels` .*{said}"):
         fitted.estimate(rows, labels=np.array(["ant", np.nan, *[""] * (len(rows) - 2)]))
     assert fitted.estimate(rows, labels=["ant", np.nan, *[""] * (len(rows) - 2)]).n_labels == 1
+
+
+def test_names_that_only_look_different_are_never_merged():
+    rows = [[0.8, 0.2], [0.3, 0.7]] * 5
+    for make in (
+        lambda classes: rp.pipeline(rows, [0, 1] * 5, classes=classes),
+        lambda classes: rp.summarize(rows, [0, 1] * 5, classes=classes),
+        lambda classes: rp.pipeline(counts=[1, 2], classes=classes),
+        lambda classes: rp.pipeline(counts=dict(zip(classes, [1, 2], strict=True))),
+        lambda classes: rp.Stream("online-ebls", dict(zip(classes, [1, 2], strict=True))),
+        lambda classes: rp.summarize(pd.DataFrame(rows, columns=pd.Index(classes, dtype=object)), [0, 1] * 5),
+    ):
+        with pytest.raises(rp.InputError, match=r"each once; got 1 and 1\.0, which are the same number\. Rename one"):
+            make(["1", "1.0"])
+        for odd, shown in (("a\0", r"'a\\x00'"), ("\ud800", r"'\\ud800'")):
+            with pytest.raises(rp.InputError, match=f"have class names that are text; got {shown}. Rename that class"):
+                make(["a", odd])
+
+
+def test_whole_numbers_beyond_floats_are_told_apart():
+    rows, big = [[0.8, 0.2], [0.3, 0.7]] * 5, [2**53, 2**53 + 1]
+    for y in (big * 5, np.array(big * 5), [*map(str, big)] * 5):
+        assert rp.summarize(rows, y, classes=big).counts.tolist() == [5, 5]
+    pipe = rp.pipeline(rows, big * 5, classes=big)
+    assert pipe.estimate(rows, labels=[big[1], *[None] * 9], on_reject="ignore").n_labels == 1
+    frame = pd.DataFrame(rows, columns=big)[big[::-1]]
+    np.testing.assert_array_equal(pipe.correct(frame, [1, 3])[big], pipe.correct(np.array(rows), [1, 3]))
+    for y in (np.array(big * 5, float), pd.Series([*big, None] * 3 + big[:1], dtype=float)):
+        with pytest.raises(rp.InputError, match=r"from 2\*\*53 on as integers or text; got dtype float64\. Floats"):
+            pipe.estimate(rows, labels=y)
+
+
+def test_a_label_with_a_nul_is_none_of_the_classes():
+    rows = [[0.8, 0.2], [0.3, 0.7]] * 5
+    with pytest.raises(rp.InputError, match=r"hold names of classes; got 'b\\x00', first at row 1, 5 in all"):
+        rp.summarize(rows, ["a", "b\0"] * 5, classes=["a", "b"])
+
+
+def test_shares_are_counts_of_very_many_samples():
+    problem = make_problem(k=2, n=200)
+    held, y = problem.source.heldout
+    names = np.array(["legit", "fraud"])
+    given = {"proba": held, "y": names[y], "classes": names}
+    shares = rp.pipeline(**given, counts={"fraud": 0.01, "legit": 0.99})
+    many = rp.pipeline(**given, counts={"legit": 9.9e10, "fraud": 1e9})
+    assert shares.calibrator is not None
+    np.testing.assert_allclose(shares.source.prior, many.source.prior)
+    np.testing.assert_allclose(rp.pipeline(counts=[0.99, 0.01]).source.prior, [0.99, 0.01])
+    assert rp.pipeline(**given, counts=[100, 0.5]).calibrator is not None
+    with pytest.raises(rp.InputError, match=r"samples of each class, or shares that sum to 1; got a sum of 0\.5"):
+        rp.pipeline(**given, counts=[0.2, 0.3])

@@ -8,19 +8,21 @@ from reprior._check.arrays import (
     Fault, as_array, check_logits, check_matrix, check_proba, check_row, check_rows, is_masked, row_fault,
 )  # fmt: skip
 from reprior._check.errors import UNLABELLED, InputError, fail, missing, refuse_where, warn
+from reprior._check.frames import Frame, frame_of, is_named
 from reprior._check.names import (
-    UNNAMED, check_classes, check_order, columns_of, difference, in_order, index_order, is_none, names_of, order_of,
-    own_names, values_of,
+    UNNAMED, as_given, by_name, check_classes, check_order, check_text, column_map, difference, in_order,
+    index_order, is_none, names_of, number_of, order_of, own_names, values_of,
 )  # fmt: skip
 from reprior._check.options import as_rng, check_choice, check_flag, check_int, check_level, check_number
 from reprior._check.values import check_estimate, check_prior, check_source
 from reprior._check.words import NOTED, REJECTED, counted, listed, percent, perhaps, quoted, spelled, told_p
 
 __all__ = [
-    "NOTED", "REJECTED", "UNLABELLED", "UNNAMED", "Fault", "InputError", "as_array", "as_rng", "check_choice",
-    "check_classes", "check_estimate", "check_flag", "check_int", "check_level", "check_logits", "check_matrix",
-    "check_number", "check_order", "check_prior", "check_proba", "check_row", "check_rows", "check_source",
-    "columns_of", "counted", "difference", "fail", "in_order", "index_order", "is_masked", "is_none", "listed",
-    "missing", "names_of", "order_of", "own_names", "percent", "perhaps", "quoted", "refuse_where", "row_fault",
-    "spelled", "told_p", "values_of", "warn",
+    "NOTED", "REJECTED", "UNLABELLED", "UNNAMED", "Fault", "Frame", "InputError", "as_array", "as_given", "as_rng",
+    "by_name", "check_choice", "check_classes", "check_estimate", "check_flag", "check_int", "check_level",
+    "check_logits", "check_matrix", "check_number", "check_order", "check_prior", "check_proba", "check_row",
+    "check_rows", "check_source", "check_text", "column_map", "counted", "difference", "fail", "frame_of", "in_order",
+    "index_order", "is_masked", "is_named", "is_none", "listed", "missing", "names_of", "number_of", "order_of",
+    "own_names", "percent", "perhaps", "quoted", "refuse_where", "row_fault", "spelled", "told_p", "values_of",
+    "warn",
 ]  # fmt: skip

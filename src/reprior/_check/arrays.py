@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from reprior._check.errors import fail, refuse_where
+from reprior._check.frames import frame_of, is_named
 from reprior._kernels import loops, reference
 from reprior._types import Matrix, Vector
 
@@ -18,6 +19,8 @@ def as_array(x: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
     if hasattr(x, "detach"):  # a torch tensor, perhaps with a gradient, on a device, in bfloat16
         x = x.detach().cpu()
         x = x.float() if "bfloat16" in str(x.dtype) else x
+    if is_named(x) and (frame := frame_of(x, None, caller, name)) is not None and not isinstance(x, Mapping):
+        x = frame.values
     if is_masked(x) and np.ma.is_masked(x):
         count = int(np.ma.getmaskarray(x).sum())
         fail(caller, name, "have no masked value", f"{count} of them", remedy="Drop or fill them")
@@ -43,6 +46,8 @@ def refuse_other(x: Any, array: np.ndarray[Any, Any], caller: str, name: str) ->
         got, remedy = f"the text {str(x)[:80]!r}", "If that is a file, read it first, as by `pandas.read_csv`"
     elif x is None:
         got = "None"
+    elif hasattr(x, "collect"):
+        got, remedy = "a frame that is not computed yet", f"Pass `{name}.collect()`"
     elif hasattr(x, "toarray"):
         got, remedy = "a sparse matrix", f"Pass `{name}.toarray()`"
     elif isinstance(first, Mapping):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from reprior._check.arrays import as_array
 from reprior._check.errors import fail
+from reprior._check.frames import frame_of, is_default, put_back
 from reprior._check.words import counted, listed, spelled
 from reprior._types import Labels
 
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
 # what to do where names meet columns without any, whatever function was called
 UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
 
@@ -21,17 +24,17 @@ def names_of(
     x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba"
 ) -> tuple[Any, tuple[Any, ...] | None]:
     """Return the numbers of `x`, and what it calls its classes: the keys of a mapping, the index of a Series, the
-    columns of a DataFrame.
+    class columns of a frame.
 
     The numbers 0 to K − 1 are column indices and no names, unless `classes` are called so: the numbers of `x` are then
     put in their order. Beside names that are no numbers they must come in order. False and True are put in theirs where
     `classes` have no names. What pandas numbers by itself has no names; beside classes that are the same numbers in
     another order it is refused.
     """
-    names = columns_of(x)
-    values = np.asarray(list(x.values())) if isinstance(x, Mapping) else x.to_numpy() if hasattr(x, "to_numpy") else x
-    if names is None:
-        return values, None
+    frame = frame_of(x, classes, caller, name)
+    if frame is None:
+        return x, None
+    names, values = frame.names, frame.values
     if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
         refuse_text(values, names, caller, name)
     told = None if classes is None else values_of(classes)
@@ -50,26 +53,35 @@ def names_of(
     return values[..., order], (False, True) if are_truths(names) else None
 
 
-def columns_of(x: Any) -> Any:
-    """Return what `x` calls its numbers, as it has it: keys, columns or an index; None if it calls them nothing."""
-    if isinstance(x, Mapping):
-        return tuple(x)
-    return getattr(x, "columns", getattr(x, "index", None)) if hasattr(x, "to_numpy") else None
+def by_name(x: Any, classes: Sequence[str] | None, caller: str, name: str = "proba") -> Any:
+    """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
+    values, names = names_of(x, classes, caller, name)
+    if names is None or classes is None or [str(label) for label in names] == list(classes):
+        return values
+    return values[..., order_of(names, classes, caller, name)]
+
+
+def as_given(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
+    """Return `rows` (n, K), or one (K,), whose columns have the order of `classes`, as `x` came: with its names, its
+    order and its other columns."""
+    frame = frame_of(x, classes, numbers=False)
+    if frame is None:
+        return rows
+    order: Any = index_order(frame.names, classes)
+    if order is None:
+        order = range(len(frame.names)) if classes is None else order_of(frame.names, classes, "correct", "proba")
+    return put_back(rows[..., np.argsort(order)], x, frame)
 
 
 def own_names(x: Any, classes: Sequence[Any] | None) -> Sequence[Any] | None:
     """Return by what to match the columns of rows that tell what the classes are: by `classes`, else by their own
     names in their own order. None: they have none, or are numbered from 0 on."""
-    names = columns_of(x)
-    if names is None or is_default(names):
+    frame = frame_of(x, classes, numbers=False)
+    if frame is None or is_default(frame.names):
         return None
+    names = frame.names
     plain = not are_truths(names) and list(names) == list(range(len(names)))
     return classes if classes is not None else None if plain else tuple(names)
-
-
-def is_default(names: Any) -> bool:
-    """Return whether pandas has numbered the columns by itself."""
-    return type(names).__name__ == "RangeIndex" and (names.start, names.step) == (0, 1)
 
 
 def are_truths(names: Any) -> bool:
@@ -78,19 +90,33 @@ def are_truths(names: Any) -> bool:
 
 
 def values_of(names: Iterable[Any]) -> list[float] | None:
-    """Return the numbers that names say, False and True as 0 and 1; None unless all say one.
+    """Return the numbers that names say, False and True as 0 and 1, whole numbers exactly; None unless all say one.
 
-    >>> values_of(["2", "0", 1]), values_of(["True", "False"]), values_of(["True", "2"])
-    ([2.0, 0.0, 1.0], [1.0, 0.0], None)
+    >>> values_of(["2", "0.5", 1]), values_of(["True", "False"]), values_of(["True", "2"])
+    ([2, 0.5, 1], [1, 0], None)
     """
-    told = [str(name) for name in names]
-    truths = {"False": 0.0, "True": 1.0}
-    if truths.keys() == {*told}:
-        return [truths[name] for name in told]
-    try:
-        return [float(name) for name in told]
-    except ValueError:
-        return None
+    texts = [str(name) for name in names]
+    truths = {"False": 0, "True": 1}
+    if truths.keys() == {*texts}:
+        return [truths[text] for text in texts]
+    values = [number_of(text) for text in texts]
+    return None if None in values else values  # type: ignore[return-value]
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a text says, a whole one exactly; None if it says none."""
+    for kind in () if "_" in text else (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def column_map(classes: Sequence[Any]) -> dict[Any, int]:
+    """Return the column of each class by its name, and by its value where all names are numbers: the one map."""
+    numbers = values_of(classes) or ()
+    return {value: j for j, value in enumerate(numbers)} | {spelled(label): j for j, label in enumerate(classes)}
 
 
 def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
@@ -117,7 +143,7 @@ def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: st
     if len(found) != len(classes) or set(found) != set(classes):
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
-    place = {label: i for i, label in enumerate(found)}
+    place = column_map(found)
     return [place[label] for label in classes]
 
 
@@ -177,11 +203,25 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if found is None:
         return None
     told = tuple(str(label) for label in found)
+    check_text(told, caller, "classes")
     if len(told) != n_classes or len({*map(spelled, told)}) < n_classes:
         alike = len({*told}) == n_classes == len(told)
         fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: {listed(told)}",
              remedy="Two of them look the same: only their Unicode differs (NFC and NFD)" * alike)  # fmt: skip
+    values = values_of(told) or ()
+    if len({*values}) < len(values):
+        first = next(j for j, value in enumerate(values) if values.index(value) < j)
+        fail(caller, "classes", f"name {n_classes} classes, each once",
+             f"{told[values.index(values[first])]} and {told[first]}, which are the same number",
+             remedy="Rename one of them")  # fmt: skip
     return told
+
+
+def check_text(classes: Iterable[str], caller: str, name: str) -> None:
+    """Refuse class names that nothing could print or store."""
+    for label in classes:
+        if NO_TEXT.search(label):
+            fail(caller, name, "have class names that are text", ascii(label), remedy="Rename that class")
 
 
 def check_order(classes: Any, caller: str) -> None:

@@ -10,13 +10,14 @@ REJECTED, NOTED = 0.001, 0.05  # p-values below which something is clear, and re
 
 
 def quoted(name: Any) -> str:
-    """Return a name as sentences have it: in quotes if nobody could see where it ends.
+    """Return a name as sentences have it: in quotes if nobody could see all of it.
 
     >>> quoted("cat"), quoted("cat, big"), quoted("cat ")
     ('cat', "'cat, big'", "'cat '")
     """
     text = str(name)
-    return repr(text) if "," in text or not text or text != text.strip() else text
+    plain = text and "," not in text and text == text.strip() and text.isprintable()
+    return text if plain else repr(text)
 
 
 def listed(names: Sequence[Any], most: int = 8, quote: Callable[[Any], str] = quoted) -> str:

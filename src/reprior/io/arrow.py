@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from csv import writer as csv_writer
-from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import fail, listed, quoted
+from reprior._check import fail, quoted
+from reprior._check.columns import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import ID_NAMES, LABEL_NAMES, beside, named_in, no_column, pick
+from reprior.io.columns import Chosen, choose
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL, check_header
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
@@ -60,7 +60,9 @@ def parquet_part(name: str, opener: Opener, choice: Choice, groups: range | None
     def writer(file: IO[bytes], schema: Any) -> Any:
         return pq.ParquetWriter(file, schema, compression=codec)
 
-    return table_part(name, schema, batches, choice, writer, rows=rows, start=first)
+    return table_part(
+        name, schema, batches, choice, writer, typed_columns(name, schema, choice), rows=rows, start=first
+    )
 
 
 def row_groups(about: Any) -> list[int]:
@@ -94,7 +96,7 @@ def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
                 whole = batch.select(columns) if columns else batch
                 yield from (whole.slice(start, 4096) for start in range(0, whole.num_rows, 4096))
 
-    return table_part(name, schema, batches, choice, pa.ipc.new_file)
+    return table_part(name, schema, batches, choice, pa.ipc.new_file, typed_columns(name, schema, choice))
 
 
 def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
@@ -113,15 +115,14 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         batch = next(iter(reader), None)
         if batch is None or not batch.num_rows:
             fail(choice.caller, name, "have at least one row", "column names alone")
-        aside = {column.name for column in schema if not is_number(column.type) and no_numbers(batch, column)}
-        no_class = (choice.by, choice.label, *LABEL_NAMES)
-        aside |= beside({c: x for c, x in first_values(batch).items() if c not in no_class})
-    chosen, label = choose(name, schema, choice, aside)
-    whole = label is not None and pa.types.is_integer(schema.field(label).type)
+    columns = [text_column(field, batch.column(j)) for j, field in enumerate(schema)]
+    chosen = choose(columns, shown_types(schema), choice, name)
+    check_numbers(schema, chosen, choice, name)
+    classes = {*chosen.names}
     # all that is not a number to us stays the text it is, whatever the first block made it look like
-    classes, unused = set(chosen), numeric_rest(schema, chosen, choice)
     types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
-    types |= {label: pa.int64()} if whole else {}
+    if chosen.label is not None and pa.types.is_integer(schema.field(chosen.label).type):
+        types[chosen.label] = pa.int64()
     schema = pa.schema(types.items())
 
     def batches(columns: list[str] | None) -> Iterator[Any]:
@@ -129,7 +130,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         with opener() as file, csv.open_csv(file, read_options=reading, convert_options=converting) as reader:
             yield from reader
 
-    return replace(table_part(name, schema, batches, choice, CsvOut, aside=aside), unused=unused)
+    return table_part(name, schema, batches, choice, CsvOut, chosen)
 
 
 class CsvOut:
@@ -165,37 +166,54 @@ def is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def no_numbers(batch: Any, column: Any) -> bool:
-    """Return whether a column of a CSV file holds no numbers at all: one that has some may be a damaged class."""
-    if column.name in ID_NAMES or batch is None or not pa.types.is_string(column.type):
-        return True
-    return not any(DECIMAL.fullmatch(text) for text in batch.column(column.name).to_pylist() if text)
+def text_column(field: Any, values: Any) -> Column:
+    """Return what a column of a CSV file holds, by its first values; text with numbers in it may be a damaged class."""
+    if is_number(field.type):
+        return number_column(field.name, values.to_numpy()) if not values.null_count else Column(field.name, FLOAT)
+    able = field.name not in ID_NAMES and pa.types.is_string(field.type)
+    able = able and any(DECIMAL.fullmatch(text) for text in values.to_pylist() if text)
+    return Column(field.name, FLOAT if able else OTHER)
 
 
-def first_values(batch: Any) -> dict[str, Any]:
-    """Return the columns of numbers in the first batch of a CSV file, those without a gap."""
-    found = zip(batch.schema, batch.columns, strict=True) if batch is not None and batch.num_rows else ()
-    return {
-        field.name: column.to_numpy() for field, column in found
-        if is_number(field.type) and not column.null_count
-    }  # fmt: skip
+def typed_columns(name: str, schema: Any, choice: Choice) -> Chosen:
+    """Return what holds the probabilities of a table whose columns have types."""
+
+    def kind(of: Any) -> str:
+        return LIST if is_list(of) else FLOAT if pa.types.is_floating(of) else OTHER
+
+    columns = [Column(field.name, kind(field.type)) for field in schema]
+    chosen = choose(columns, shown_types(schema), choice, name)
+    check_numbers(schema, chosen, choice, name)
+    return chosen
+
+
+def shown_types(schema: Any) -> dict[str, str]:
+    """Return the types of columns as sentences have them."""
+    return {field.name: str(field.type) for field in schema}
+
+
+def check_numbers(schema: Any, chosen: Chosen, choice: Choice, name: str) -> None:
+    """Refuse class columns that hold no numbers."""
+    for column in chosen.names:
+        kind = schema.field(column).type
+        if not is_number(kind.value_type if chosen.is_list else kind):
+            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
+                 remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
 
 
 def table_part(
-    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, *, rows: int | None = None,
-    aside: set[str] | None = None, start: int = 0,
+    name: str, schema: Any, batches: Any, choice: Choice, writer: Any, columns: Chosen, *, rows: int | None = None,
+    start: int = 0,
 ) -> Part:  # fmt: skip
     """Return the part whose record batches `batches(columns)` yields and `writer(file, schema)` takes.
 
     `start` is the number of its first row in its file.
     """
-    chosen, label = choose(name, schema, choice, aside)
+    chosen, listed, label, unused = columns
     wanted = [*chosen, *([label] if label else [])]
-    kind = schema.field(chosen[0]).type
-    classes: tuple[str, ...] | None = tuple(chosen)
-    n_classes = len(chosen)
-    listed = is_list(kind)
+    classes, n_classes = columns.names or None, len(chosen)
     if listed:
+        kind = schema.field(chosen[0]).type
         written = (schema.metadata or {}).get(CLASSES_KEY)
         classes = tuple(map(str, json.loads(written))) if written else None
         n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(name, batches, wanted, choice)
@@ -238,9 +256,7 @@ def table_part(
     def groups() -> Iterator[list[Any]]:
         return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
 
-    unused = () if listed else numeric_rest(schema, chosen, choice)
-    columns = () if listed else tuple(chosen)
-    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=columns,
+    return Part(name, n_classes, read, rewrite, classes, rows, unused=unused, columns=() if listed else chosen,
                 groups=groups if choice.by else None, label=label)  # fmt: skip
 
 
@@ -252,7 +268,7 @@ def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
     return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
 
 
-def replaced(batch: Any, chosen: list[str], rows: Matrix, schema: Any) -> Any:
+def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any) -> Any:
     """Return the batch with other probabilities in the columns that held them."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if is_list(batch.schema.field(chosen[0]).type):
@@ -268,56 +284,6 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def choose(name: str, schema: Any, choice: Choice, aside: set[str] | None) -> tuple[list[str], str | None]:
-    """Return the columns that hold the probabilities, and the label column if it is wanted.
-
-    Those of text are all but `aside`; None: columns have types, by which they are chosen.
-    """
-    types = {column.name: column.type for column in schema}
-    there = {column: str(kind) for column, kind in types.items()}
-    if len(there) < len(schema):
-        fail(choice.caller, name, "have columns with different names", listed(schema.names, 30))
-    label = choice.label or next((column for column in LABEL_NAMES if column in there), None)
-    if choice.label and choice.label not in there:
-        no_column(choice, name, choice.label, there)
-    if choice.with_labels and label is None:
-        no_column(choice, name, choice.label or "label", there)
-    if choice.by and choice.by not in there:
-        no_column(choice, name, choice.by, there)
-    columns = [column for column in there if column not in (label, choice.by)]
-    if choice.columns:
-        chosen = pick(choice, columns)
-        for column in chosen:
-            if column not in there:
-                no_column(choice, name, column, there)
-    elif choice.classes and (known := named_in(choice.classes, columns)):
-        chosen = known
-    elif aside is not None:
-        chosen = [column for column in columns if column not in aside]
-    else:
-        lists = [column for column in columns if is_list(types[column])]
-        floats = [column for column in columns if pa.types.is_floating(types[column])]
-        chosen = ["proba"] if "proba" in lists else lists or floats
-        if not chosen or (len(lists) > 1 and chosen != ["proba"]):
-            no_column(choice, name, "proba", there)
-    if not chosen:
-        fail(choice.caller, name, "have columns of numbers, one for each class", listed([*there], 30))
-    for column in chosen:
-        kind = types[column]
-        number = kind.value_type if is_list(kind) and len(chosen) == 1 else kind
-        if not (pa.types.is_floating(number) or pa.types.is_integer(number)):
-            fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
-                 remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
-    return chosen, label if choice.with_labels else None
-
-
-def numeric_rest(schema: Any, chosen: list[str], choice: Choice) -> tuple[str, ...]:
-    """Return the columns of numbers that were left aside because the source does not name them."""
-    aside = {*chosen, *LABEL_NAMES, choice.label, choice.by}
-    floats = (column.name for column in schema if pa.types.is_floating(column.type))
-    return () if choice.columns else tuple(name for name in floats if name not in aside)
-
-
 def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:
     """Return K of a list column: the length of its first list."""
     for batch in batches(columns):
@@ -326,9 +292,9 @@ def first_length(name: str, batches: Any, columns: list[str], choice: Choice) ->
     fail(choice.caller, name, "have at least one row", "none")
 
 
-def rows_from(batch: Any, columns: list[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
+def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
     """Return the rows (n, K) that some columns of a batch hold: one of lists, or one a class."""
-    picked = batch.select(columns)
+    picked = batch.select(list(columns))
     listed = is_list(picked.schema.field(0).type)
     return list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import NamedTuple, NoReturn
 
 from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted, spelled
+from reprior._check.columns import FLOAT, ID_NAMES, LIST, Column, class_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
-ID_NAMES = ("id", "row_id")
 FLOATS = ("double", "float", "halffloat")  # what probabilities are, and labels are not
 SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
 
@@ -40,27 +38,12 @@ def places_of(wanted: tuple[str, ...], found: tuple[str, ...], caller: str, name
     return [place[label] for label in ours]
 
 
-def named_in(classes: tuple[str, ...], columns: Collection[str]) -> list[str]:
-    """Return the columns that are called as the classes, in their order; none if one of them is not there."""
-    there = {spelled(column): column for column in columns}
-    return [there[spelled(label)] for label in classes] if there.keys() >= {*map(spelled, classes)} else []
-
-
 def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
     if found is None or wanted is None:
         said = counted(n_classes, "class", "classes")
         return said + (" without names" if found is None else f": {listed(found)}")
     return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else difference(found, wanted)
-
-
-def check_names(classes: tuple[str, ...] | None, caller: str, name: str) -> None:
-    """Refuse class names that are no text, as half a surrogate pair in JSON: nothing could print or store them."""
-    for label in classes or ():
-        try:
-            label.encode()
-        except UnicodeEncodeError:
-            fail(caller, name, "have class names that are text", ascii(label), remedy="Rename that class")
 
 
 def pick(choice: Choice, columns: list[str]) -> list[str]:
@@ -76,16 +59,44 @@ def pick(choice: Choice, columns: list[str]) -> list[str]:
     return [wanted] if wanted in columns else [column.strip() for column in wanted.split(",")]
 
 
-def beside(numbers: dict[str, Any]) -> set[str]:
-    """Return which columns {name: its first values} hold whole numbers beside probabilities: they are no classes."""
-    whole = {
-        name for name, x in numbers.items() if x.dtype.kind in "iu" and (name in ID_NAMES or x.min() < 0 or x.max() > 1)
-    }
-    rest = [x for name, x in numbers.items() if name not in whole]
-    if len(rest) < 2 or not any(x.dtype.kind == "f" for x in rest):
-        return set()
-    sums = np.sum(rest, axis=0)
-    return whole if (np.abs(sums - 1) < 0.05).all() else whole.intersection(ID_NAMES)  # rounded, or no shares yet
+class Chosen(NamedTuple):
+    """What holds the probabilities, one column of lists or one column per class; what holds the labels; and which
+    columns of floats were left aside because the source does not name them."""
+
+    names: tuple[str, ...]
+    is_list: bool
+    label: str | None
+    unused: tuple[str, ...]
+
+
+def choose(
+    columns: Sequence[Column], types: dict[str, str], choice: Choice, name: str, aside: Sequence[str | None] = ()
+) -> Chosen:
+    """Return which columns of a file the user means, or else the obvious ones; `aside` are no classes.
+
+    `types` are the types to show beside the names of the columns, where one is not there.
+    """
+    if len(types) < len(columns):
+        fail(choice.caller, name, "have columns with different names", listed([c.name for c in columns], 30))
+    label = choice.label or next((column for column in LABEL_NAMES if column in types), None)
+    sought = [choice.label, *([label or "label"] if choice.with_labels else []), choice.by]
+    for column in filter(None, [*sought, *aside]):
+        if column not in types:
+            no_column(choice, name, column, types)
+    free = [column for column in columns if column.name not in (label, choice.by, *aside)]
+    if choice.columns:
+        names = pick(choice, [column.name for column in free])
+    else:
+        names = [free[j].name for j in class_places(free, choice.classes or None)]
+    for column in names or ["proba"]:
+        if column not in types:
+            no_column(choice, name, column, types)
+    if not names:
+        fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
+    is_list = len(names) == 1 and any(column.name == names[0] and column.kind == LIST for column in columns)
+    rest = () if choice.columns or is_list else (c for c in free if c.name not in {*names, *LABEL_NAMES})
+    floats = (c.name for c in rest if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f"))
+    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(floats))
 
 
 def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> NoReturn:

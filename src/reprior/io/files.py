@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, NoReturn
 
-from reprior._check import fail
-from reprior.io.columns import called, check_names, classes_apart
+from reprior._check import check_text, fail
+from reprior.io.columns import called, classes_apart
 from reprior.io.table import Choice, Opener, Part, Table, readable
 
 KINDS = {
@@ -74,6 +74,12 @@ def opener_of(path: Path) -> Opener:
     return lambda: again(SPOOLED[key])
 
 
+def whole(path: Path) -> bytes:
+    """Return the bytes of a file, or of a pipe, as often as needed."""
+    with opener_of(path)() as file:
+        return file.read()
+
+
 class again(io.BufferedReader):
     """The same open file from its start; closing this view leaves the file open for the next pass."""
 
@@ -82,16 +88,21 @@ class again(io.BufferedReader):
         super().__init__(io.FileIO(file.fileno(), closefd=False))
 
 
+def open_kind(opener: Opener) -> str:
+    """Return the kind of a file by its first bytes, one of `KINDS`; "" for an empty file."""
+    with opener() as file:
+        head = file.read(4096)
+    kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+    head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
+    return kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv" if head else "")
+
+
 def open_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader that a file's first bytes, not its name, ask for."""
     with readable(name, choice.caller):
-        with opener() as file:
-            head = file.read(4096)
-        if not head:
+        kind = open_kind(opener)
+        if not kind:
             fail(choice.caller, name, "have at least one row", "an empty file")
-        kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
-        head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
-        kind = kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv")
         if kind in ("npy", "npz"):
             from reprior.io.npy import numpy_part
 
@@ -105,7 +116,7 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
 
             makers = {"parquet": arrow.parquet_part, "arrow": arrow.ipc_part, "csv": arrow.csv_part}
             part = makers[kind](name, opener, choice)
-        check_names(part.classes, choice.caller, name)
+        check_text(part.classes or (), choice.caller, name)
         return replace(part, kind=kind)
 
 

@@ -13,10 +13,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail
-from reprior._labels import WHOLE, check_labels, check_some_labels, number_of
+from reprior._check import InputError, fail, number_of
+from reprior._check.columns import ID_NAMES
+from reprior._labels import WHOLE, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
-from reprior.io.columns import ID_NAMES
 from reprior.io.files import open_table
 from reprior.io.table import Choice, Table, readable
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import fail
+from reprior._check.columns import LIST, OTHER, Column, number_column
 from reprior._types import Matrix, Vector
-from reprior.io.columns import LABEL_NAMES, beside, no_column, pick
+from reprior.io.columns import choose, no_column
 from reprior.io.files import lines_of
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
+
+
+class Layout(NamedTuple):
+    """The key of the list of probabilities, or the classes that are keys themselves; the key of the label; and keys of
+    numbers that were left aside because the source does not name them."""
+
+    key: str | None
+    classes: tuple[str, ...] | None
+    label: str | None
+    unused: tuple[str, ...]
+
 
 LINES = 4096  # parsed at once
 
@@ -44,45 +56,29 @@ def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[
     return values
 
 
-def layout(value: Any, choice: Choice, name: str) -> tuple[str | None, tuple[str, ...] | None, str | None]:
-    """Return (list key, class names, label key) that the first value implies."""
-    if isinstance(value, list) and choice.by is None:
-        return None, None, None
+def layout(value: Any, choice: Choice, name: str, aside: Sequence[str | None] = ()) -> Layout:
+    """Return where the first value has its probabilities and its label; `aside` are keys of neither."""
+    if isinstance(value, list) and choice.by is None and not choice.with_labels:
+        return Layout(None, None, None, ())
     if isinstance(value, list):
+        if choice.by is None:
+            no_column(choice, name, "label", {"(a list)": "list"})
         fail(choice.caller, name, f"have {choice.by!r} in every row", "a list", remedy="Write objects with both")
     if not isinstance(value, dict):
         fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
-    there = {key: type(item).__name__ for key, item in value.items()}
-    label = choice.label or next((key for key in LABEL_NAMES if key in value), None)
-    if choice.label and choice.label not in value:
-        no_column(choice, name, choice.label, there)
-    if choice.by and choice.by not in value:
-        no_column(choice, name, choice.by, there)
-    lists = [key for key, item in value.items() if isinstance(item, list)]
-    if not choice.columns and choice.classes and all(key in value for key in choice.classes):
-        return None, choice.classes, label
-    wanted = choice.columns or ("proba" if "proba" in lists else lists[0] if len(lists) == 1 else None)
-    if wanted is not None and wanted in lists:
-        return wanted, None, label
-    if wanted is None:
-        free = {key: x for key, x in value.items() if key not in (label, choice.by)}
-        numbers = {key: np.array([x]) for key, x in free.items() if type(x) in (int, float)}
-        aside = beside(numbers)
-        names = [key for key in numbers if key not in aside]
-    else:
-        names = pick(choice, list(value)) if choice.columns else [wanted]
-    for key in names if len(names) > 1 else [wanted or "proba"]:
-        if key not in value:
-            no_column(choice, name, key, there)
-    return None, tuple(names), label
+    types = {key: type(item).__name__ for key, item in value.items()}
+    present = [key for key in aside if key in value]
+    chosen = choose([json_column(key, item) for key, item in value.items()], types, choice, name, present)
+    if chosen.is_list:
+        return Layout(chosen.names[0], None, chosen.label, ())
+    return Layout(None, chosen.names, chosen.label, chosen.unused)
 
 
-def numeric_rest(value: Any, classes: tuple[str, ...] | None, choice: Choice) -> tuple[str, ...]:
-    """Return the keys of numbers that were left aside because the source does not name them."""
-    if classes is None or choice.columns:
-        return ()
-    aside = {*classes, *LABEL_NAMES, choice.label, choice.by}
-    return tuple(key for key, item in value.items() if type(item) is float and key not in aside)
+def json_column(key: str, value: Any) -> Column:
+    """Return what a key of a JSON object holds, by its first value."""
+    if type(value) in (int, float):
+        return number_column(key, np.array([value]))
+    return Column(key, LIST if isinstance(value, list) else OTHER)
 
 
 def rows_of(values: list[Any], key: str | None, classes: tuple[str, ...] | None, n_classes: int, name: str, first: int,
@@ -116,13 +112,10 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
     with opener() as file:
         line = next(lines_of(file, choice.caller, name), b"")
     value = parse_lines([line], name, 0, choice.caller)[0]
-    key, classes, label = layout(value, choice, name)
+    key, classes, label, unused = layout(value, choice, name)
     n_classes = len(classes) if classes else len(value if key is None else value[key])
     if n_classes < 2:
         fail(choice.caller, name, "have at least two classes", n_classes)
-    if choice.with_labels and label is None:
-        there = {k: type(v).__name__ for k, v in value.items()} if isinstance(value, dict) else {"(a list)": "list"}
-        no_column(choice, name, "label", there)
 
     def parsed() -> Iterator[tuple[int, list[Any]]]:
         """Yield the values of some lines at a time, with the number of the first one's row."""
@@ -159,7 +152,6 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
         for _, values in parsed():
             yield [value.get(choice.by) if isinstance(value, dict) else None for value in values]
 
-    unused = numeric_rest(value, classes, choice)
     return Part(name, n_classes, read, rewrite, classes, unused=unused, columns=classes or (),
                 groups=groups if choice.by else None, label=label)  # fmt: skip
 

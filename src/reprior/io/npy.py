@@ -6,14 +6,16 @@ import io
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
 from reprior._check import fail
+from reprior._check.columns import LIST, OTHER, Column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, no_column
+from reprior.io.columns import LABEL_NAMES, choose
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 
@@ -97,14 +99,13 @@ def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, by_column, dtype
 
 
-def rows_in(archive: Any) -> str:
-    """Return what holds the rows of an NPZ file: `proba`, else the only array of two dimensions."""
-    wide = []
-    arrays = [name.removesuffix(".npy") for name in archive.zip.namelist() if name.endswith(".npy")]
-    for key in () if "proba" in archive else arrays:
+def array_columns(archive: Any) -> list[Column]:
+    """Return the arrays of an NPZ file: those of two dimensions may hold the rows."""
+    found = []
+    for key in (name.removesuffix(".npy") for name in archive.zip.namelist() if name.endswith(".npy")):
         with archive.zip.open(f"{key}.npy") as file:
-            wide += [key] * (len(npy_head(file)[0]) == 2)
-    return wide[0] if len(wide) == 1 else "proba"
+            found.append(Column(key, LIST if len(npy_head(file)[0]) == 2 else OTHER))
+    return found
 
 
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
@@ -119,24 +120,20 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
             array = NpyRows(file, choice.caller, name)
     else:
         with opener() as file, np.load(file) as archive:
-            wanted = choice.columns or rows_in(archive)
-            if wanted not in archive:
-                no_column(choice, name, wanted, dict.fromkeys(archive.files, ""))
-            array = archive[wanted]
-            classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
-            key = choice.label or next((key for key in LABEL_NAMES if key in archive), None)
-            labels = archive[key] if choice.with_labels and key in archive else None
-            if choice.by:
-                if choice.by not in archive:
-                    no_column(choice, name, choice.by, dict.fromkeys(archive.files, ""))
-                groups = archive[choice.by]
+            there = array_columns(archive)
+            if choice.with_labels and not {choice.label, *LABEL_NAMES} & {column.name for column in there}:
+                refuse_unlabelled(choice, name)
+            chosen = choose(there, {column.name: "" for column in there}, replace(choice, classes=()), name)
+            wanted, key = chosen.names[0], chosen.label
+            array, classes = archive[wanted], tuple(map(str, archive["classes"])) if "classes" in archive else None
+            labels = None if key is None else archive[key]
+            groups = archive[choice.by] if choice.by else None
         check_shape(array.dtype, array.shape, choice.caller, name)
         array = array if array.dtype.kind == "f" else array.astype(np.float64)
         if groups is not None and groups.shape != array.shape[:1]:
             fail(choice.caller, name, f"have {len(array)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
     if choice.with_labels and labels is None:
-        fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
-             remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
+        refuse_unlabelled(choice, name)
     if classes is not None and len(classes) != array.shape[1]:
         fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
 
@@ -158,6 +155,12 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",
         groups=None if groups is None else lambda: iter([groups.tolist()]), label=key,
     )  # fmt: skip
+
+
+def refuse_unlabelled(choice: Choice, name: str) -> NoReturn:
+    """Refuse held-out rows without labels."""
+    fail(choice.caller, name, "hold labels beside the predictions", "predictions alone",
+         remedy="Save both with np.savez(file, proba=…, y=…), or give the training counts instead")  # fmt: skip
 
 
 def npy_header(array: Any) -> bytes:

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from reprior._check import fail, listed
+from reprior._check.columns import FLOAT, OTHER, Column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, called, named_in, no_column, pick, places_of
+from reprior.io.columns import LABEL_NAMES, called, choose, places_of
 from reprior.io.files import MAGIC
 from reprior.io.msgpack import MsgpackForm, msgpack_form
-from reprior.io.ndjson import dump, layout, numeric_rest, parse_lines, replaced, rows_of
+from reprior.io.ndjson import dump, layout, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
 from reprior.io.table import Choice
 
@@ -204,25 +205,18 @@ def recognise(
     else:
         return None
     if value is not None:
-        value = {k: v for k, v in value.items() if k not in (label, name, time)} if isinstance(value, dict) else value
-        key, classes, _ = layout(value, choice, "input")
-        classes = classes and matched(classes, choice)
-        return NdjsonForm(key, classes, n_classes, caller, unused=numeric_rest(value, classes, choice)), start
+        key, classes, _, unused = layout(value, choice, "input", (label, name, time))
+        return NdjsonForm(key, classes and matched(classes, choice), n_classes, caller, unused=unused), start
     check_header(line, caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
-    if len({*names}) < len(names):
-        fail(caller, "input", "have columns with different names", listed(names, 30))
-    rest = [column for column in names if column not in (label, name, time, *LABEL_NAMES)]
-    wanted = pick(choice, names) if choice.columns else named_in(choice.classes, names) or rest
-    for column in [*wanted, *filter(None, (label, name, time))]:
-        if column not in names:
-            no_column(choice, "input", column, dict.fromkeys(names, ""))
-    if len(wanted) != n_classes:
-        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(wanted, 30),
+    no_class = [column for column in LABEL_NAMES if column in names]
+    columns = [Column(column, OTHER if column in no_class else FLOAT) for column in names]
+    found = choose(columns, dict.fromkeys(names, ""), choice, "input", (label, name, time))
+    if len(found.names) != n_classes:
+        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(found.names, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    wanted = list(matched(tuple(wanted), choice))
-    unused = () if choice.columns else tuple(column for column in rest if column not in wanted)
-    return CsvForm(line.decode(), tuple(names.index(column) for column in wanted), len(names), caller, unused), end
+    places = tuple(names.index(column) for column in matched(found.names, choice))
+    return CsvForm(line.decode(), places, len(names), caller, found.unused), end
 
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:

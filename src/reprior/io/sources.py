@@ -11,14 +11,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from reprior._check import InputError, as_array, check_prior, check_rows, fail, listed
-from reprior._labels import named, number_of
+from reprior._check import InputError, as_array, check_prior, check_rows, check_text, fail, listed, number_of
+from reprior._check.columns import class_places
+from reprior._labels import check_labels, named
 from reprior._types import Source, Vector
-from reprior.io.columns import LABEL_NAMES, check_names, classes_apart, perhaps_column, places_of, taken
-from reprior.io.files import open_table, opener_of
-from reprior.io.labels import label_columns
+from reprior.io.columns import LABEL_NAMES, classes_apart, perhaps_column, places_of, taken
+from reprior.io.files import open_kind, open_table, opener_of
+from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
 from reprior.io.ndjson import unique
-from reprior.io.npy import npy_head, rows_in
+from reprior.io.npy import array_columns, npy_head
 from reprior.io.prepare import check_commas, prepared, read_text
 from reprior.io.table import Choice, readable
 from reprior.pipelines.source import summarize
@@ -40,7 +41,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
         vector = read_vector(path, choice, of_source=True)
     if vector is not None:
         numbers, classes = vector
-        check_names(classes, choice.caller, str(path))
+        check_text(classes or (), choice.caller, str(path))
         prior = check_counts(numbers, classes, choice.caller, str(path))
         return Source(prior=prior, classes=classes, made=f"class counts or prior from {path.name}")
     try:
@@ -121,7 +122,8 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
             with np.load(file) as archive:
                 key = next((key for key in ("counts", "prior") if key in archive), None)
                 labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
-                if key is None or "proba" in archive or (labelled and rows_in(archive) in archive):
+                rows = class_places(array_columns(archive), None)
+                if key is None or "proba" in archive or (labelled and rows):
                     return None  # beside rows they are the rows' own; another array beside them is none
                 return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
@@ -161,27 +163,41 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []
         first = next(reader, header)
+    counts = counts_in(header, rows)
+    if counts is not None or labelled:
+        return counts
     whole = [name for name, text in zip(header, first, strict=False) if "." not in text]  # these may hold labels
     likely = [*whole, *(name for name in header if name not in whole)]
-    for names, counts in ((0, 1), (1, 0)):
-        body = rows if not header or number_of(header[counts % len(header)]) is None else [header, *rows]
-        values = [number_of(row[counts]) if len(row) == 2 else None for row in body]
-        labels = tuple(row[names].strip() for row in body if len(row) == 2)
-        odd = any((number_of(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
-        if body and None not in values and not odd and len({*labels}) == len(body):
-            return values, labels
-    if labelled:
-        return None
     check_commas(",".join(header), choice.caller, name)
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
          " held-out rows with a label column", f"the columns {listed(likely)}",
          remedy=f"{perhaps_column('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 
+def counts_in(header: list[str], rows: list[list[str]]) -> tuple[Any, tuple[str, ...]] | None:
+    """Return the numbers and the names of two columns, whichever of them holds the classes; None if neither does."""
+    for names, counts in ((0, 1), (1, 0)) if rows else ():
+        body = rows if number_of(header[counts]) is None else [header, *rows]
+        values = [number_of(row[counts]) if len(row) == 2 else None for row in body]
+        labels = tuple(row[names].strip() for row in body if len(row) == 2)
+        odd = any((number_of(label) or 0) % 1 > 0 for label in labels)  # 0.25 is no name of a class
+        if None not in values and not odd and len({*labels}) == len(body):
+            return values, labels
+    return None
+
+
 def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:
     """Return a class mix (K,) from a file, or the mix of labelled rows, in the order of `classes`; zeros are shares."""
     with readable(str(path), choice.caller):
-        vector = read_vector(path, choice)
+        labels = read_labels(path, choice)
+        vector = read_vector(path, choice) if labels is None else None
+    if labels is not None:
+        column, values = labels
+        meant = as_labels(values, classes)
+        meant = np.array(meant.tolist()) if all(isinstance(label, int) for label in meant) else meant
+        y = check_labels(meant, choice.caller, column_in(path, column), len(values), n_classes,
+                         classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
+        return check_prior(np.bincount(y, minlength=n_classes), choice.caller, str(path), allow_zero=True)
     if vector is None:
         known = read_source(path, choice)
         assert known.counts is not None
@@ -192,6 +208,21 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
         named = numbers
     return check_prior(named, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
                        classes=classes)  # fmt: skip
+
+
+def read_labels(path: Path, choice: Choice) -> tuple[str, list[str]] | None:
+    """Return the name and the values of the label column of a CSV file, whatever other columns it has; None if it is
+    no CSV file or has no such column."""
+    if path.is_dir() or open_kind(opener_of(path)) != "csv":
+        return None
+    with opener_of(path)() as data, io.TextIOWrapper(data, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        header = [name.strip() for name in next(reader, [])]
+        column = choice.label or next((name for name in LABEL_NAMES if name in header), None)
+        if column not in header:
+            return None
+        place = header.index(column)
+        return column, [row[place].strip() if len(row) > place else "" for row in reader if row]
 
 
 def is_saved(path: Path) -> bool:

@@ -1,0 +1,176 @@
+"""Frames of any library as names and numbers, and back: one way in and one way out.
+
+pandas is read by its own methods, everything else through the Arrow C data interface. No library is imported here: what
+builds a frame again is the module that the caller's own frame comes from.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import arrow_c
+from reprior._check.columns import FLOAT, OTHER, Column, class_places, number_column, sum_to_one
+from reprior._check.errors import fail
+from reprior._check.words import listed
+
+HEAD = 100  # rows that are looked at to tell ids from probabilities
+
+
+class Frame(NamedTuple):
+    """What a frame calls its class columns, their numbers (n, K), and their places among all of its columns.
+
+    A Mapping or Series has one number (K,) per name. `names` is a RangeIndex where pandas has numbered the columns.
+    """
+
+    names: Any
+    values: Any
+    places: Sequence[int] = ()
+
+
+def is_named(x: Any) -> bool:
+    """Return whether `x` may name its numbers: a mapping, a Series or a frame of any library."""
+    return not isinstance(x, np.ndarray) and (isinstance(x, Mapping) or hasattr(x, "iloc") or arrow_c.is_arrow(x))
+
+
+def frame_of(
+    x: Any, classes: Sequence[Any] | None = None, caller: str = "", name: str = "proba", *, numbers: bool = True
+) -> Frame | None:
+    """Return the class columns of `x`, in its own order; None if it has no names. Without `numbers` values are None."""
+    if isinstance(x, Frame) or not is_named(x):
+        return x if isinstance(x, Frame) else None
+    if isinstance(x, Mapping):
+        return Frame(tuple(x), np.asarray(list(x.values())))
+    if hasattr(x, "iloc"):
+        return pandas_frame(x, classes, numbers)
+    with arrow_c.opened(x) as columns:
+        if columns is None:
+            return None
+        fields = columns.fields
+        places = [*range(len(fields))]
+        if classes is None or len(classes) < len(fields):
+            places = class_columns([arrow_column(columns, j) for j in places], classes)
+        if other := [fields[j].name for j in places if not fields[j].is_number]:
+            fail(caller, name, "hold numbers alone", f"another type in the column {other[0]!r}",
+                 remedy="Leave that column out, or cast it to a float")  # fmt: skip
+        return Frame(tuple(fields[j].name for j in places), columns.numbers(places) if numbers else None, places)
+
+
+def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> list[int]:
+    """Return the places of the class columns in the frame's own order; all, where fewer than two can be classes.
+
+    Where only all floats together sum to 1, all of them are classes: more than there should be, which is refused.
+    """
+    found = sorted(class_places(columns, classes))
+    floats = [j for j, column in enumerate(columns) if column.kind == FLOAT]
+    if {*floats} > {*found} and not sum_to_one(columns, found) and sum_to_one(columns, floats):
+        return floats
+    return found if len(found) > 1 else [*range(len(columns))]
+
+
+def arrow_column(columns: arrow_c.Columns, j: int) -> Column:
+    """Return what a column of an Arrow table holds, by its type and its first values."""
+    field = columns.fields[j]
+    if not field.is_number:
+        return Column(field.name, OTHER)
+    first = columns.numbers([j], HEAD)[:, 0]
+    return number_column(field.name, first.astype(np.int64) if field.is_whole and not np.isnan(first).any() else first)
+
+
+def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:
+    """Return the class columns of a pandas DataFrame, or the values of a Series by its index."""
+    if not hasattr(x, "columns"):
+        return Frame(x.index, plain(x))
+    places = [*range(len(x.columns))]
+    floats = classes is None and all(dtype.kind == "f" for dtype in x.dtypes)
+    if not (floats or is_default(x.columns) or (classes is not None and len(classes) >= len(places))):
+        head = x.iloc[:HEAD]
+        places = class_columns([pandas_column(x.columns[j], head.iloc[:, j]) for j in places], classes)
+    own = x if len(places) == len(x.columns) else x.iloc[:, places]
+    return Frame(own.columns, plain(own) if numbers else None, places)
+
+
+def pandas_column(name: Any, head: Any) -> Column:
+    """Return what a column of a DataFrame holds, by its first values; text among numbers may be a damaged class."""
+    values = plain(head)
+    if values.dtype.kind not in "O":
+        return number_column(name, values) if values.dtype.kind in "fiub" else Column(name, OTHER)
+    able = any(isinstance(cell, (int, float)) or is_decimal(cell) for cell in values)
+    return Column(name, FLOAT if able else OTHER)
+
+
+def is_decimal(cell: Any) -> bool:
+    """Return whether a cell is text that says a number."""
+    try:
+        return isinstance(cell, str) and float(cell) == float(cell)
+    except ValueError:
+        return False
+
+
+def plain(x: Any) -> Any:
+    """Return the numbers of a DataFrame or Series; of nullable and Arrow-backed ones as floats, NaN where missing."""
+    kinds = [*x.dtypes] if hasattr(x, "columns") else [x.dtype]
+    if all(isinstance(kind, np.dtype) for kind in kinds) or not all(kind.kind in "fiub" for kind in kinds):
+        return x.to_numpy()
+    types = [kind if isinstance(kind, np.dtype) else getattr(kind, "numpy_dtype", np.dtype(float)) for kind in kinds]
+    wide = np.result_type(*types)
+    if wide.kind != "f":
+        wide = wide if not x.isna().to_numpy().any() else np.dtype(float)
+    return x.to_numpy(dtype=wide, **({"na_value": np.nan} if wide.kind == "f" else {}))
+
+
+def is_default(names: Any) -> bool:
+    """Return whether pandas has numbered the columns by itself."""
+    return type(names).__name__ == "RangeIndex" and (names.start, names.step) == (0, 1)
+
+
+def put_back(rows: Any, x: Any, frame: Frame) -> Any:
+    """Return `x` with `rows` (n, K), or (K,), in its class columns; a frame of an unknown library as an array."""
+    if isinstance(x, Mapping):
+        return dict(zip(frame.names, rows.tolist(), strict=True))
+    if hasattr(x, "iloc"):
+        return pandas_again(rows, x, frame)
+    root = type(x).__module__.partition(".")[0].removeprefix("_")
+    home, arrays = sys.modules.get(root), dict(zip(frame.names, np.ascontiguousarray(rows.T), strict=True))
+    if home is not None and root == "polars":
+        return x.with_columns([cast(home.Series(name, values), x.schema[name])
+                               for name, values in arrays.items()])  # fmt: skip
+    if home is not None and root == "pyarrow":
+        for place, (name, values) in zip(frame.places, arrays.items(), strict=True):
+            kept = home.types.is_floating(x.schema.field(place).type) and values.dtype.kind == "f"
+            array = home.array(values, x.schema.field(place).type if kept else None)
+            x = x.set_column(place, home.field(name, array.type), array)
+        return x
+    if home is not None and root == "duckdb":
+        if len(x.columns) > len(frame.names):
+            rest = [name for name in x.columns if name not in arrays]
+            fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
+                 " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
+        table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
+        return home.from_arrow(table.from_pydict(arrays))
+    return rows
+
+
+def cast(series: Any, kind: Any) -> Any:
+    """Return a polars Series in the float type that the column had."""
+    return series.cast(kind) if kind.is_float() and series.dtype.is_float() else series
+
+
+def pandas_again(rows: Any, x: Any, frame: Frame) -> Any:
+    """Return a DataFrame or Series with other numbers; float columns of other libraries' types keep their types."""
+    if not hasattr(x, "columns"):
+        return type(x)(rows, index=x.index, name=x.name)
+    if len(frame.places) == len(x.columns):
+        out = type(x)(rows, index=x.index, columns=x.columns)
+    else:
+        out = x.copy()
+        for place, values in zip(frame.places, rows.T, strict=True):
+            out.isetitem(place, np.ascontiguousarray(values))
+    for place in frame.places if rows.dtype.kind == "f" else ():
+        kind = x.dtypes.iloc[place]
+        if kind.kind == "f" and not isinstance(kind, np.dtype):
+            out.isetitem(place, out.iloc[:, place].astype(kind))
+    return out
