@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from reprior.assess.diagnose import Diagnosis, diagnose
     from reprior.assess.intervals import interval
     from reprior.assess.query import query
-    from reprior.batch.ebls import ebls
     from reprior.batch.fmapls import fmapls
-    from reprior.batch.groups import groups
     from reprior.batch.mapls import mapls
     from reprior.batch.mlls import mlls
     from reprior.batch.moments import bbse, rlls
     from reprior.batch.registry import ALIASES, METHODS, estimate
+    from reprior.model.ebls import ebls
+    from reprior.model.groups import groups
     from reprior.online.alarm import Alarm
     from reprior.online.alarm_table import AlarmTable
     from reprior.online.registry import ONLINE
@@ -47,9 +47,9 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "assess.diagnose": ("Diagnosis", "diagnose"),
     "assess.intervals": ("interval", "spread"),
     "assess.query": ("query",),
-    "batch.ebls": ("ebls",),
+    "model.ebls": ("ebls",),
     "batch.fmapls": ("fmapls",),
-    "batch.groups": ("groups",),
+    "model.groups": ("groups",),
     "batch.mapls": ("mapls",),
     "batch.mlls": ("mlls",),
     "batch.moments": ("bbse", "rlls"),
@@ -66,7 +66,16 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
     "rows.correction": ("correct", "correct_estimated"),
-    "report.show": ("estimate_frame", "estimate_plot", "estimate_text", "stream_text"),
+    "report.show": (
+        "estimate_dict",
+        "estimate_frame",
+        "estimate_html",
+        "estimate_plot",
+        "estimate_text",
+        "stream_html",
+        "stream_text",
+        "table_frame",
+    ),
     "report.groups": ("groups_frame", "groups_plot", "groups_text"),
 }  # one without names is a module of the public interface itself
 

@@ -80,6 +80,29 @@ class Status(Enum):
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
+class ClassifierError:
+    """What held-out samples tell about a classifier, class by class, once the samples themselves are gone.
+
+    Parameters
+    ----------
+    heldout : (K,)
+        Held-out samples of each class.
+    information : (K,)
+        What a predicted probability tells about the share of the class, relative to a label: 1 for a classifier that
+        is always right and sure, 0 if it tells nothing. It is measured at equal shares, all of them unknown.
+
+    Examples
+    --------
+    >>> ClassifierError(np.array([30.0, 20.0]), np.array([0.8, 0.8])).heldout.sum()
+    np.float64(50.0)
+    """
+
+    heldout: Vector
+    information: Vector
+
+
+@comparable
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """What is known of the training side; made by `summarize`, or from class counts alone.
 
@@ -95,8 +118,8 @@ class Source:
         The names of the classes, in the order of the columns.
     heldout : (rows (n, K), labels (n,)), optional
         The held-out rows themselves; no copy is made.
-    misled : (4, K), optional
-        What intervals of a stream need of the held-out rows once those are gone (see `batch.misfit.misled_of`).
+    error : ClassifierError, optional
+        What a stream needs of the held-out samples once those are gone (see `model.classifier_error.measure_error`).
     made : str
         How `prior` was obtained.
 
@@ -113,7 +136,7 @@ class Source:
     hard_confusion: Matrix | None = None
     heldout: tuple[Matrix, Labels] | None = field(default=None, repr=False)
     made: str = "given by the user"
-    misled: Matrix | None = field(default=None, repr=False)
+    error: ClassifierError | None = field(default=None, repr=False)
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -168,8 +191,8 @@ class Interval(tuple[Vector, Vector]):
 class Spread(Protocol):
     """How sure an estimate is, kept without the rows it came from."""
 
-    def at(self, level: float) -> Interval:
-        """Return the interval of each class's share at a level between 0 and 1."""
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population, at a level in (0, 1)."""
         ...
 
 
@@ -192,14 +215,19 @@ class Checks(NamedTuple):
 @comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PriorEstimate:
-    """An estimated target prior, and what is needed to use it.
+    """Three estimates for target samples, and what is needed to use them.
+
+    `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
+    they come from?", and `weights` "by what are predictions corrected?".
 
     Parameters
     ----------
     prior : (K,)
-        The estimated share of each class in the target.
+        The class prior of the population.
     weights : (K,)
-        `prior` over the source prior, times `bias` where labels have told it.
+        Class weights, target prior over source prior: `correct` multiplies by them.
+    shares : (K,)
+        The class proportions among these samples: the mean corrected probability, with known labels counted.
     status : Status
         How the estimate came about; `status.value` is a sentence.
     n_iter : int
@@ -228,19 +256,18 @@ class PriorEstimate:
         What `detach` has kept of the held-out rows for prediction sets.
     n_labels : int
         How many of the target rows came with a label.
-    bias : (K,), optional
-        How much more each class counts in `correct` than its share says, by labels of target rows.
 
     Examples
     --------
     >>> from reprior import ebls
     >>> est = ebls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
-    >>> est.prior.shape, est.correct([[0.5, 0.5]]).shape, est.status.ok
-    ((2,), (1, 2), True)
+    >>> est.shares.round(2), est.weights.round(2), est.correct([[0.5, 0.5]]).shape
+    (array([0.74, 0.26]), array([1.04, 0.95]), (1, 2))
     """
 
     prior: Vector
     weights: Vector
+    shares: Vector
     status: Status
     n_iter: int
     n: float
@@ -255,7 +282,6 @@ class PriorEstimate:
     posterior: Any = field(default=None, compare=False)
     scores: Any = field(default=None, compare=False)
     n_labels: int = 0
-    bias: Vector | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -276,15 +302,17 @@ class PriorEstimate:
         """
         return door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
 
-    def interval(self, level: float = 0.95) -> Interval:
-        """Return lower and upper ends (K,), (K,) of an interval for each class's share of the target.
+    def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
+        """Return lower and upper ends (K,), (K,) of an interval for each class.
 
         Parameters
         ----------
         level : float
-            Between 0 and 1, of each class by itself.
+            Coverage probability of each interval, between 0 and 1.
+        of : str
+            "shares", the class proportions among these samples, or "prior", that of the population they come from.
         """
-        return door("interval")(self, level)  # type: ignore[no-any-return]
+        return door("interval")(self, level, of)  # type: ignore[no-any-return]
 
     def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
         """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
@@ -320,6 +348,16 @@ class PriorEstimate:
         """
         return door("estimate_frame")(self, level)
 
+    def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
+        """Return the estimate as plain lists, numbers and text, which JSON can hold.
+
+        Parameters
+        ----------
+        level : float or None
+            Of the intervals; None leaves them out.
+        """
+        return door("estimate_dict")(self, level)  # type: ignore[no-any-return]
+
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
         """Draw the largest movers with their intervals by matplotlib; return the axes.
 
@@ -334,6 +372,10 @@ class PriorEstimate:
 
     def __repr__(self) -> str:
         return str(door("estimate_text")(self))
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return str(door("estimate_html")(self))
 
 
 def door(name: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import as_rng, check_choice, check_int, check_number, check_prior, check_proba, fail
+from reprior._check import as_rng, by_name, check_choice, check_int, check_number, check_prior, check_proba, fail
 from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Vector
 
@@ -248,8 +248,9 @@ def resample(
     array([0.75, 0.25])
     """
     check_choice(rounding, "resample", "rounding", ROUNDINGS)
-    pool, labels, _ = check_labelled(proba, y, "resample")
-    target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`")
+    pool, labels, names = check_labelled(proba, y, "resample")
+    target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`",
+                         classes=names)  # fmt: skip
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
     if exact:
         sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
@@ -365,8 +366,8 @@ def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = 
     >>> draw_stream([[0.9, 0.1], [0.2, 0.8]], [0, 1], path, rng=0).y
     array([0, 0, 1, 1])
     """
-    pool, labels, _ = check_labelled(proba, y, "draw_stream")
-    each = check_proba(priors, "draw_stream", "priors", pool.shape[1])
+    pool, labels, names = check_labelled(proba, y, "draw_stream")
+    each = check_proba(by_name(priors, names, "draw_stream", "priors"), "draw_stream", "priors", pool.shape[1])
     steps, rng = np.repeat(each, check_int(repeat, "draw_stream", "repeat"), axis=0), as_rng(rng)
     ends = np.cumsum(steps, axis=1)
     drawn = (rng.random(len(steps))[:, None] * ends[:, -1:] >= ends).sum(axis=1)

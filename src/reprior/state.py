@@ -69,6 +69,13 @@ def unknown(constant: str) -> NoReturn:
     raise ValueError(constant)
 
 
+def whole_number(digits: str) -> int:
+    """Refuse integers beyond 64 bits, which no value has and no float or array can hold."""
+    if len(digits) > 20:
+        raise ValueError(digits[:20])
+    return int(digits)
+
+
 def opened(data: Any, caller: str, name: str, key: Key) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the bytes of the arrays behind it, after all that can be checked without reading those."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
@@ -88,7 +95,8 @@ def opened(data: Any, caller: str, name: str, key: Key) -> tuple[dict[str, Any],
     if behind < 0 or length > MOST_HEADER + behind:
         refuse(caller, name, f"a header of {length} bytes in {len(raw)}")
     try:
-        header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=unknown)
+        header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=unknown,
+                            parse_int=whole_number)  # fmt: skip
     except (ValueError, RecursionError):
         refuse(caller, name, "a header that is no JSON")
     shape = {"kind": str, "fields": dict, "arrays": list}
@@ -220,6 +228,17 @@ def naming(path: str | Path) -> Iterator[None]:
         if error.errno and (error.filename is None or Path(str(error.filename)).name.startswith(hidden(path, "").name)):
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
+
+
+def read_saved(path: Any, caller: str) -> bytes:
+    """Return the bytes of a file that `save` wrote, or bytes as they are."""
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        return bytes(path)
+    if not isinstance(path, (str, Path)):
+        fail(caller, "path", "be the path of a file, or bytes", f"a {type(path).__name__}")
+    if Path(path).is_dir():
+        fail(caller, "path", "be a file that `save` wrote", f"the folder {path}")
+    return Path(path).read_bytes()
 
 
 def hidden(path: str | Path, suffix: str) -> Path:

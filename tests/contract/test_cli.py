@@ -88,7 +88,7 @@ def test_correct_writes_the_same_shape(call, files, tmp_path, name):
     found = open_table(out, Choice(classes=CLASSES)).load().proba
     pipe = rp.pipeline(*(np.load(files["heldout"])[key] for key in ("proba", "y")))
     rows = np.load(files["npy"]).astype(np.float64)
-    expected = pipe.correct(rows, pipe.estimate(rows).prior)
+    expected = pipe.estimate(rows).correct(rows)
     np.testing.assert_allclose(found, expected, atol=2e-6)
     if name in ("list", "fixed", "columns"):
         before, after = pq.read_table(files[name]), pq.read_table(out)
@@ -130,9 +130,11 @@ def test_a_terminal_shows_passes(files, tmp_path, calibrate):
     assert b"pass" not in out
 
 
-def test_exit_codes(call, files, tmp_path):
+def test_exit_codes(call, files, tmp_path, monkeypatch):
     assert call("estimate", files["npy"], "-s", files["counts"])[0] == 0
-    assert call("estimate", files["npy"], "-s", files["counts"], "-m", "ebls", "-O", "n_iter=1")[0] == 2
+    with monkeypatch.context() as patch:
+        patch.setattr("reprior.model.likelihood.MAX_CYCLES", 1)
+        assert call("estimate", files["npy"], "-s", files["counts"])[0] == 2
     for bad in (
         ["estimate", files["npy"]], ["estimate", tmp_path / "no.npy", "-s", files["counts"]], ["strange"],
         ["estimate", files["npy"], "-s", files["counts"], "-m", "magic"],
@@ -191,6 +193,34 @@ def test_compare_measures_against_the_truth(ask, files):
         row["method"] for row in ask("compare", files["npz"], "-s", files["counts"])["methods"] if "skipped" in row
     ]
     assert skipped == ["bbse", "rlls"]
+
+
+@pytest.mark.parametrize("whole_numbers", [False, True])
+def test_the_truth_may_be_ids_and_labels_alone(ask, refused, files, tmp_path, whole_numbers):
+    archive = np.load(files["npz"])
+    expected = ask("compare", files["npz"], "-s", files["heldout"], "--truth", files["npz"])["methods"]
+    names = [int(j) if whole_numbers else CLASSES[j] for j in archive["y"]]
+    lines = [f"{i},{name}" for i, name in enumerate(names)]
+    (tmp_path / "truth.csv").write_text("\n".join(["id,label", *lines]))
+    found = ask("compare", files["npz"], "-s", files["heldout"], "--truth", tmp_path / "truth.csv")["methods"]
+    assert [row.get("kl") for row in found] == pytest.approx([row.get("kl") for row in expected])
+    (tmp_path / "truth.csv").write_text("\n".join(["id,label", *lines[:3], "x,owl"]))
+    err = refused("compare", files["npz"], "-s", files["heldout"], "--truth", tmp_path / "truth.csv")
+    first = f"{names[0]}, first at row 0" if whole_numbers else "owl, first at row 3"
+    assert f"column 'label'` must hold names of classes; got {first}" in err
+
+
+def test_simulate_writes_csv_that_other_commands_read(ask, refused, files, tmp_path):
+    given = ["simulate", files["npz"], "--rows", 200, "--seed", 3, "-o"]
+    ask(*given, tmp_path / "s.csv")
+    ask(*given, tmp_path / "s.npz")
+    source = ["-s", files["heldout"]]
+    a, b = (ask("estimate", tmp_path / name, *source)["prior"] for name in ("s.csv", "s.npz"))
+    assert a == pytest.approx(b, abs=1e-6)
+    ask("fit", tmp_path / "s.csv", "-o", tmp_path / "m.reprior")
+    np.savez(tmp_path / "odd.npz", proba=np.load(files["npz"])["proba"], y=np.load(files["npz"])["y"],
+             classes=["label", *CLASSES[1:]])  # fmt: skip
+    assert "if a class is called 'label'" in refused("simulate", tmp_path / "odd.npz", "-o", tmp_path / "x.csv")
 
 
 def test_simulate_draws_what_it_says(ask, files, tmp_path):
@@ -280,7 +310,7 @@ def test_the_name_of_an_output_may_not_promise_another_format(call, refused, fil
     for name, out in (("npy", "o.csv"), ("csv", "o.parquet"), ("ndjson", "o.npy")):
         err = refused("correct", files[name], "-s", files["counts"], "-o", tmp_path / out)
         assert f"end in {files[name].suffix}" in err
-    assert "end in .npz" in refused("simulate", files["npz"], "-o", tmp_path / "x.csv")
+    assert "end in .npz" in refused("simulate", files["npz"], "-o", tmp_path / "x.npy")
     assert call("correct", files["npy"], "-s", files["counts"], "-o", tmp_path / "o")[0] == 0  # promises nothing
 
 
@@ -310,7 +340,7 @@ def test_failures_speak_of_the_command_line(refused, files):
         (["estimate", *given, "-m", "mlsl"], "Perhaps you mean mlls"),
         (["estimate", *given, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
         (["stream", files["ndjson"], *given[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),
-        (["estimate", *given, "-O", "foo=3"], "n_iter"),
+        (["estimate", *given, "-O", "foo=3"], "base"),
         (["estimat", *given], "Did you mean 'estimate'?"),
     ):
         assert said in refused(*line)

@@ -86,7 +86,7 @@ def test_each_group_has_its_mix(ask, call, files, shops, name):
     code, text, _ = call("estimate", folder / name, "-s", files["heldout"], "--by", "shop", "--top", 2)
     lines = text.splitlines()
     assert code == 0
-    assert "3 groups with 760 rows." in lines
+    assert "3 groups with 760 samples." in lines
     assert any(line.startswith("The groups differ") for line in lines)
     at = next(i for i, line in enumerate(lines) if line.startswith("group "))
     assert [line.split()[:3] for line in lines[at + 1 : at + 3]] == [["north", "400", "ant"], ["south", "300", "dog"]]
@@ -100,7 +100,7 @@ def test_each_row_is_corrected_by_its_group(call, files, shops, tmp_path, name, 
     pipe = fitted(files)
     groups, wanted = pipe.groups(keys, proba), np.empty(proba.shape)
     for key in SHOPS:
-        wanted[keys == key] = pipe.correct(proba[keys == key], groups[key].prior)
+        wanted[keys == key] = pipe.correct(proba[keys == key], groups[key])
     out = tmp_path / name
     code, _, err = call("correct", folder / name, "-s", files["heldout"], "--by", by, "-o", out, "--anyway")
     assert (code, err) == (0, "")

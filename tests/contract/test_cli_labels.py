@@ -150,9 +150,9 @@ def test_an_estimate_kept_as_json_corrects_as_the_labelled_rows_do(ask, files, t
     folder, _ = target
     given = ["--source", files["heldout"], "--labels", "truth"]
     made = ask("estimate", folder / "t.csv", *given)
-    assert np.abs(np.subtract(made["bias"], 1)).max() > 1e-4
+    assert np.abs(np.subtract(made["weights"], 1)).max() > 1e-4
     order = [2, 0, 3, 1]  # another program may write the classes in another order
-    for key in ("classes", "prior", "source_prior", "bias"):
+    for key in ("classes", "prior", "source_prior", "weights"):
         made[key] = [made[key][j] for j in order]
     (tmp_path / "e.json").write_text(json.dumps(made))
     ask("correct", folder / "t.npz", *given, "-o", tmp_path / "a.npz")

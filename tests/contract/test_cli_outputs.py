@@ -4,15 +4,20 @@ import io
 import json
 import os
 import select
+import shlex
 import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import reprior as rp
 from reprior.cli._atomic import alone
+
+PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs FIFOs and terminals")
 
@@ -165,3 +170,35 @@ def test_a_report_on_a_method_that_rules_out_a_row(call, tmp_path):
     )
     assert (code, err) == (0, "")
     assert "−∞" in (tmp_path / "o.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("line", [
+    "estimate {npy}", "correct {csv} -o {out}", "report {npy} -o {out}", "compare {npy}", "diagnose {npy}",
+    "query {npy} -n 5 -o {out}", "stream {csv} -o {out}",
+])  # fmt: skip
+def test_a_fitted_source_may_come_through_a_pipe(line: str, files: dict[str, Path], tmp_path: Path) -> None:
+    with np.load(files["heldout"]) as held:
+        rp.pipeline(held["proba"], held["y"], classes=held["classes"]).save(tmp_path / "model.reprior")
+    os.mkfifo(tmp_path / "pipe")
+    words = line.format(npy=files["npy"], csv=files["csv"], out=tmp_path / "out.csv").split()
+    with subprocess.Popen(["cp", tmp_path / "model.reprior", tmp_path / "pipe"]) as writer:
+        done = subprocess.run([*PROGRAM, *words, "--source", str(tmp_path / "pipe")], capture_output=True, text=True,
+                              timeout=60, check=False)  # fmt: skip
+        assert writer.wait(10) == 0
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_do_not_matter(closed: str, files: dict[str, Path], tmp_path: Path) -> None:
+    words = ["correct", files["csv"], "--source", files["counts"], "-o", tmp_path / "out.csv"]
+    command = shlex.join(map(str, [*PROGRAM, *words]))
+    done = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 1001
+
+
+def test_a_closed_standard_input_is_an_empty_one(files: dict[str, Path]) -> None:
+    command = shlex.join([*PROGRAM, "estimate", "-", "--source", str(files["counts"])])
+    done = subprocess.run(f"{command} <&-", shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, "must have at least one row; got an empty file" in done.stderr) == (1, True)

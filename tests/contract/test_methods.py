@@ -34,7 +34,9 @@ def test_the_estimate_is_a_prior_with_its_weights(run, problem: Problem) -> None
     assert est.prior.dtype == np.float64
     assert est.prior.min() >= 0
     assert est.prior.sum() == pytest.approx(1, abs=1e-12)
-    np.testing.assert_allclose(est.weights, est.prior / problem.source.prior)
+    assert est.shares.sum() == pytest.approx(1, abs=1e-6)
+    mean = est.correct(problem.proba).mean(axis=0)  # shares are the mean corrected probability, averaged over shifts
+    np.testing.assert_allclose(est.shares, mean, atol=0.02)
     assert est.n == len(problem.proba)
     assert est.status.ok
     assert np.isfinite(est.log_likelihood)
@@ -138,7 +140,7 @@ def test_bad_source_gets_one_clear_sentence(method: str, prior: object, sentence
     [
         ("mlls", {"tol": 0}), ("mlls", {"n_iter": 0}), ("mlls", {"n_iter": 2.5}), ("mapls", {"lam": 1.5}),
         ("mapls", {"lam": "some"}), ("fmapls", {"variant": "other"}), ("fmapls", {"update": "sgd"}),
-        ("fmapls", {"c": -1}), ("fmapls", {"c": np.nan}), ("ebls", {"tol": -1}), ("rlls", {"alpha": -1}),
+        ("fmapls", {"c": -1}), ("fmapls", {"c": np.nan}), ("ebls", {"base": [1, 2]}), ("rlls", {"alpha": -1}),
         ("rlls", {"delta": 0}), ("bbse", {"solver": "qp"}), ("fmapls", {"mu": True}),
     ],
 )  # fmt: skip

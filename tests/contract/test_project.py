@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: layers, types, style, names, references."""
+"""What holds for the project as a whole: names, references, pages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +25,12 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_lower_layers_never_import_higher_ones() -> None:
-    done = run("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
-    assert done.returncode == 0, done.stdout
-
-
-def test_types_are_sound(type_check: subprocess.Popen[str]) -> None:
-    out, _ = type_check.communicate()
-    assert type_check.returncode == 0, out
-
-
-def test_style_is_one() -> None:
-    done = run("-m", "ruff", "check", "--output-format", "concise", ".")
-    assert done.returncode == 0, done.stdout
+def test_linting_is_pinned_and_no_part_of_the_tests() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert all("==" in wanted for wanted in extras["lint"])
+    assert not [wanted for wanted in extras["test"] if re.match("mypy|ruff|import-linter", wanted)]
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert all(command in ci for command in ("[test,lint]", "ruff check", "mypy", "lint-imports", "REPRIOR_PURE=1"))
 
 
 def test_public_names_are_sorted_and_there() -> None:

@@ -242,7 +242,6 @@ def test_labels_of_some_rows_are_taken():
     expected = model.pipeline_.estimate(raw, labels=some)
     assert model.estimate_.n_labels == 300
     np.testing.assert_array_equal(model.prior_, expected.prior)
-    assert expected.bias is not None
     np.testing.assert_array_equal(model.weights_, expected.weights)
     np.testing.assert_allclose(model.predict_proba(X_new.to_numpy()), expected.correct(raw), rtol=1e-9)
     with pytest.raises(InputError, match=r"adapt: .* order of `X`; .* Say `labels.loc\[X.index\]`"):

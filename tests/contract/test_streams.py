@@ -51,6 +51,14 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def test_every_method_has_a_repr_with_an_interval_or_the_reason_why_not(name: str, problem: Problem) -> None:
+    stream = start(name, problem)
+    stream.learn_many(problem.proba[:50])
+    text = repr(stream)
+    assert text.startswith("Stream of 50 samples")
+    assert ("95 % interval" in text) != ("No interval. Stream.interval: `method` must know its own" in text)
+
+
 def test_the_prior_is_one_from_before_the_first_sample_on(name: str, problem: Problem) -> None:
     stream = start(name, problem)
     for p in problem.proba[:200]:

@@ -12,8 +12,6 @@ from scipy.special import digamma, gammaln, logsumexp
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior._kernels.small import ascend
-from reprior.batch.hypotheses import bends, laplace, nothing
 from reprior.batch.moments import regularised_shift
 
 Case = tuple[rp.Source, np.ndarray]
@@ -249,23 +247,3 @@ def integrate(likelihood: np.ndarray, alpha: np.ndarray, temper: float, grid: np
     return float(logsumexp(log_post)), weight @ grid, weight @ (grid - weight @ grid) ** 2
 
 
-@pytest.mark.parametrize("k", [2, 3])
-@pytest.mark.parametrize("alpha", [1.0, 5.0, 40.0])
-def test_the_evidence_of_a_hypothesis_is_its_integral(k: int, alpha: float) -> None:
-    rng = np.random.default_rng(k)
-    likelihood, temper = rng.dirichlet(np.full(k, 0.7), 80) * k, 0.6
-    prior = alpha * np.arange(1.0, k + 1)
-    step, u = (0.01, np.arange(-12, 12, 0.01)) if k == 2 else (0.05, np.arange(-10, 10, 0.05))
-    free = np.stack([a.ravel() for a in np.meshgrid(*[u] * (k - 1))], axis=1)
-    grid = np.exp(np.column_stack([free, np.zeros(len(free))]))
-    grid /= grid.sum(axis=1, keepdims=True)
-    truth, mean, variance = integrate(likelihood, prior, temper, grid)
-    none, start = nothing(k), prior[None] / prior.sum()
-    args = none.rows, np.empty(0)
-    modes, _, reached = ascend(likelihood, prior[None], temper, start, *args, tol=1e-10, n_iter=500)
-    told = bends(likelihood, prior[None], modes, temper, *args)
-    evidence, variances = laplace(prior[None], none, modes, temper, len(likelihood), np.empty(0), told)
-    assert reached.all()
-    assert evidence[0] == pytest.approx(truth + (k - 1) * np.log(step), abs=0.1)
-    np.testing.assert_allclose(modes[0], mean, atol=0.01)
-    np.testing.assert_allclose(variances[0], variance, rtol=0.3)

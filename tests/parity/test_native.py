@@ -68,7 +68,7 @@ def test_fmapls(k: int, options: dict) -> None:
 
 
 @pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("options", [{}, {"drift": False}, {"cautious": False}, {"base": "even"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"drift": False}, {"base": "even"}], ids=str)
 def test_ebls(k: int, options: dict) -> None:
     source, rows = draw(k, 200)
     rows[100:] = rows[100:, ::-1] ** 2  # a jump, so that filters reset

@@ -87,8 +87,8 @@ def test_cutoffs_are_those_of_a_loop_over_all_rows():
 
 def test_an_uncertain_estimate_makes_sets_larger(problem):
     source, prior = problem.source, problem.target_prior
-    sure = scores_of(source, None, prior, None).cutoffs(0.9, by_class=False)
-    unsure = scores_of(source, None, prior, 0.7 * prior).cutoffs(0.9, by_class=False)
+    sure = scores_of(source, None, prior, None, prior / source.prior).cutoffs(0.9, by_class=False)
+    unsure = scores_of(source, None, prior, 0.7 * prior, prior / source.prior).cutoffs(0.9, by_class=False)
     assert (unsure <= sure).all()
     assert (unsure < sure).any()
 

@@ -88,11 +88,11 @@ def test_the_interval_of_the_accuracy_allows_for_a_bet_that_is_lost(source):
     est = rp.ebls(source, draw(UNIFORM, 2000, 3)[0])
 
     def width(mix):
-        posterior = replace(est.posterior, means=np.tile(mix, (len(est.posterior.weights), 1)))
+        posterior = replace(est.posterior, shares=replace(est.posterior.shares, mean=mix))
         told = expected_accuracy(replace(est, posterior=posterior), est.target, source)
         return told.upper - told.lower
 
-    assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.prior)
+    assert width(np.array([0.05, 0.05, 0.4, 0.1, 0.4])) > 2 * width(est.shares)
 
 
 def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are():
@@ -102,7 +102,7 @@ def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are()
     labels[:300], labels[300:370] = 1, np.arange(70) % 10 == 0
     weights = np.where(np.arange(1000) < 300, 0.37, 3.7)  # the chance of a row in an even draw over its chance in this
     est = rp.ebls([0.5, 0.5], rows, labels=labels, label_weights=weights)
-    est = replace(est, prior=np.full(2, 0.5), weights=np.ones(2), posterior=None, bias=None)
+    est = replace(est, shares=np.full(2, 0.5), weights=np.ones(2), posterior=None)
     told = by_labels(est.target, est, np.full(2, 0.3 * 0.6 + 0.7 * 0.9))
     assert told.found[1] == pytest.approx(0.9, abs=0.01)
 
@@ -114,8 +114,7 @@ def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monk
     x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
     rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)
     est = rp.ebls(rp.summarize(rows[:400], y[:400]), rows[400:])
-    own = est.prior * (1 - est.prior) / 400  # by which the rows' own mix differs from the one they come from
-    assert might_be(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.variance() - own), rel=0.1)
+    assert might_be(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():
@@ -439,3 +438,11 @@ def test_labels_can_show_that_a_correction_helps_whatever_else_has_changed(helps
     assert "labels show that the correction helps all the same" in headline
     assert "Check the data" not in headline
     assert np.mean(est.correct(rows).argmax(axis=1) == y) > np.mean(rows.argmax(axis=1) == y) + 0.05
+
+
+@pytest.mark.parametrize("held", range(86, 101))
+def test_classes_that_separate_perfectly_are_no_singular_matrix(held: int) -> None:
+    sure = np.array([[1.0, 1e-35], [1e-35, 1.0]])
+    y, target = np.repeat([0, 1], [held, 200 - held]), np.repeat([0, 1], [49, 1])
+    est = rp.pipeline(sure[y], y).estimate(sure[target])
+    np.testing.assert_allclose(est.shares, [0.98, 0.02], atol=0.02)

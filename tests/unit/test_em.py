@@ -190,3 +190,13 @@ def test_correct_refuses_what_it_cannot_do() -> None:
     with pytest.raises(rp.InputError, match="2 columns"):
         rp.correct([[0.2, 0.3, 0.5]], [0.5, 0.5])
     assert rp.correct(np.array([[0.5, 0.5]], np.float16), [1, 1]).dtype == np.float16
+
+
+def test_few_rows_of_very_many_classes_in_memory_are_solved_and_shown() -> None:
+    n, k = 500, 16_500  # more numbers than are held of a sample, and fewer rows than 4 K
+    proba = np.full((n, k), 1e-6)
+    proba[np.arange(n), np.arange(n) % 50] += 1 - 1e-6 * k
+    est = rp.mlls(np.ones(k), proba, tol=1e-2)
+    assert est.status is rp.Status.OPTIMUM
+    np.testing.assert_allclose(est.prior[:50], 1 / 50, atol=1e-3)
+    assert "No interval. interval: `estimate` must have at most 4096 classes" in repr(est)

@@ -77,7 +77,7 @@ def test_the_few_rows_without_a_label_are_what_their_outputs_say():
         est = pipe.estimate(target, labels=labels, check=False)
         lower, upper = est.interval(0.95)
         held.append(lower[0] <= mix[0] <= upper[0])
-        far.append(113 * abs(est.prior[0] - mix[0]))
+        far.append(113 * abs(est.shares[0] - mix[0]))
     assert np.mean(held) > 0.9
     assert np.mean(far) < 1.5
 

@@ -10,8 +10,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.batch.few_labels import BIASED, STRANGE
-from reprior.online.ebls import SOME, OnlineEbls
+from reprior.online.ebls import MIN_SHARE, OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import reweight
 
@@ -39,16 +38,17 @@ def test_a_label_moves_the_bias_as_the_formula_says(problem) -> None:
     source, row, y = problem.source.prior, problem.proba[7], 3
     weights = method.prior(state) / source
     r = row * weights / (row * weights).sum()
-    fair = r[y] / (r[y] + STRANGE / 5)
+    credible = r[y] / (r[y] + method.settings.label_noise / 5)
     assert method.bias(state) is None
     method.observe(state, row, y)
-    bend, product, bias = method.parts(state)["labels"]
-    np.testing.assert_allclose(bend, fair * r * (1 - r) + SOME, rtol=1e-9)
-    np.testing.assert_allclose(product, bend * np.log(weights) + fair * (np.eye(5)[y] - r), rtol=1e-9)
-    prior, variance = method.prior(state), method.own(state)
-    gain = BIASED / (1 + (BIASED + np.minimum(variance / prior**2, 1)) * bend)
+    bend, product, bias = (method.parts(state)[name] for name in ("curvature", "product", "log_bias"))
+    np.testing.assert_allclose(bend, credible * r * (1 - r) + MIN_SHARE, rtol=1e-9)
+    np.testing.assert_allclose(product, bend * np.log(weights) + credible * (np.eye(5)[y] - r), rtol=1e-9)
+    prior, b = method.prior(state), method.settings.bias_variance
+    variance = method.about_estimate(state, method.filter_variances(state))
+    gain = b / (1 + (b + np.minimum(variance / prior**2, 1)) * bend)
     np.testing.assert_allclose(bias, gain * (product - bend * np.log(prior / source)), rtol=1e-9)
-    shifted = 1 - method.parts(state)["weights"][-1]
+    shifted = 1 - method.parts(state)["no_shift"]
     factors = np.exp(shifted * bias)
     np.testing.assert_allclose(method.bias(state), factors / (prior @ factors), rtol=1e-12)
 
@@ -59,8 +59,8 @@ def test_labels_fade_if_the_prior_may_drift(problem) -> None:
         method = OnlineEbls(problem.source, drift=drift)
         state = method.init()
         for _ in range(3000):
-            method.judge(state, problem.proba[0], 1)
-        told[drift] = method.parts(state)["labels"][0].max()
+            method.fit_bias(state, problem.proba[0], 1)
+        told[drift] = method.parts(state)["curvature"].max()
     assert told[True] == pytest.approx(told[False] / 3, rel=0.1)
 
 
@@ -118,16 +118,6 @@ def test_every_correction_knows_the_bias(problem) -> None:
     np.testing.assert_allclose(table.correct(["new"], rows[:1]), fresh.correct_many(rows[:1]))  # no other key's
 
 
-def test_listed_values_are_those_of_whole_rows_also_where_a_batch_has_a_bias(problem) -> None:
-    labels = np.where(np.arange(len(problem.y)) < 100, problem.y, -1)
-    est = rp.ebls(problem.source, problem.proba, labels=labels)
-    assert abs(est.prior @ est.bias - 1) > 1e-4
-    rows = problem.proba[:20]
-    every = np.broadcast_to(np.arange(5), rows.shape)
-    whole = rp.correct(rows, est.weights)
-    np.testing.assert_allclose(est.correct((every[:, :4], rows[:, :4])), whole[:, :4], rtol=1e-9)
-
-
 def test_labels_raise_the_accuracy_of_later_rows(banking) -> None:
     d, pipe = banking
     right, loss = np.zeros(2), np.zeros(2)  # of shares alone, and with the bias
@@ -152,12 +142,11 @@ def test_a_classifier_that_favours_classes_is_put_right() -> None:
     favoured /= favoured.sum(axis=1, keepdims=True)
     stream = rp.Stream("online-ebls", problem.source)
     stream.learn_many(favoured)
+    unlabelled = stream.correct_many(favoured[500:])
     observed(stream, favoured[:500], problem.y[:500])
     assert stream.bias[:2].max() < 0.9 < 1.1 < stream.bias[2:].max()
     rest, y = favoured[500:], problem.y[500:]
-    losses = [
-        -np.mean(np.log(x[np.arange(len(y)), y])) for x in (stream.correct_many(rest), shares_alone(stream, rest))
-    ]
+    losses = [-np.mean(np.log(x[np.arange(len(y)), y])) for x in (stream.correct_many(rest), unlabelled)]
     assert losses[0] < losses[1] - 0.005
 
 
@@ -170,7 +159,7 @@ def test_nonsense_labels_do_bounded_harm(kind: str, banking) -> None:
     stream = pipe.stream()
     stream.learn_many(t.proba)
     observed(stream, t.proba[:300], y[kind])
-    most = OnlineEbls.MOST_BIAS
+    most = stream.method.max_bias
     assert np.ptp(np.log(stream.bias)) <= 2 * most + 1e-9
     plain, fixed = (
         np.mean(x.argmax(axis=1) == t.y) for x in (shares_alone(stream, t.proba), stream.correct_many(t.proba))

@@ -7,6 +7,7 @@ import pytest
 from conftest import Problem, make_problem
 
 import reprior as rp
+from reprior.batch.moments import regularised_shift
 
 
 def test_summarize_counts_joint_shares(problem: Problem) -> None:
@@ -72,3 +73,57 @@ def test_strong_regularisation_keeps_the_source_and_none_is_least_squares(proble
     np.testing.assert_allclose(rp.rlls(problem.source, problem.proba, alpha=1e3).prior, frequencies, atol=1e-6)
     free = rp.rlls(problem.source, problem.proba, alpha=0).prior
     np.testing.assert_allclose(free, rp.bbse(problem.source, problem.proba).prior, atol=1e-4)
+
+
+def lower_bound(confusion: np.ndarray, change: np.ndarray, strength: float, theta: np.ndarray) -> float:
+    """Return what no θ ≥ −1 can go below in ‖Cθ − d‖ + s‖θ‖: u·d − Σ(v − Cᵀu), for ‖u‖ ≤ 1, ‖v‖ ≤ s, v ≥ Cᵀu."""
+    residual, v = change - confusion @ theta, strength * theta / np.linalg.norm(theta)
+    u = residual / max(np.linalg.norm(residual), 1e-300)
+    if np.linalg.norm(residual) < 1e-9:  # at the kink Cθ = d any u of length 1 will do
+        free = theta > -1
+        u = np.linalg.lstsq(confusion[:, free].T, v[free], rcond=None)[0]
+    u = u / max(np.linalg.norm(u), 1.0)
+    v = np.maximum(v, confusion.T @ u)
+    shrunk = min(1.0, strength / np.linalg.norm(v))
+    return float(shrunk * (u @ change - (v - confusion.T @ u).sum()))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rlls_is_at_the_optimum_at_either_kink_and_between(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, n = int(rng.choice([2, 5, 10, 30])), int(rng.choice([300, 20_000]))
+    shift = rng.choice([0.05, 0.3, 2.0])
+
+    def outputs(y: np.ndarray) -> np.ndarray:
+        z = np.exp(rng.normal(size=(len(y), k)) + shift * np.eye(k)[y])
+        return z / z.sum(axis=1, keepdims=True)
+
+    source = rp.summarize(outputs(y := rng.integers(0, k, n)), y)
+    target = outputs(rng.choice(k, 300, p=rng.dirichlet(np.ones(k))))
+    change, strength = target.mean(axis=0) - source.confusion.sum(axis=1), 10.0 ** rng.uniform(-5, -1)
+    theta = regularised_shift(source.confusion, change, strength)
+    value = np.linalg.norm(source.confusion @ theta - change) + strength * np.linalg.norm(theta)
+    assert theta.min() >= -1
+    if theta.any():
+        assert value - lower_bound(source.confusion, change, strength, theta) < 1e-6 * value
+    else:  # no direction θ ≥ 0 or θ ≤ 0 goes down
+        assert np.linalg.norm(source.confusion.T @ change) <= strength * np.linalg.norm(change) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_intervals_from_predicted_classes_cover_and_hold_the_estimate(one_hot: bool) -> None:
+    rng, covered = np.random.default_rng(7), []
+    for _ in range(80):
+        k, prior = 4, rng.dirichlet(np.ones(4))
+
+        def outputs(y: np.ndarray) -> np.ndarray:
+            z = np.exp(rng.normal(size=(len(y), 4)) + 2 * np.eye(4)[y])
+            return np.eye(4)[z.argmax(axis=1)] if one_hot else z / z.sum(axis=1, keepdims=True)
+
+        y = rng.integers(0, k, 400)
+        est = rp.bbse(rp.summarize(outputs(y), y), outputs(rng.choice(k, 1000, p=prior)), hard=not one_hot)
+        lower, upper = est.interval(0.95)
+        assert (lower <= est.prior).all()
+        assert (est.prior <= upper).all()
+        covered.append((lower <= prior) & (prior <= upper))
+    assert np.mean(covered) > 0.91  # of 0.95; four standard errors of 320 shares would be 0.90

@@ -1,5 +1,7 @@
 """Pipelines: the defaults, the pooled prior, and selection by simulated shifts."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +43,9 @@ def test_the_default_is_temperature_with_biases_the_carried_prior_and_ebls_aroun
     target, y_new = outputs(2000, EPS[::-1], sharpen=2.0, seed=1, carried=EPS)
     by_hand = ebls(pipe.source, pipe.calibrator(target), base=COUNTS)
     np.testing.assert_allclose(pipe.estimate(target).prior, by_hand.prior, rtol=1e-12)
-    np.testing.assert_allclose(pipe.correct(target, by_hand.prior), by_hand.correct(pipe.calibrator(target)))
+    np.testing.assert_allclose(pipe.correct(target, by_hand), by_hand.correct(pipe.calibrator(target)))
     truth = np.bincount(y_new, minlength=8) / 2000
-    assert metrics.kl(truth, by_hand.prior) < 0.5 * metrics.kl(truth, ebls(EPS, target).prior)
+    assert metrics.kl(truth, by_hand.shares) < 0.5 * metrics.kl(truth, ebls(EPS, target).shares)
 
 
 def test_a_free_bias_carries_the_held_out_mix_and_one_held_back_what_training_gave():
@@ -275,7 +277,7 @@ def test_select_returns_the_default_itself_unless_another_is_clearly_better():
         (lambda: pipeline([[0.5, 0.5]], [0], prior="guess"), "be one of"),
         (lambda: pipeline([[0.5, 0.5]] * 20, [0, 1] * 10, prior=[1, 1], calibration="temperature"), "be left out"),
         (lambda: pipeline(counts=[5, 0]), "positive"),
-        (lambda: pipeline(counts=[0.7, 0.3]), "at least 1"),
+        (lambda: pipeline(counts=[0.7, 0.2]), "or shares that sum to 1; got a sum of 0.9"),
         (lambda: pipeline(counts=[5, 2], method="best").estimate([[0.5, 0.5]]), "be one of"),
         (lambda: select([[0.5, 0.5]], [0], trials=1), "`trials`"),
     ],
@@ -487,3 +489,33 @@ def test_labels_of_a_classifier_that_claims_little_are_not_doubted() -> None:
     sure = np.where(rng.random((200, 1)) < 0.1, [[0.1, 0.9]], [[0.95, 0.05]])
     with pytest.warns(UserWarning, match="hardly agree"):  # it claims much, and its labels are another's
         rp.pipeline(sure, rng.permutation((sure[:, 1] > 0.5).astype(int)))
+
+
+def test_very_many_classes_have_no_confusion_matrix_and_all_the_rest() -> None:
+    k = 9_000
+    y = np.arange(60)
+    rows = np.full((60, k), 1e-6)
+    rows[y, y] += 1 - 1e-6 * k
+    pipe = rp.pipeline(rows, y)
+    assert pipe.source.confusion is None
+    assert pipe.estimate(rows, check=False).prior.shape == (k,)
+    with pytest.raises(rp.InputError, match="got 9,000 classes, too many for one"):
+        rp.bbse(pipe.source, rows)
+
+
+def test_too_little_memory_is_a_sentence() -> None:
+    code = """
+import resource, sys, numpy as np, reprior as rp
+rows = np.full((500, 40_000), 1 / 40_000, np.float32)
+rp.pipeline  # loads what it needs
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 150_000_000, resource.RLIM_INFINITY))
+try:
+    rp.pipeline(rows, np.zeros(500, int))
+except MemoryError as error:
+    print(error)
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no /proc")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "must fit in memory about eight times; got 500 × 40,000 numbers" in done.stdout, done.stderr

@@ -94,7 +94,7 @@ def test_rounds_ask_for_new_rows_until_none_is_left():
     assert len(np.unique(np.concatenate(asked))) == 120
     np.testing.assert_allclose(w, 1)  # all that are left have the same chance, 1
     est = pipe.estimate(problem.proba, labels=labels)
-    np.testing.assert_allclose(est.prior, np.bincount(problem.y, minlength=5) / 120)
+    np.testing.assert_allclose(est.shares, np.bincount(problem.y, minlength=5) / 120)
     with pytest.raises(rp.InputError, match="have rows without a label; got labels for all 120 rows"):
         rp.query(est)
 
@@ -130,8 +130,8 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
     """Chances that know of each other leave less open than those by any power of what each row tells alone."""
     pipe, target = data
     est, n = pipe.estimate(target.proba, check=False), len(target.y)
-    prior = np.maximum(est.prior, 0.1 / n)
-    rows = reweight(pipe.calibrate(target.proba), prior / est.source.prior)
+    prior = np.maximum(est.shares, 0.1 / n)
+    rows = reweight(pipe.calibrate(target.proba), est.weights)
     known = precision(est.target, n, est, prior)
 
     def left_open(often: np.ndarray) -> float:

@@ -10,8 +10,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior._kernels import NATIVE, loops, small
-from reprior._kernels.reference import width
-from reprior.batch import driver, hypotheses, solve
+from reprior.batch import driver, solve
 
 CALLS: dict[str, Any] = {
     "mlls": lambda s, p: rp.mlls(s, p, n_iter=50),
@@ -52,68 +51,6 @@ def test_the_small_optimum_is_the_large_one(k: int, n: int, monkeypatch: pytest.
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, abs=2e-8 * n)
     gap = solve.evaluate(fast.target, fast.prior, problem.source_prior).gap
     assert gap <= 1.01e-8
-
-
-@pytest.mark.parametrize(("k", "n"), [(10, 100), (2, 1), (33, 20), (5, 400)])
-def test_ebls_of_a_small_problem_is_that_of_a_large_one(k: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(k=k, n=n)
-    fast = rp.ebls(problem.source_prior, problem.proba)
-    monkeypatch.setattr(hypotheses, "SMALL", 0)
-    rounded = rp.ebls(problem.source_prior, problem.proba)
-    monkeypatch.setattr(hypotheses, "SINGLE", 0.0)
-    slow = rp.ebls(problem.source_prior, problem.proba)
-    np.testing.assert_allclose(rounded.prior, slow.prior, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(fast.prior, slow.prior, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(fast.posterior.weights, slow.posterior.weights, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(fast.posterior.variances, slow.posterior.variances, rtol=1e-8, atol=1e-12)
-    assert (fast.n_iter, fast.status) == (slow.n_iter, slow.status)
-
-
-@pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
-@pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize(
-    ("k", "n", "n_iter"), [(10, 100, 60), (3, 7, 60), (33, 12, 60), (8, 200, 4), (2, 1, 60), (50, 259, 60)]
-)
-def test_weighing_is_its_specification(k: int, n: int, n_iter: int, single: bool) -> None:
-    problem = make_problem(k=k, n=n)
-    rows, known = problem.proba, np.zeros(width(k))
-    known[:k] = 1 / problem.source_prior
-    alpha = hypotheses.suppose(problem.source_prior, 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf)).alpha
-
-    def run(kernel: Any) -> list[np.ndarray]:
-        modes, tail = alpha / alpha.sum(axis=1, keepdims=True), np.empty((len(alpha), 4))
-        counts, spread = np.empty((2, *alpha.shape))
-        assert kernel.weigh(rows, known, alpha, modes, counts, spread, tail, 0.7, 1e-6, n_iter, single) == 0
-        return [modes, counts, spread, tail]
-
-    for ours, specified, digits in zip(run(loops), run(small), (1e-10, 1e-10, 1e-6, 1e-6), strict=True):
-        near = digits if single else 1e-10
-        np.testing.assert_allclose(ours, specified, rtol=near, atol=near)
-    assert loops.weigh(rows, known, alpha, *np.empty((3, *alpha.shape)), np.empty((1, 4)), 0.7, 1e-6, 9, single) == -2
-
-
-@pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
-@pytest.mark.parametrize("even", [False, True])
-def test_single_precision_is_not_seen_in_the_answer(even: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = make_problem(k=100, n=1000)
-    source = np.full(100, 0.01) if even else problem.source_prior
-    fast = rp.ebls(source, problem.proba)
-    monkeypatch.setattr(hypotheses, "loops", small)
-    slow = rp.ebls(source, problem.proba)
-    np.testing.assert_allclose(fast.prior, slow.prior, rtol=0, atol=2e-10)
-    np.testing.assert_allclose(fast.interval(), slow.interval(), rtol=0, atol=1e-8)
-
-
-def test_hypotheses_that_are_alike_count_once() -> None:
-    k = 6
-    given = hypotheses.suppose(np.full(k, 1 / k), 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf))
-    once = given.once()
-    assert len(once.alpha) == len(given.alpha) - 2
-    for weights in ("odds", "open"):
-        assert getattr(once, weights).sum() == pytest.approx(getattr(given, weights).sum())
-        assert getattr(once, weights) @ once.alpha == pytest.approx(getattr(given, weights) @ given.alpha)
-    uneven = hypotheses.suppose(np.arange(1, k + 1) / 21, 30.0 * k, hypotheses.nothing(k), np.full(k, np.inf))
-    assert len(uneven.once().alpha) == len(uneven.alpha)
 
 
 def test_rows_the_kernel_cannot_read_take_the_other_way() -> None:

@@ -17,7 +17,7 @@ enum { AHEAD = 8192 }; /* bytes to prefetch by: hardware does not fetch across p
 enum { N, STRENGTH, A, B, LAST, APART, HEAD = 8 }; /* of the online-fmapls state */
 enum { RUNNING, PREDICTED, OBSERVED };
 static const double TOLERANCE = 1e-3 + 1e-9, LEAST_NUMERATOR = 1e-12, TINY = 1e-200, LEAST_PRECISION = 0.01,
-                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_SOURCE = 1e-6, MOST_SOURCE = 0.999, LEAST_Z = 1e-300;
+                    LEAST_A = 1e-100, MOST_APART = 4.0, LEAST_NO_SHIFT = 1e-6, LEAST_Z = 1e-300;
 
 typedef struct {
     double *table; /* one state, or `states` of them in rows of `size` */
@@ -182,16 +182,17 @@ WIDEST static Py_ssize_t fmapls_rows(Job *job) {
     return DONE;
 }
 
-enum { STRENGTH_A, MEMORY, COMPETES, WEIGHT, AT_SOURCE, COLUMNS }; /* of the bank */
+enum { SIZE, MEMORY, RESTARTS, WEIGHT, WITHOUT_SHIFT, COLUMNS }; /* of the bank */
+enum { NO_SHIFT = 1 }; /* where a state has the probability of no shift */
 
 /* Forget what a filter's memory does not hold. Return what its mean, of which `norm` made the sum one, is still to be
  * multiplied by. */
 INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, double *s, double *held) {
     const Py_ssize_t k = job->k, whole_blocks = k / 8 * 8;
-    const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[STRENGTH_A];
+    const double *about = job->bank + COLUMNS * f, memory = about[MEMORY], a = about[SIZE];
     if (!(memory > 0.0)) return norm;
     const double keep = 1.0 - 1.0 / memory, whole = (1.0 - keep) * (double)k * a;
-    const double *base = job->valid + (about[AT_SOURCE] > 0.0 ? 1 : 2) * job->width;
+    const double *base = job->valid + (about[WITHOUT_SHIFT] > 0.0 ? 1 : 2) * job->width;
     lanes sum[2] = {{0}};
     HALVES(i, job->width) {
         lanes left = keep * LOAD(s + i), y = left + whole;
@@ -205,39 +206,30 @@ INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, doubl
     return 1.0 / total_of(sum);
 }
 
-/* Log odds that nothing has shifted, before what so many rows say of it. */
-INLINE double odds_before(const Job *job, double open_to, double trust, double rows) {
-    return job->options[7] + job->options[8] * (1.0 - trust) * log1p(trust * rows * open_to);
-}
-
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
-    const double share = job->options[1], doubt = job->options[2], caution = job->options[3];
-    const double rivalry = job->options[4], restless = job->options[5], noise = job->options[6];
-    const int cautious = caution > 0.0;
-    const double *kept = job->valid + width; /* the prior that is kept if nothing has shifted */
+    const double share = job->options[1], heldout_noise = job->options[2], caution = job->options[3];
+    const double chance_gain = job->options[4], log_odds_start = job->options[5], most = job->options[6];
+    const double *without_shift = job->valid + width;
     const Py_ssize_t each = WIDTH(filters);
     double *l = job->scratch + width, *z = l + width, *logs = z + each, *norm = logs + each, *limit = norm + each;
-    double *unheld = limit + each, *won = unheld; /* without caution no filter asks how many rows it holds */
-    double unused, start = 0.0;
+    double unused;
     for (Py_ssize_t f = filters; f < each; f++) z[f] = 1.0;
     int settled = 1; /* else each filter forgets when the next row comes, while it is in cache */
     for (Py_ssize_t f = 0; f < filters; f++) {
-        const double *about = job->bank + COLUMNS * f;
-        limit[f] = about[MEMORY] > 0.0 ? log(10.0 * about[MEMORY]) : INFINITY;
-        start += about[WEIGHT];
+        const double memory = job->bank[COLUMNS * f + MEMORY];
+        limit[f] = memory > 0.0 ? log(memory) : INFINITY;
     }
     for (Py_ssize_t row = 0; row < job->n; row++) {
-        double *state = state_of(job, row), *weights = state + 1, *behind = weights + filters + 1;
-        double *held = cautious ? behind + filters : unheld;
-        double *mean = state + WIDTH(2 + (cautious ? 3 : 2) * filters), *precision = mean + filters * width;
+        double *state = state_of(job, row), *weights = state + 2, *behind = weights + filters, *held = behind + filters;
+        double *mean = held + filters, *precision = mean + filters * width;
         if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
         lanes products[2] = {{0}};
-        HALVES(i, width) products[h] += LOAD(l + i) * LOAD(kept + i);
+        HALVES(i, width) products[h] += LOAD(l + i) * LOAD(without_shift + i);
         const double mass = total_of(products);
-        double evidence = 0.0, shifted = 0.0;
+        double evidence = 0.0;
         for (Py_ssize_t f = 0; f < filters; f++) {
             double *m = mean + f * width, *s = precision + f * width;
             for (Py_ssize_t i = 0; next && i < width; i += 8) {
@@ -245,8 +237,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
                 __builtin_prefetch(next + (s - state) + i, 1);
             }
             const double rest = settled ? 1.0 : forget(job, f, norm[f], m, s, held);
-            if (!cautious) held[f] = 0.0;
-            const double lessened = 1.0 + doubt * held[f], count = 1.0 / (lessened * lessened);
+            const double lessened = 1.0 + heldout_noise * held[f], count = 1.0 / (lessened * lessened);
             lanes dot[2] = {{0}}, sum[2] = {{0}};
             HALVES(i, width) {
                 const lanes x = LOAD(m + i) * rest;
@@ -255,7 +246,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             }
             z[f] = total_of(dot);
             const double scale = count / z[f];
-            evidence += weights[f] * z[f], shifted += weights[f];
+            evidence += weights[f] * z[f];
             HALVES(i, width) {
                 /* with a = sm, b = s(1 − m) and r: the variance of a Beta that has a + r or a for a, as likely as r */
                 lanes x = LOAD(m + i), y = LOAD(s + i), r = LOAD(l + i) * x * scale, more = y + count;
@@ -277,44 +268,24 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
             const lanes x = LOAD(z + f);
             STORE(logs + f, v_log(SELECT(x > LEAST_Z, x, SPLAT(LEAST_Z))));
         }
-        if (cautious) { /* filters compete among themselves; together they have to prove a shift */
-            double since = state[N], open_to = 0.0; /* the last change: that is what a filter of endless memory holds */
-            for (Py_ssize_t f = 0; f < filters; f++) {
-                if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
-                open_to += weights[f] * z[f] / job->bank[COLUMNS * f + STRENGTH_A];
-            }
-            open_to *= job->options[9] / evidence;
-            const double before = 1.0 / (1.0 + caution * since), trust = 1.0 / (1.0 + caution * (since + 1.0));
-            const double past = log(weights[filters] / shifted) - odds_before(job, open_to, before, since);
-            double odds = odds_before(job, open_to, trust, since + 1.0) + trust / before * past;
-            odds += trust * (log(mass * shifted / evidence) + noise);
-            double still = 1.0 / (1.0 + exp(-odds));
-            if (!(still >= LEAST_SOURCE)) still = LEAST_SOURCE;
-            if (still > MOST_SOURCE) still = MOST_SOURCE;
-            const double ahead = shifted / evidence, log_ahead = log(ahead);
-            for (Py_ssize_t f = 0; f < filters; f += LANES) {
-                const lanes lessened = 1.0 + rivalry * LOAD(held + f);
-                if (rivalry > 0.0) STORE(won + f, v_exp((LOAD(logs + f) + log_ahead) / (lessened * lessened)));
-                else STORE(won + f, LOAD(z + f) * ahead);
-            }
-            double joint = 0.0;
-            for (Py_ssize_t f = 0; f < filters; f++) joint += won[f] *= weights[f];
-            const double shared = share / (1.0 + restless * since);
-            const double part = (1.0 - shared) / joint, anew = shared / start;
-            for (Py_ssize_t f = 0; f < filters; f++) {
-                weights[f] = (part * won[f] + anew * job->bank[COLUMNS * f + WEIGHT]) * (1.0 - still);
-                held[f] += 1.0;
-            }
-            weights[filters] = still;
-        } else {
-            const double part = (1.0 - share) / (evidence + weights[filters] * mass);
-            for (Py_ssize_t f = 0; f < filters; f++)
-                weights[f] = part * weights[f] * z[f] + share * job->bank[COLUMNS * f + WEIGHT];
-            weights[filters] = part * weights[filters] * mass + share * (1.0 - start);
+        double since = state[N]; /* samples since the last change: a filter of endless memory holds them */
+        for (Py_ssize_t f = 0; f < filters; f++)
+            if (job->bank[COLUMNS * f + MEMORY] == 0.0 && held[f] < since) since = held[f];
+        const double before = 1.0 / (1.0 + caution * since), now = 1.0 / (1.0 + caution * (since + 1.0));
+        double log_odds = log(state[NO_SHIFT] / (1.0 - state[NO_SHIFT])) - log_odds_start;
+        log_odds = log_odds_start + now / before * log_odds + now * (log(mass / evidence) + chance_gain);
+        double no_shift = 1.0 / (1.0 + exp(-log_odds));
+        if (!(no_shift >= LEAST_NO_SHIFT)) no_shift = LEAST_NO_SHIFT;
+        if (no_shift > most) no_shift = most;
+        state[NO_SHIFT] = no_shift;
+        const double part = (1.0 - share) / evidence;
+        for (Py_ssize_t f = 0; f < filters; f++) {
+            weights[f] = part * weights[f] * z[f] + share * job->bank[COLUMNS * f + WEIGHT];
+            held[f] += 1.0;
         }
-        const double time_limit = log(10.0 * state[N]);
+        const double time_limit = log(state[N]);
         for (Py_ssize_t f = 1; f < filters; f++) { /* a slower filter against the next faster one */
-            if (job->bank[COLUMNS * f + COMPETES] == 0.0) continue;
+            if (job->bank[COLUMNS * f + RESTARTS] == 0.0) continue;
             behind[f] += logs[f - 1] - logs[f];
             if (behind[f] < 0.0) behind[f] = 0.0;
             if (behind[f] <= (limit[f] < time_limit ? limit[f] : time_limit)) continue;
@@ -558,13 +529,13 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     Job job = {0};
     if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
-    if (!bank || options->shape[0] != 10 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
+    if (!bank || options->shape[0] != 7 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
     if (!take_known(&buffers, &job, args[1], job.options[0], 4) ||
-        !take_table(&buffers, &job, args[0], args[4], WIDTH(2 + (job.options[3] > 0.0 ? 3 : 2) * job.filters) + 2 * job.filters * job.width) ||
+        !take_table(&buffers, &job, args[0], args[4], 2 + 3 * job.filters + 2 * job.filters * job.width) ||
         !take_rows(&buffers, &job, args[5], args[6]))
         return answer(&buffers, REFUSED);
-    return answer(&buffers, learn(&job, ebls_rows, 5 * WIDTH(job.filters)));
+    return answer(&buffers, learn(&job, ebls_rows, 4 * WIDTH(job.filters)));
 }
 
 static PyObject *fmapls_top(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {

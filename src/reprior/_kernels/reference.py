@@ -41,7 +41,7 @@ FMAPLS_HEAD = 8  # n, ĉ, a, b, last, apart: π = a·u + b; `last` is the last p
 LEAST_NUMERATOR = 1e-12
 TINY = 1e-200  # above what divides by a count of next to nothing, behind the last class
 LEAST_A, MOST_APART = 1e-100, 4.0  # see `fmapls_top`
-LEAST_SOURCE, MOST_SOURCE = 1e-6, 0.999  # weight of the source prior, so that a shift and its end are still found
+LEAST_PRECISION, LEAST_NO_SHIFT = 0.01, 1e-6  # of a filter, in samples; probability, so that odds stay finite
 
 
 def width(k: int) -> int:
@@ -141,86 +141,61 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
 
 
 def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
-    """Learn `rows` by the bank of moment-matched filters.
+    """Learn `rows` by a bank of F moment-matched filters beside the hypothesis that nothing has shifted.
 
-    `known` is 1/ε, padded, and below it the prior b that is kept if nothing has shifted and the even mix. bank (F, 5):
-    a, memory (0 = endless), competes, its part of the weight that is shared anew, whether it starts at b. Options: K,
-    the weight shared anew at each sample; by how much a row that a filter remembers lessens the next one in its counts;
-    by how much a row since the last change lessens all of them in the odds of b, and one that a filter remembers the
-    next one in its odds against others; by how much a row since the last change lessens the weight that is shared; what
-    a row says for filters by chance; log odds of b at first; the price of a mix; and how many labels of a class a row
-    is worth. Where rows lessen nothing in the odds of b, b is an expert like any other.
+    `known` is 1/ε, padded, and below it the prior that holds without shift and equal shares. `bank` (F, 5) has for each
+    filter its size, its memory in samples (0: endless), whether it restarts from the filter above, its weight at the
+    start, and whether it is centred at the prior without shift. Options: K; the weight that is shared at each sample;
+    `heldout_noise`, by which a sample that a filter holds reduces the count of the next; `caution`, by which a sample
+    since the last change reduces the evidence of all; the log-likelihood per sample that a fitted prior gains by
+    chance; the log odds of no shift at the start; the largest probability of no shift.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
-    k, filters = int(options[0]), len(bank)
-    share, doubt, caution, rivalry, restless, noise, at_first, price, telling = options[1:]
-    inverse, kept, w, cautious = known[0, :k], known[2, :k], width(k), caution > 0.0
-    head = width(2 + (3 if cautious else 2) * filters)
-    a, memory, competes, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, np.append(bank[:, 3], 1 - bank[:, 3].sum())
+    k, filters, w = int(options[0]), len(bank), width(int(options[0]))
+    share, heldout_noise, caution, chance_gain, log_odds_start, most = options[1:]
+    inverse, without_shift = known[0, :k], known[2, :k]
+    size, memory, restarts, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, bank[:, 3]
     fades = memory > 0.0
     keep = 1.0 - 1.0 / memory[fades, None]
-    inflow = (1.0 - keep) * k * a[fades] * np.where(bank[fades, 4:] > 0.0, kept, known[3, :k])
+    inflow = (1.0 - keep) * k * size[fades] * np.where(bank[fades, 4:] > 0.0, without_shift, known[3, :k])
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
-        weights, behind = state[1 : filters + 2], state[filters + 2 : 2 * filters + 2]
-        held = state[2 * filters + 2 : 3 * filters + 2] if cautious else np.zeros(filters)
-        m, s = state[head : head + 2 * filters * w].reshape(2, filters, w)[:, :, :k]
+        weights, behind, held = state[2 : 2 + 3 * filters].reshape(3, filters)
+        m, s = state[2 + 3 * filters :][: 2 * filters * w].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m
-        z, still = r.sum(axis=1), (p * inverse * kept).sum()
+        z, likelihood = r.sum(axis=1), (p * inverse * without_shift).sum()
         r /= z[:, None]
         mass, rest = s * m, s * (1.0 - m)  # of the class's Beta
-        count = 1.0 / ((1.0 + doubt * held) * (1.0 + doubt * held))[:, None]
+        count = 1.0 / ((1.0 + heldout_noise * held) * (1.0 + heldout_noise * held))[:, None]
         more = s + count
         spread = r * (mass + count) * rest + (1.0 - r) * mass * (rest + count) + TINY
         m[:] = (mass + count * r) / more
         m /= m.sum(axis=1)[:, None]
         # an uncertain sample adds less than one count
-        s[:] = np.maximum(more * spread / (spread + r * (1.0 - r) * (count * count) * (more + 1.0)), 0.01)
-        if cautious:
-            joint = weights[:-1] * z
-            evidence, shifted = joint.sum(), weights[:-1].sum()
-            since = held[memory == 0.0].min()  # the last change: that is what a filter of endless memory holds
-            # all rows since then count alike, and the fewer the more of them there are: t of them t/(1 + caution·t)
-            before, trust = (1.0 / (1.0 + caution * t) for t in (since, since + 1.0))
-            open_to = telling * float((joint / a[:, 0]).sum() / evidence)
-            past = np.log(weights[-1] / shifted) - odds_before(at_first, price, open_to, before, since)
-            odds = odds_before(at_first, price, open_to, trust, since + 1.0) + trust / before * past
-            odds += trust * (np.log(still * shifted / evidence) + noise)
-            weights[-1] = min(max(1.0 / (1.0 + np.exp(-odds)), LEAST_SOURCE), MOST_SOURCE)
-            lessened = 1.0 + rivalry * held
-            won = weights[:-1] * np.exp(np.log(z * shifted / evidence) / (lessened * lessened))
-            shared = share / (1.0 + restless * since)
-            weights[:-1] = (1.0 - shared) / won.sum() * won + shared / start[:-1].sum() * start[:-1]
-            weights[:-1] *= 1.0 - weights[-1]
-            held += 1.0
-        else:
-            weights *= np.append(z, still)
-            weights *= (1.0 - share) / weights.sum()
-            weights += share * start
-        for j in np.flatnonzero(competes):  # a slower filter against the next faster one
+        s[:] = np.maximum(more * spread / (spread + r * (1.0 - r) * (count * count) * (more + 1.0)), LEAST_PRECISION)
+        evidence = float((weights * z).sum())
+        since = held[~fades].min()  # samples since the last change: a filter of endless memory holds them
+        # all of them count alike, and the less the more there are: t samples as t/(1 + caution·t)
+        before, now = (1.0 / (1.0 + caution * t) for t in (since, since + 1.0))
+        log_odds = log_odds_start + now / before * (np.log(state[1] / (1.0 - state[1])) - log_odds_start)
+        log_odds += now * (np.log(likelihood / evidence) + chance_gain)
+        state[1] = min(max(1.0 / (1.0 + np.exp(-log_odds)), LEAST_NO_SHIFT), most)
+        weights[:] = (1.0 - share) / evidence * weights * z + share * start
+        held += 1.0
+        for j in np.flatnonzero(restarts):  # a slower filter against the next faster one
             behind[j] = max(0.0, behind[j] + np.log(z[j - 1] / z[j]))
-            if behind[j] > np.log(10.0 * (min(memory[j], state[0]) if memory[j] else state[0])):
+            if behind[j] > np.log(min(memory[j], state[0]) if memory[j] else state[0]):
                 m[j], s[j], behind[j], held[j] = m[j - 1], s[j - 1], 0.0, held[j - 1]
                 weights[j - 1 : j + 1] = (weights[j - 1] + weights[j]) / 2.0
         if fades.any():
-            total = keep * s[fades] + (1.0 - keep) * k * a[fades]
+            total = keep * s[fades] + (1.0 - keep) * k * size[fades]
             mean = (keep * s[fades] * m[fades] + inflow) / total
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
             held[fades] *= keep[:, 0]
     return DONE
-
-
-def odds_before(at_first: float, price: float, open_to: float, trust: float, rows: float) -> float:
-    """Return the log odds that nothing has shifted, before what so many rows, each worth `trust`, say of it.
-
-    Filters pay by poor predictions for what they do not know yet, but that is lessened like all that rows say. A mix
-    that is fitted to rows must be paid for in full, as in batch: by `price` times the logarithm of how many times what
-    a filter took for granted the rows tell. A row adds `open_to` to that.
-    """
-    return at_first + price * (1.0 - trust) * float(np.log1p(trust * rows * open_to))
 
 
 def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:

@@ -63,5 +63,5 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
         )  # fmt: skip
 
     def aggregate(self, classif_predictions: Any) -> Vector:
-        """Return the estimated prevalence (K,) of the rows whose posteriors (n, K) these are."""
-        return self.pipeline_.estimate(classif_predictions, check=False).prior
+        """Return the class shares (K,) among the samples with these predicted probabilities (n, K)."""
+        return self.pipeline_.estimate(classif_predictions, check=False).shares

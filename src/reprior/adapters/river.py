@@ -9,9 +9,11 @@ import numpy as np
 import river.base
 import river.naive_bayes
 
-from reprior._check import check_prior, fail
+from reprior._check import by_name, check_prior, column_map, fail
 from reprior._types import Source, Vector
+from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
+from reprior.pipelines.pipeline import Pipeline
 
 base: Any = river.base
 
@@ -26,8 +28,9 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
     ----------
     model : river classifier
         The classifier, trained.
-    source : mapping
-        The count or share of each class in the data that the classifier was trained on.
+    source : mapping or Pipeline
+        The count or share of each class in the data that the classifier was trained on. Or the pipeline that was
+        fitted to held-out rows of the classifier, whose calibration then holds here too.
     method, options
         Those of `reprior.Stream`.
 
@@ -44,10 +47,12 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, model: Any, source: Mapping[Any, float], method: str = "online-ebls", **options: Any) -> None:
-        self.model, self.source, self.method, self.options = model, dict(source), method, options
-        prior = check_prior(list(source.values()), "PriorCorrected", "source")
-        self.stream = Stream(method, Source(prior, classes=tuple(map(str, source))), **options)
+    def __init__(
+        self, model: Any, source: Mapping[Any, float] | Pipeline, method: str = "online-ebls", **options: Any
+    ) -> None:
+        self.model, self.source, self.method, self.options = model, source, method, options
+        self.stream = stream_of(source, method, options, "PriorCorrected")
+        self._columns = column_map(self.stream.source.called)
 
     @property
     def _wrapped_model(self) -> Any:
@@ -66,23 +71,101 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
         yield {"model": naive.GaussianNB(), "source": {False: 1, True: 1}}
 
     def output(self, x: dict[Any, Any]) -> Vector:
-        """Return the classifier's own probabilities (K,) for x, in the order of `source`."""
+        """Return the classifier's own probabilities (K,) for x, in the order of the source's classes."""
+        return self._output(x)[0]
+
+    def _output(self, x: dict[Any, Any]) -> tuple[Vector, list[Any]]:
+        """Return the classifier's own probabilities (K,) for x, and what it calls the classes."""
         said: dict[Hashable, float] = self.model.predict_proba_one(x)
-        if unknown := [label for label in said if label not in self.source]:
-            fail("PriorCorrected", "source", "count every class that the model knows", f"no count of {unknown[0]!r}")
-        p = np.array([said.get(label, 0.0) for label in self.source])
-        return p / p.sum() if p.sum() > 0 else self.stream.source.prior  # an untrained model says nothing
+        p, labels = np.zeros(len(self._labels)), [*self._labels]
+        for label, share in said.items():
+            column = self._column(label)
+            p[column], labels[column] = share, label
+        return p / p.sum() if p.sum() > 0 else self.stream.source.prior, labels  # an untrained model says nothing
+
+    @property
+    def _labels(self) -> tuple[Any, ...]:
+        return self.stream.source.called if isinstance(self.source, Pipeline) else tuple(self.source)
+
+    def _column(self, label: Any, caller: str = "PriorCorrected", name: str = "source") -> int:
+        """Return the column of a class by its name; a class that the source has no count of is refused."""
+        if str(label) not in self._columns:
+            rule = "count every class that the model knows" if name == "source" else "be a class of `source`"
+            fail(caller, name, rule, f"no count of {label!r}" if name == "source" else repr(label))
+        return self._columns[str(label)]
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the classifier's probabilities for x under the estimated prior."""
-        return dict(zip(self.source, self.stream.correct_one(self.output(x)).tolist(), strict=True))
+        p, labels = self._output(x)
+        return dict(zip(labels, self.stream.correct_one(p).tolist(), strict=True))
 
     def learn_one(self, x: dict[Any, Any], y: Any = None, **kwargs: Any) -> None:
         """Learn the prior from one sample, and from its label if it is known."""
         p = self.output(x)
-        if y is not None and y not in self.source:
-            fail("PriorCorrected.learn_one", "y", "be a class of `source`", repr(y))
+        label = None if y is None else self._column(y, "PriorCorrected.learn_one", "y")
         self.stream.learn_one(p)
-        if y is not None:
+        if label is not None:
             # by name: beside classes that are called 1, 2, 3 an index would be taken for one of those
-            self.stream.observe(p, str(list(self.source)[list(self.source).index(y)]))
+            self.stream.observe(p, label if self.stream.classes is None else self.stream.classes[label])
+
+
+class PriorDrift(base.DriftDetector):  # type: ignore[misc]
+    """Detect that the class prior has drifted, from predicted probabilities alone, with river's detector interface.
+
+    `drift_detected` is True after the sample at which the alarm was raised; the next `update` starts the test again.
+
+    Parameters
+    ----------
+    source : Pipeline or Source
+        The pipeline of the classifier, or what `reprior.summarize` returned: its held-out rows are the reference.
+    method : str
+        The stream method whose prior the test bets on.
+    **options
+        Options of `reprior.Alarm`.
+
+    Examples
+    --------
+    >>> from reprior import summarize
+    >>> rows = [[0.9, 0.1], [0.1, 0.9]] * 200
+    >>> detector = PriorDrift(summarize(rows, [0, 1] * 200, classes=["mail", "spam"]))
+    >>> found = []
+    >>> for i in range(400):
+    ...     detector.update({"mail": 0.9, "spam": 0.1} if i % 10 else {"mail": 0.1, "spam": 0.9})
+    ...     found += [i] * detector.drift_detected
+    >>> 0 < found[0] < 200
+    True
+    """
+
+    def __init__(self, source: Any, method: str = "online-ebls", **options: Any) -> None:
+        super().__init__()
+        self.source, self.method, self.options = source, method, options
+        self.stream = stream_of(source, method, {}, "PriorDrift")
+        self.alarm = Alarm(self.stream.source, **options)
+
+    def _reset(self) -> None:
+        super()._reset()
+        self.alarm.reset()
+
+    def _get_params(self) -> dict[str, Any]:
+        return {"source": self.source, "method": self.method, **self.options}
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"source": Source(np.array([0.5, 0.5])), "exact": True}
+
+    def update(self, x: Any) -> None:
+        """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""
+        if self.drift_detected:
+            self._reset()
+        row = by_name(x, self.stream.classes, "PriorDrift.update", "x")
+        self._drift_detected = bool(self.alarm.watch(self.stream, np.asarray(row)[None]))
+
+
+def stream_of(source: Any, method: str, options: Mapping[str, Any], caller: str) -> Stream:
+    """Return the stream of a pipeline, of a source, or of counts by class."""
+    if isinstance(source, Pipeline):
+        return source.stream(method, **options)
+    if isinstance(source, Mapping):
+        prior = check_prior(list(source.values()), caller, "source")
+        source = Source(prior, classes=tuple(map(str, source)))
+    return Stream(method, source, **options)

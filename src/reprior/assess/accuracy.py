@@ -17,8 +17,7 @@ import numpy as np
 from reprior._check import percent
 from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
 from reprior.assess.conformal import nearby
-from reprior.batch.few_labels import doubt
-from reprior.batch.posterior import Posterior
+from reprior.model.interval import Posterior
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import MANY_LABELS, posteriors
 from reprior.rows.labelled import LabelledBlocks, taken_rows
@@ -69,7 +68,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     if known.heldout is None and labelled is None:
         return None
     weights, n = estimate.weights, float(estimate.n)
-    others = np.concatenate([might_be(estimate), without_bet(estimate)]) / known.prior
+    per_share = weights / np.maximum(estimate.shares, 1e-12)
+    others = np.concatenate([might_be(estimate), without_bet(estimate)]) * per_share
     counts = np.zeros(len(weights)) if known.heldout is None else np.bincount(known.heldout[1], minlength=len(weights))
     untold = counts == 0
 
@@ -89,7 +89,7 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     variance = np.full(2, np.inf)
     if known.heldout is not None:
         rows, y = known.heldout
-        each = (estimate.prior / np.maximum(counts, 1))[y]
+        each = (estimate.shares / np.maximum(counts, 1))[y]
         fitted = estimate.calibrator
         apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
         if redrawn.size:
@@ -100,9 +100,9 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
         found = np.clip(apart.right @ each + alone, 0.0, 1.0)
         plain = PLAIN * unsettled(found, len(y))
         noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
-        noise = noise + 2 * spread * float((estimate.prior[untold] ** 2).sum())  # of such a class half a row is told
+        noise = noise + 2 * spread * float((estimate.shares[untold] ** 2).sum())  # of such a class half a row is told
         # what so many rows leave unproven of promises in their own mix, and what another mix adds to it
-        moved = estimate.prior - counts / len(y)
+        moved = estimate.shares - counts / len(y)
         unproven = np.maximum(spread, plain) / len(y) + UNLIKE**2 * float(moved @ moved)
         doubted = widened(unproven, found - promise, noise)
         gain = doubted / (doubted + noise)
@@ -143,22 +143,19 @@ def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
 
 
 def might_be(estimate: PriorEstimate) -> Matrix:
-    """Return class mixes (m, K) that these rows might have, as far as the estimate has a posterior; else none."""
-    found, prior = estimate.posterior, estimate.prior
+    """Return class shares (m, K) that these samples might have, as far as the estimate has a posterior; else none."""
+    found, shares = estimate.posterior, estimate.shares
     if not isinstance(found, Posterior):
-        return np.empty((0, len(prior)))
-    variance = found.variance()
-    if not estimate.n_labels:  # it is then of the mix that these rows come from
-        variance = np.maximum(variance - prior * (1 - prior) / estimate.n, 0.0)
-    # mixes are drawn class by class and then made to add up to one, which takes this part of their variance
-    return nearby(prior, np.sqrt(variance / np.maximum(1 - prior, 1e-9)), REDRAWN)
+        return np.empty((0, len(shares)))
+    # shares are drawn class by class and then made to add up to one, which takes this part of their variance
+    return nearby(shares, np.sqrt(found.shares.variance / np.maximum(1 - shares, 1e-9)), REDRAWN)
 
 
 def without_bet(estimate: PriorEstimate) -> Matrix:
-    """Return the estimated class mix, and what it would be without the bet that nothing has shifted, (2, K)."""
+    """Return the estimated shares, and what they would be without the bet that nothing has shifted, (2, K)."""
     found = estimate.posterior
-    mean = found.weights @ found.means if isinstance(found, Posterior) else estimate.prior
-    return np.stack([estimate.prior, mean / mean.sum()])
+    mean = found.shares.mean if isinstance(found, Posterior) else estimate.shares
+    return np.stack([estimate.shares, mean / mean.sum()])
 
 
 class AsUnlabelled(NamedTuple):
@@ -172,32 +169,21 @@ class AsUnlabelled(NamedTuple):
 
 
 def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabelled:
-    """Return labelled rows corrected as if they had no label.
+    """Return labelled samples corrected as if they had no label, so that they tell of samples without one.
 
-    A label has raised its own class for its row. So that its row tells of rows without one, it is put to what it would
-    have been without: the label's effect is taken out, and that of its output, as far as outputs count, put in. A row
-    that was chosen stands for itself and for rows that were not, and of the latter alone it tells here.
+    A sample that was chosen stands for itself and for samples that were not; here it tells of the latter alone.
     """
     there = target.labels >= 0
     rows, y = taken_rows(target.raw, there), target.labels[there]
     part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.mean()
-    weights, prior, at = estimate.weights, np.maximum(estimate.prior, 1e-12), (np.arange(len(y)), y)
-    resp, belief = posteriors(rows, weights), estimate.posterior
-    raised, swayed, unsure = 1 / (len(there) * prior), np.zeros(len(prior)), 0.0
-    if isinstance(belief, Posterior):  # it also speaks for the rows without a label
-        raised, unsure = raised + belief.swayed, belief.unsure
-    raised = -np.expm1(-raised)
-    if isinstance(belief, Posterior) and estimate.bias is not None:
-        # one Newton step back, as in `Calibrator.left_out`; it makes up for part of the share
-        known = 1 / doubt(belief, prior)
-        swayed = 1 / ((resp * (1 - resp)).sum(axis=0) + known)
-        raised *= known * swayed
-    once = np.minimum(each, 1.0)  # it is one row, whatever it stands for
-    each = np.maximum(each - part, 1e-9)  # rows that were sure to be chosen stand for no other
-    apart = rows * np.exp(resp * (swayed + raised * once[:, None] / (1 + unsure)))
-    apart[at] *= np.exp(-swayed[y]) * np.maximum(1 - raised[y] * once, 0.0)
-    return AsUnlabelled(rows, y, each / each.sum(), posteriors(apart, weights))
+    known, p = estimate.posterior, posteriors(rows, estimate.weights)
+    step = known.log_weight_variance if isinstance(known, Posterior) else np.zeros(p.shape[1])
+    # one Newton step back: a label moved log w by its variance times (1 at its class − p)
+    apart = rows * np.exp(p * step)
+    apart[np.arange(len(y)), y] *= np.exp(-step[y])
+    each = np.maximum(each - part, 1e-9)  # samples that were sure to be chosen stand for no other
+    return AsUnlabelled(rows, y, each / each.sum(), posteriors(apart, estimate.weights))
 
 
 def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:

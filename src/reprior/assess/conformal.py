@@ -83,21 +83,21 @@ class Scores:
 
 
 def scores_of(
-    source: Source, calibrator: Calibrator | None, prior: Vector, error: Vector | None, bias: Vector | None = None
+    source: Source, calibrator: Calibrator | None, shares: Vector, error: Vector | None, weights: Vector
 ) -> Scores:
-    """Return what sets need of the source's held-out rows, for a target prior (K,) with standard errors (K,), and what
-    the correction puts on top of it."""
+    """Return what sets need of the source's held-out samples, for target shares (K,) with standard errors (K,) and the
+    class weights (K,) of the correction."""
     if source.heldout is None:
         fail("prediction_sets", "estimate", "come from held-out rows with labels: sets are measured by them", "none",
              remedy="Fit a pipeline to held-out rows")  # fmt: skip
     rows, y = source.heldout
     if calibrator is not None:
         rows = calibrator.left_out(rows, y)
-    mixes = [prior]
+    mixes = [shares]
     if error is not None:
-        mixes += list(nearby(prior, error, REDRAWN))
-    each, carried = np.arange(len(y)), source.prior if bias is None else source.prior / bias
-    return Scores(np.stack([correct(rows, mix / carried)[each, y] for mix in mixes]), y, np.stack(mixes))
+        mixes += list(nearby(shares, error, REDRAWN))
+    each, per_share = np.arange(len(y)), weights / np.maximum(shares, 1e-12)
+    return Scores(np.stack([correct(rows, mix * per_share)[each, y] for mix in mixes]), y, np.stack(mixes))
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
@@ -116,7 +116,7 @@ def scores(estimate: PriorEstimate) -> Scores:
     if estimate.source.heldout is not None:
         lower, upper = estimate.interval(0.6827)  # one standard error to both sides
         error = (upper - lower) / 2
-    return scores_of(estimate.source, estimate.calibrator, estimate.prior, error, estimate.bias).thinned()
+    return scores_of(estimate.source, estimate.calibrator, estimate.shares, error, estimate.weights).thinned()
 
 
 def prediction_sets(

@@ -13,8 +13,8 @@ from reprior.assess.accuracy import borne_out, expected_accuracy
 from reprior.assess.intervals import LocalLikelihood, around
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.assess.labels import look_at_labels
-from reprior.batch.ebls import ebls
-from reprior.batch.posterior import Posterior
+from reprior.model.ebls import ebls
+from reprior.model.interval import Posterior
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import MANY_LABELS, STRETCHED, reweight, stretch, stretched
@@ -153,7 +153,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum()) if fit.variances.sum() else np.inf
     heldout_worth = gap = gap_se = None
     if known.heldout is not None:
-        heldout_worth = reweighted_worth(known.heldout[1], made.prior)
+        heldout_worth = reweighted_worth(known.heldout[1], made.shares)
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     raw = target.raw if isinstance(target, LabelledBlocks) else target
     told = expected_accuracy(made, raw, known)
@@ -182,10 +182,11 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
         # without labels that do not fit, for it is the rows that are asked
         asked = estimate if isinstance(estimate.posterior, Posterior) and not said else ebls(source, sample)
         assert isinstance(asked.posterior, Posterior)
-        p = label_shift_p_value(sample, *source.heldout, asked.prior, source.prior, asked.posterior.variance())
+        p = label_shift_p_value(sample, *source.heldout, asked.shares, source.prior,
+                                asked.posterior.shares.variance)  # fmt: skip
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
-    far = 1.0 if many else stretch(estimate.prior - source.prior, sample.mean(axis=0) - source.prior)
-    trained = p is not None and p < REJECTED and by_heart(source, sample, estimate.prior)
+    far = 1.0 if many else stretch(estimate.shares - source.prior, sample.mean(axis=0) - source.prior)
+    trained = p is not None and p < REJECTED and by_heart(source, sample, estimate.weights)
     shift_p = shift_p_value(counts, sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
@@ -201,12 +202,12 @@ def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
     return calibrate(as_listed(calibrate.undone(rows), like.values.shape[1], like.prior))
 
 
-def by_heart(source: Source, sample: Matrix, prior: Vector) -> bool:
+def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
     """Return whether held-out rows look like rows of training: nearly all right, and surer than the `sample` (m, K) is
     under its own shares."""
     assert source.heldout is not None
     rows, y = source.heldout
-    seen = reweight(sample, np.maximum(prior, 1e-9) / source.prior)
+    seen = reweight(sample, weights)
     return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_estimate, check_level, fail
+from reprior._check import check_choice, check_estimate, check_level, fail
 from reprior._types import Interval, Labels, Matrix, PriorEstimate, Spread, Vector
-from reprior.batch.misfit import Fit, misfit
+from reprior.batch.driver import iterate
 from reprior.batch.solve import nonnegative_quadratic
-from reprior.rows.blocks import Blocks
+from reprior.model.interval import Posterior, beta_interval
+from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
+from reprior.rows.correction import posteriors
 from reprior.rows.passes import e_step, information
 
 SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
@@ -22,10 +23,9 @@ ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlatio
 MANY = 4096  # classes, beyond which a K×K matrix is too dear
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 
-HELD_BACK = (
-    "For {} of {} classes the estimate is itself the end of the interval. The estimate weighs the chance that nothing"
-    " has shifted, and the interval does not."
-)
+OF = ("shares", "prior")
+FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
+REFIT_STEPS = 30  # EM steps on held-out samples; more would follow their noise
 
 
 def notes_on(estimate: PriorEstimate, widened: str, *, told: bool = True) -> list[str]:
@@ -44,15 +44,17 @@ def notes_on(estimate: PriorEstimate, widened: str, *, told: bool = True) -> lis
     return notes + [f"There are few rows: {estimate.n:.0f} for {k} classes."] * (estimate.n < k)
 
 
-def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
-    """Return lower and upper ends (K,), (K,) for each class's share of the target.
+def interval(estimate: PriorEstimate, level: float = 0.95, of: str = "shares") -> Interval:
+    """Return lower and upper ends (K,), (K,) of an interval for each class.
 
     Parameters
     ----------
     estimate : PriorEstimate
-        What a method returned, with its rows.
+        What a method returned, with its samples.
     level : float
-        Between 0 and 1, of each class by itself.
+        Coverage probability of each interval, between 0 and 1.
+    of : str
+        "shares", the class proportions among these samples, or "prior", that of the population they come from.
 
     Returns
     -------
@@ -67,7 +69,8 @@ def interval(estimate: PriorEstimate, level: float = 0.95) -> Interval:
     >>> bool(lower[0] < 0.625 < upper[0])
     True
     """
-    return spread(check_estimate(estimate, "interval")).at(check_level(level, "interval"))
+    check_choice(of, "interval", "of", OF)
+    return spread(check_estimate(estimate, "interval")).at(check_level(level, "interval"), of)
 
 
 def spread(estimate: PriorEstimate) -> Spread:
@@ -79,8 +82,9 @@ def spread(estimate: PriorEstimate) -> Spread:
     """
     if estimate.spread is not None:
         return estimate.spread
-    if estimate.posterior is not None:
-        return posterior_spread(estimate)
+    if isinstance(estimate.posterior, Posterior):
+        notes = notes_on(estimate, "The interval includes what held-out samples leave open about the classifier.")
+        return PosteriorSpread(estimate.shares, estimate.prior, float(estimate.n), estimate.posterior, tuple(notes))
     source, (rows, fit) = estimate.source, around(estimate)
     group, share = alike(rows)
     if len(fit.shares) > group.max() + 1:
@@ -106,11 +110,14 @@ class ObservedSpread:
     n: float
     notes: tuple[str, ...]
 
-    def at(self, level: float) -> Interval:
-        """Return the interval of each class's share."""
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population."""
         from scipy.special import ndtri  # costs more to import than the whole of reprior
 
-        lower, upper = ends(self.fit, z=float(ndtri(0.5 + level / 2)), variances=self.variances, n=self.n)
+        variances = self.variances
+        if of == "shares":  # how these samples were drawn from the population does not matter then
+            variances = np.maximum(variances - self.fit.shares * (1 - self.fit.shares) / self.n, 1e-3 * variances)
+        lower, upper = ends(self.fit, z=float(ndtri(0.5 + level / 2)), variances=variances, n=self.n)
         single, notes = np.bincount(self.group)[self.group] == 1, list(self.notes)
         # what a group of classes has together, any one of them may have alone, or not at all
         lower, upper = np.where(single, lower[self.group], 0.0), upper[self.group]
@@ -123,44 +130,19 @@ class ObservedSpread:
 
 @dataclass(frozen=True, slots=True)
 class PosteriorSpread:
-    """What an estimate's own posterior gives, by `group` of classes that the rows tell apart, and what to say of it."""
+    """What the default knows about `shares` and `prior` (K,) of `n` samples, and what to say of it."""
 
+    shares: Vector
     prior: Vector
-    posterior: Any
-    group: Labels
+    n: float
+    posterior: Posterior
     notes: tuple[str, ...]
 
-    def at(self, level: float) -> Interval:
-        """Return the interval of each class's share; the estimate lies inside."""
-        lower, upper = self.posterior.quantiles(level)
-        # no hypothesis rules a class out, but one that has less than its own uncertainty may well be absent
-        # and if all others have less, they may be
-        half = (upper - lower) / 2
-        lower, upper = np.where(self.prior <= half, 0.0, lower), np.where(1 - self.prior <= half, 1.0, upper)
-        single = np.bincount(self.group)[self.group] == 1
-        # what a group of classes has together, any one of them may have alone, or not at all
-        lower = np.where(single, lower, 0.0)
-        upper = np.where(single, upper, np.minimum(np.bincount(self.group, upper)[self.group], 1.0))
-        outside = int(((self.prior < lower - 1e-9) | (self.prior > upper + 1e-9)).sum())
-        notes = [*self.notes, HELD_BACK.format(outside, len(self.group))] if outside else self.notes
-        lower, upper = np.minimum(lower, self.prior), np.maximum(upper, self.prior)
-        return Interval(lower, upper, level=level, note=" ".join(notes))
-
-
-def posterior_spread(estimate: PriorEstimate) -> PosteriorSpread:
-    """Return how sure an estimate is by its own posterior, without its bet that nothing has shifted."""
-    source, posterior, k = estimate.source, estimate.posterior, len(estimate.prior)
-    group = np.arange(k)
-    notes = notes_on(estimate, "The interval is wider for what the held-out rows leave open about the classifier.")
-    if k > MANY:
-        notes.append(f"Whether some of the {k:,} classes cannot be told apart was not looked at.")
-    elif estimate.target is not None:
-        near = (estimate.n * estimate.prior + SMOOTHING) / (estimate.n + SMOOTHING * k)
-        rows = local_likelihood(estimate.target, near, source.prior)
-        group, share = alike(rows)
-        fit = maximum(merge(rows, group, share) if group.max() + 1 < k else rows)
-        notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
-    return PosteriorSpread(estimate.prior, posterior, group, tuple(notes))
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population; the estimate lies inside."""
+        about, estimate = (self.posterior.shares, self.shares) if of == "shares" else (self.posterior.prior, self.prior)
+        ends = beta_interval(about, level, estimate=estimate, n=self.n)
+        return Interval(*ends, level=level, note=" ".join(self.notes))
 
 
 def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
@@ -318,3 +300,73 @@ def _confusions(group: Labels, dependent: NDArray[np.bool_], called: tuple[str, 
         vague = name(np.flatnonzero(dependent[group]))
         said.append(f"Little is known of classes {vague}, because mixtures of other classes look like them.")
     return said
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The maximum of a `LocalLikelihood`: `shares` (K,), their `variances`, `slopes` (0 where a share is positive), and
+    `inflation`, how many times less is known of a class than if all others were known."""
+
+    shares: Vector
+    variances: Vector
+    slopes: Vector
+    inflation: Vector
+
+
+def misfit(
+    fit: Fit, proba: Matrix, y: Labels, source_prior: Vector, group: Labels | None = None, share: Vector | None = None,
+    *, n: float | None = None,
+) -> float | None:  # fmt: skip
+    """Return φ: the classifier's error on labelled rows reweighted to the fitted shares, in units of their variance.
+
+    `group` and `share` (K,) say which of the fit's shares, and how much of it, belongs to each class. Only classes with
+    a labelled row can tell; if the target has none of those, nothing can, and φ is None. Few classes tell little, and
+    a calibrator fitted to the same rows hides the error: so what labelled rows of this worth must be expected to err
+    counts as FORESEEN classes more, unless that makes it less. `n` is the number of target rows that the fit is from,
+    None if they are gone.
+    """
+    counts = np.bincount(y, minlength=len(source_prior))
+    shares = fit.shares if group is None or share is None else fit.shares[group] * share
+    wanted = np.where(counts > 0, shares, 0.0)
+    if wanted.sum() < 1e-6:
+        return None
+    wanted = wanted / wanted.sum()
+    found, told = refit(proba, y, wanted, source_prior), wanted > 0
+    error = np.where(told, found - wanted, 0.0)
+    weight = (wanted / np.maximum(counts, 1))[y]
+    worth = 1 / float(weight @ weight)
+    if group is not None:
+        error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
+    floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
+    observed = error[told] ** 2 / np.maximum(fit.variances[told], floor)
+    # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
+    by_label = fit.shares * (1 - fit.shares)
+    if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
+        corrected = posteriors(proba, shares / source_prior)
+        by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
+    else:
+        by_output = n * fit.variances
+    unsaid = np.maximum(by_output - by_label, 0) / (worth * fit.variances)
+    return blended(observed, unsaid[fit.shares > 1e-6])
+
+
+def blended(observed: Vector, unsaid: Vector) -> float:
+    """Return the mean of observed errors and, as FORESEEN classes more, of the mean one that must be expected."""
+    blend = (observed.sum() + FORESEEN * float(np.mean(unsaid))) / (len(observed) + FORESEEN)
+    return float(max(blend, observed.mean()))  # a classifier that is seen to mislead does so
+
+
+def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vector:
+    """Return the prior (K,) that EM finds in labelled rows reweighted to `prior` (K,): where it differs, the
+    classifier misleads."""
+    counts = np.bincount(y, minlength=len(prior))
+    weight = prior[y] / counts[y]
+    weight = weight / weight.sum()
+
+    def advance(found: Vector) -> Vector:
+        factors, moved = found / source_prior, np.zeros_like(prior)
+        for first, block in numbered(ArrayBlocks(proba)):
+            moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
+        return factors * moved
+
+    return iterate(advance, 0.99 * prior + 0.01 / len(prior), n_iter=REFIT_STEPS)[0]

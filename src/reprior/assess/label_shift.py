@@ -112,7 +112,7 @@ def label_shift_p_value(
         # the sum for outputs moves with the shares too; what it tells of their error is taken out of each feature
         noise = (beside * square[:, None]).T @ beside
         noise.flat[:: len(noise) + 1] += FEATURE_RIDGE * np.diag(noise) + 1e-12
-        told = np.linalg.solve(noise + seen.T @ seen, seen.T @ moved)
+        told = np.linalg.lstsq(noise + seen.T @ seen, seen.T @ moved, rcond=None)[0]  # singular if classes separate
         e, moved = e - beside @ told, moved - seen @ told
         squares = (e * square[:, None]).T @ e + moved.T @ moved
         return p_value_of_zero(each @ e, squares / (1 - min(0.5, n_classes / n)))

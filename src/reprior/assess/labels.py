@@ -7,11 +7,11 @@ import numpy as np
 from reprior._check import REJECTED, percent
 from reprior._types import Labels, Matrix, PriorEstimate
 from reprior.assess.label_shift import scaled_chi_square_p
-from reprior.batch.ebls import ebls
-from reprior.batch.few_labels import STRANGE
+from reprior.model.ebls import ebls
 from reprior.rows.correction import posteriors, reweight
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
+STRANGE = 0.3  # share of labelled samples that may have any class, whatever their probabilities
 FEW_LABELS = 5  # below which chance may contradict anything
 ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
@@ -32,7 +32,7 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
 
 def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
     """Return a sentence if labels (n,) of rows (n, K) do not fit the outputs; else ""."""
-    seen = reweight(rows, np.maximum(estimate.prior, 1e-9) / estimate.source.prior)
+    seen = reweight(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
     chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
     picked = "" if chosen else hand_picked(estimate, rows, sample)
     return (
@@ -91,7 +91,7 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     if (y != j).any():
         return ""
     alone = ebls(estimate.source, sample)
-    shares, most = np.maximum(alone.prior, 1e-9), max(float(alone.interval(OPEN).upper[j]), float(alone.prior[j]))
+    shares, most = np.maximum(alone.shares, 1e-9), float(alone.interval(OPEN, of="prior").upper[j])
     shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
     shares[j] = most
     # a row that rules its label out is strange, not proof
@@ -129,7 +129,7 @@ def travelled(
 ) -> tuple[float, float]:
     """Return how much of the way that held-out rows (n, K) show the sample has come, by what the other held-out rows
     say, and how many standard errors it is short of the end."""
-    source, prior = estimate.source.prior, estimate.prior
+    source, prior = estimate.source.prior, estimate.shares
     way = (prior - source) @ class_means(rows, y, len(prior)) / (rows.var(axis=0) + 1e-6)
     now, seen, k = sample @ way, others @ way, len(prior)
     counts = np.bincount(other_y, minlength=k)

@@ -91,8 +91,8 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
 def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple[Vector, Labels, Vector]:
     """Return how often each of the rows (N,) should be among `n` that get a label, up to a factor, each row's likeliest
     class (N,) and how likely it is (N,)."""
-    prior = np.maximum(estimate.prior, 0.1 / estimate.n)
-    weights = prior / estimate.source.prior
+    prior = np.maximum(estimate.shares, 0.1 / estimate.n)
+    weights = estimate.weights * prior / np.maximum(estimate.shares, 1e-12)
     some = reweight(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
     values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
@@ -144,8 +144,7 @@ def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vecto
         return 1 / unsure
     stride = max(1, n_rows // (ENOUGH_ROWS * max(1000, k)))
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
-    # what outputs tell is held back by the classifier's error, as far as the method knows of it
-    about /= 1 + getattr(estimate.posterior, "unsure", 0.0)
+    about /= getattr(estimate.posterior, "variance_factor", 1.0)
     about.flat[:: k + 1] += APART
     scale = np.sqrt(np.maximum(np.diag(inverse(about)), 1e-300) / unsure)
     return np.asarray(about * scale * scale[:, None])

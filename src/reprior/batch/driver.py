@@ -54,6 +54,10 @@ class Linear:
         """Return the step that stands at a prior."""
         return Step(prior, (self.surrogate / prior.max() if self.surrogate else self.keep) * prior)
 
+    def starts(self, step: Step) -> bool:
+        """Return whether α of a step is keep·π, as the kernel has it at first."""
+        return step.carry is None or np.allclose(step.carry, self.keep * step.prior, rtol=1e-12, atol=0)
+
     def iterate(self, target: Blocks, source: Source, prior: Vector, n_iter: int) -> Step | None:
         """Return where `n_iter` iterations lead, all in the kernel, or None if the rows are not in cache."""
         if not isinstance(target, ArrayBlocks) or target.array.size > SMALL:
@@ -93,7 +97,7 @@ def drive(
 
     `tol` bounds the L1 change of the prior in an iteration.
     """
-    if isinstance(m_step, Linear) and tol == 0:
+    if isinstance(m_step, Linear) and tol == 0 and m_step.starts(start):
         reached = m_step.iterate(target, source, start.prior, n_iter)
         if reached is not None:
             return reached, n_iter, False
@@ -112,5 +116,7 @@ def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: S
     weights = prior / source.prior
     with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
         last = e_step(target, weights, likelihood=True)
-    return PriorEstimate(prior, weights, status, n_iter, last.n, last.log_likelihood, source, target,
-                         n_labels=getattr(target, "n_labels", 0))  # fmt: skip
+    # a method may rule out every class of a sample: nothing then says what the sample is
+    shares = last.counts / last.n if np.isfinite(last.log_likelihood) else prior
+    return PriorEstimate(prior, weights, shares, status, n_iter, last.n, last.log_likelihood, source,
+                         target, n_labels=getattr(target, "n_labels", 0))  # fmt: skip

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_number
+from reprior._check import check_choice, check_number, check_prior, in_order
 from reprior._types import PriorEstimate, Status, Vector
-from reprior.batch.driver import Linear, Step, drive, finish
+from reprior.batch.driver import Linear, MStep, Step, drive, finish
 from reprior.rows.blocks import given
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows
@@ -20,7 +21,7 @@ TOLERANCE = 1e-6  # L1 change of the estimate at which Newton's form ends
 
 def fmapls(
     source: Any, proba: Any, *, labels: Any = None, variant: str = "stable", c: float | str = "auto",
-    update: str = "lsf", n_iter: int = 100, mu: float = 0.01, n_grad: int = 10,
+    update: str = "lsf", n_iter: int = 100, mu: float = 0.01, n_grad: int = 10, alpha0: Any = None, start: Any = None,
 ) -> PriorEstimate:  # fmt: skip
     """Estimate the target prior by EM with a Dirichlet prior whose parameters follow the estimate [hu2025].
 
@@ -38,8 +39,10 @@ def fmapls(
     update : how α follows π. "lsf" is the linear surrogate (eq. 15), "ga" is `n_grad` steps of gradient ascent of size
         `mu` (eq. 10; good only if `mu` fits the problem). "newton" is one Newton step, which has no constant to choose
         and converges in 10 to 30 passes; with hundreds of rows a class it stops too early.
-    n_iter : number of EM iterations; at most so many with "newton"
-    mu, n_grad : of "ga" only
+    n_iter : number of EM iterations, T_max in the paper; at most so many with "newton"
+    mu, n_grad : of "ga" only: size and number of the gradient steps, T_grad in the paper
+    alpha0 : α of the first iteration, a number or (K,); by default 1 as printed, and in the stable form that of `start`
+    start : the prior π of the first iteration (K,), matched by name if it has names; by default uniform, as printed
 
     Examples
     --------
@@ -58,33 +61,46 @@ def fmapls(
     target = labelled(target, labels, known, "fmapls")
     k = len(known.prior)
     n = count_rows(target) if c == "auto" else 0
-    uniform = np.full(k, 1.0 / k)
-    tol = TOLERANCE if update == "newton" else 0.0
+    prior = np.full(k, 1.0 / k)
+    if start is not None:
+        prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=known.classes)
+    first = None if alpha0 is None else check_alpha(alpha0, k, known.classes)
     if variant == "paper" or update != "lsf":
         strength = 2.0 * n if isinstance(c, str) else float(c)
         offset = 1.0 if variant == "paper" else 0.0
-
         # eq. 9 with α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
         surrogate = Linear(keep=k, add=-offset, floor_a_row=FLOOR, surrogate=strength)  # eq. 15
-
-        def m_step(stats: Counts, step: Step) -> Step:
-            alpha = step.carry if step.carry is not None else np.ones(k)
-            prior = surrogate(stats, step).prior
-            if update == "newton":
-                return Step(prior, newton(alpha, prior))
-            return Step(prior, ascend(alpha, prior, mu=mu, n_grad=int(n_grad)))  # eq. 10
-
-        chosen = surrogate if update == "lsf" else m_step
-        step, done, met = drive(target, known, chosen, Step(uniform, np.ones(k)), n_iter=int(n_iter), tol=tol)
+        chosen = surrogate if update == "lsf" else climbing(surrogate, update, mu, int(n_grad))
+        begin = Step(prior, np.ones(k) if first is None else first)
     else:
-        if isinstance(c, str):
-            pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
-            strength = n / pace - n
-        else:
-            strength = float(c)
+        pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
-        step, done, met = drive(target, known, Linear(keep=strength), Step(uniform), n_iter=int(n_iter))
+        chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
+        begin = Step(prior, first)
+    tol = TOLERANCE if update == "newton" else 0.0
+    step, done, met = drive(target, known, chosen, begin, n_iter=int(n_iter), tol=tol)
     return replace(finish(target, known, step.prior, done, status_of(met, update)), alpha=step.carry)
+
+
+def climbing(surrogate: Linear, update: str, mu: float, n_grad: int) -> MStep:
+    """Return the M-step that takes π as `surrogate` does, and moves α uphill instead of along the surrogate."""
+
+    def m_step(stats: Counts, step: Step) -> Step:
+        alpha = step.carry if step.carry is not None else np.ones(len(step.prior))
+        prior = surrogate(stats, step).prior
+        if update == "newton":
+            return Step(prior, newton(alpha, prior))
+        return Step(prior, ascend(alpha, prior, mu=mu, n_grad=n_grad))  # eq. 10
+
+    return m_step
+
+
+def check_alpha(alpha0: Any, k: int, classes: Sequence[str] | None) -> Vector:
+    """Return the Dirichlet parameters (K,) of the first iteration, all positive."""
+    if np.ndim(alpha0) == 0:
+        return np.full(k, check_number(alpha0, "fmapls", "alpha0", low=0, high=1e100, open_low=True))
+    check_prior(alpha0, "fmapls", "alpha0", n_classes=k, like="the source", classes=classes)
+    return in_order(alpha0, "fmapls", "alpha0", classes)[0].astype(np.float64)
 
 
 def status_of(met: bool, update: str) -> Status:

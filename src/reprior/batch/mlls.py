@@ -44,8 +44,8 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
         point, passes = maximize(target, known.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
         return PriorEstimate(
-            point.prior.copy(), point.prior / known.prior, status, passes, point.n, point.value * point.n, known,
-            target, n_labels=getattr(target, "n_labels", 0),
+            point.prior.copy(), point.prior / known.prior, point.prior.copy(), status, passes, point.n,
+            point.value * point.n, known, target, n_labels=getattr(target, "n_labels", 0),
         )  # fmt: skip
     step, n, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
-from reprior._types import Matrix, PriorEstimate, Source, Status, Vector
+from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
 from reprior.batch.driver import finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.rows.blocks import Blocks, given
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 
+# λ at the ends of the ridge path, in units of the mean squared column of C: beyond them θ changes by rounding alone
+LEAST_PENALTY, MOST_PENALTY = 1e-12, 1e6
+REFINEMENTS = 4  # each divides what is left of the residual by σ²/λ, with σ² ≥ 1e-9 in every direction that data show
+SMOOTHING = 1.0  # samples, shared by all classes, that each sample of predicted classes has more than it shows
+HARD_NOTE = "From counts of predicted classes: sampling error of target and confusion matrix, to first order."
 
-def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> tuple[Source, Blocks, Matrix, Vector]:
-    """Return the checked source and target, the joint confusion C[i, j] = P(ŷ=i, y=j), and the target's mean output."""
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """The checked `source` and `target`, the joint `confusion` C[i, j] = P(ŷ=i, y=j), and the target's `mean` output.
+
+    `hard`: outputs count as predicted classes, because the caller asks for it or because the held-out ones are one-hot.
+    """
+
+    source: Source
+    target: Blocks
+    confusion: Matrix
+    mean: Vector
+    hard: bool
+
+
+def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> Moments:
+    """Return the moments of both sides, both checked."""
     check_flag(hard, caller, "hard")
     if not isinstance(source, Source) or any(
         x is None for x in (source.confusion, source.hard_confusion, source.counts)
     ):
-        fail(caller, "source", "hold a confusion matrix", type(source).__name__,
-             remedy=UNLABELLED)  # fmt: skip
+        many = isinstance(source, Source) and source.heldout is not None
+        fail(caller, "source", "hold a confusion matrix", f"{len(source.prior):,} classes, too many for one" if many
+             else type(source).__name__, remedy="Use 'ebls' or 'mlls'" if many else UNLABELLED)  # fmt: skip
     source, target = given(source, proba, caller)
     k = len(source.prior)
 
@@ -31,19 +53,64 @@ def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> tu
 
     sums = (target.raw if isinstance(target, LabelledBlocks) else target).map_sum(of_block)
     target = labelled(target, labels, source, caller)
-    return source, target, source.hard_confusion if hard else source.confusion, sums[:-1] / sums[-1]
+    one_hot = bool(np.allclose(source.confusion, source.hard_confusion, rtol=0, atol=1e-9))
+    confusion = source.hard_confusion if hard else source.confusion
+    return Moments(source, target, confusion, sums[:-1] / sums[-1], hard or one_hot)
 
 
-def from_weights(source: Source, target: Blocks, confusion: Matrix, weights: Vector) -> PriorEstimate:
+@dataclass(frozen=True, slots=True)
+class HardSpread:
+    """How sure the shares are that counts of predicted classes give: the moments' sampling error, to first order.
+
+    With A[i, j] = P(ŷ=i | y=j) and π = A⁻¹μ, the variance of π is A⁻¹(V(μ)/n + Σ_j π_j² V(A_j)/n_j)A⁻ᵀ, each V that of
+    one draw of a class, diag(p) − ppᵀ. The n rows have a prediction of every class a share of `SMOOTHING` more than
+    they show, and so have the n_j held-out rows of each class: without that, no variance is known where all agree.
+    """
+
+    prior: Vector
+    variance: Vector
+    n: float
+
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share; the estimate lies inside."""
+        from scipy.special import ndtri
+
+        z = float(ndtri(0.5 + level / 2))
+        # t² = z²(v + gt), t away from the estimate: a share of counts has the longer arm towards one half
+        skew = z * z * (1 - 2 * self.prior) / (2 * self.n)
+        arm = np.sqrt(skew * skew + z * z * self.variance)
+        lower, upper = self.prior + skew - arm, self.prior + skew + arm
+        return Interval(np.clip(lower, 0.0, self.prior), np.clip(upper, self.prior, 1.0), level=level, note=HARD_NOTE)
+
+
+def hard_spread(given: Moments, prior: Vector, n: float) -> HardSpread:
+    """Return how sure the shares `prior` (K,) of `n` rows are."""
+    assert given.source.counts is not None
+    k, rows = len(prior), given.source.counts
+    share = SMOOTHING / k
+    counts = given.confusion / np.maximum(given.confusion.sum(axis=0), 1e-300) * rows + share
+    given_class = counts / counts.sum(axis=0)
+    predicted = (n * given.mean + share) / (n + SMOOTHING)
+    weight = prior**2 / (rows + SMOOTHING)
+    covariance = np.diag(predicted / n + given_class @ weight) - np.outer(predicted, predicted) / n
+    covariance -= (given_class * weight) @ given_class.T
+    inverse = np.linalg.pinv(given_class)
+    variance = np.einsum("ij,jk,ik->i", inverse, covariance, inverse, optimize=True)
+    return HardSpread(prior, np.maximum(variance, 0.0), n)
+
+
+def from_weights(given: Moments, weights: Vector) -> PriorEstimate:
     """Return the estimate π ∝ w·P(y); classes without a held-out row keep the source prior."""
-    frequency = confusion.sum(axis=0)  # the label shares that the weights refer to
+    source, target = given.source, given.target
+    frequency = given.confusion.sum(axis=0)  # the label shares that the weights refer to
     unseen = frequency == 0
     share = np.where(unseen, source.prior, weights * frequency)
     share[~unseen] *= (1 - share[unseen].sum()) / max(share[~unseen].sum(), 1e-300)
     share = share / share.sum()
     if isinstance(target, LabelledBlocks):  # the mean output is that of all rows, for any of them may have been chosen
         share = put_in(share, target, source.prior)
-    return finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
+    estimate = finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
+    return replace(estimate, spread=hard_spread(given, share, estimate.n)) if given.hard else estimate
 
 
 def bbse(
@@ -60,7 +127,9 @@ def bbse(
     labels : (n,), optional
         Labels of some target rows, names or column indices, −1 where unknown. Moments give the mix of the others.
     hard : bool
-        Whether to count arg-max predictions instead of summing probabilities.
+        Whether to count predicted classes instead of summing probabilities. If you have probabilities, keep the
+        default: counts discard what they say. If you have predicted classes alone, pass them as one-hot rows to
+        `ebls`: its intervals hold the true share more often.
     solver : str
         "constrained" is least squares under w ≥ 0; "clip" is as published: solve, then clip at zero.
 
@@ -72,33 +141,14 @@ def bbse(
     array([0.667, 0.333])
     """
     check_choice(solver, "bbse", "solver", ("constrained", "clip"))
-    known, target, confusion, mean = moments(source, proba, hard, "bbse", labels)
+    both = moments(source, proba, hard, "bbse", labels)
     if solver == "clip":
-        weights = np.maximum(np.linalg.lstsq(confusion, mean, rcond=None)[0], 0.0)
+        weights = np.maximum(np.linalg.lstsq(both.confusion, both.mean, rcond=None)[0], 0.0)
         if not weights.any():
             fail("bbse", "solver", "leave a positive weight", "none after clipping", remedy='Use solver="constrained"')
     else:
-        weights = nonnegative_least_squares(confusion, mean)
-    return from_weights(known, target, confusion, weights)
-
-
-def nonnegative_least_squares(a: Matrix, b: Vector) -> Vector:
-    """Return argmin ‖a x − b‖ over x ≥ 0."""
-    gram = a.T @ a
-    ridge = 1e-13 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    # the ridge pulls to a weight of 1: where the confusion matrix says nothing, nothing has shifted
-    x = nonnegative_quadratic(gram + ridge, a.T @ b + ridge.sum(axis=1), np.ones(len(gram), dtype=bool))
-    if x is None or not is_minimum(gram + ridge, a.T @ b + ridge.sum(axis=1), x):  # squaring lost the last digits
-        from scipy.optimize import nnls
-
-        x = nnls(a, b, maxiter=30 * len(gram))[0]
-    return np.asarray(x)
-
-
-def is_minimum(h: Matrix, b: Vector, x: Vector) -> bool:
-    """Return whether x ≥ 0 minimises ½xᵀHx − bᵀx: no slope where x is positive, and none down where it is zero."""
-    slope = h @ x - b
-    return bool((np.where(x > 0, np.abs(slope), -slope) <= 1e-8 * max(1e-300, np.abs(b).max())).all())
+        weights = 1 + regularised_shift(both.confusion, both.mean - both.confusion.sum(axis=1), 0.0)
+    return from_weights(both, weights)
 
 
 def rlls(
@@ -127,31 +177,47 @@ def rlls(
     """
     check_number(alpha, "rlls", "alpha", low=0)
     check_number(delta, "rlls", "delta", low=0, high=1, open_low=True)
-    known, target, confusion, mean = moments(source, proba, hard, "rlls", labels)
-    assert known.counts is not None
-    n, k = float(known.counts.sum()), len(known.prior)
+    both = moments(source, proba, hard, "rlls", labels)
+    assert both.source.counts is not None
+    n, k = float(both.source.counts.sum()), len(both.mean)
     log_term = np.log(2 * k / delta)
     rho = 3 * (2 * log_term / (3 * n) + np.sqrt(2 * log_term / n))
-    theta = regularised_shift(confusion, mean - confusion.sum(axis=1), alpha * rho)
-    return from_weights(known, target, confusion, 1 + theta)
+    theta = regularised_shift(both.confusion, both.mean - both.confusion.sum(axis=1), alpha * rho)
+    return from_weights(both, 1 + theta)
 
 
 def regularised_shift(confusion: Matrix, change: Vector, strength: float) -> Vector:
-    """Return argmin ‖Cθ − d‖ + s‖θ‖ over θ ≥ −1.
+    """Return argmin ‖Cθ − d‖ + s‖θ‖ over θ ≥ −1; with s = 0, the smallest θ of all that minimise ‖Cθ − d‖.
 
-    Convex, and smooth but at θ = 0, so quasi-Newton steps inside the bounds find it; the kink is compared with.
+    Both norms have a kink, at Cθ = d and at θ = 0, and the minimum is often at one of them. Every minimum is a point
+    θ(λ) = argmin ‖Cθ − d‖² + λ‖θ‖² of the ridge path, at λ‖θ‖ = s‖Cθ − d‖. The kinks are its ends, λ → 0 and λ → ∞.
+    λ‖θ(λ)‖/‖Cθ(λ) − d‖ grows with λ, so one root search finds the place.
     """
-    from scipy.optimize import minimize
+    from scipy.optimize import brentq
 
-    gram, image = confusion.T @ confusion, confusion.T @ change
+    gram, k = confusion.T @ confusion, len(change)
+    scale = max(float(np.trace(gram)) / k, 1e-300)
+    gram /= scale
+    free = np.ones(k, dtype=bool)
 
-    def objective(theta: Vector) -> tuple[float, Vector]:
-        residual = confusion @ theta - change
-        a, b = float(np.sqrt(residual @ residual + 1e-30)), float(np.sqrt(theta @ theta + 1e-30))
-        return a + strength * b, np.asarray(confusion.T @ residual / a + strength * theta / b)
+    def ridge(log_penalty: float, goal: Vector) -> Vector:
+        h, penalty = gram.copy(), np.exp(log_penalty)
+        h.flat[:: k + 1] += penalty
+        x = nonnegative_quadratic(h, confusion.T @ goal / scale + gram.sum(axis=1) + penalty, free)  # x = 1 + θ
+        return np.zeros(k) if x is None else x - 1
 
-    theta = np.maximum(np.linalg.solve(gram + 1e-3 * np.trace(gram) / len(gram) * np.eye(len(gram)), image), -1.0)
-    best = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=[(-1.0, None)] * len(theta),
-                    options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-10})  # fmt: skip
-    zero = np.zeros_like(theta)  # the kink at θ = 0, where the gradient says nothing
-    return np.asarray(best.x if best.fun <= objective(zero)[0] else zero)
+    def imbalance(log_penalty: float) -> float:
+        theta = ridge(log_penalty, change)
+        sizes = np.linalg.norm(theta), strength / scale * np.linalg.norm(confusion @ theta - change)
+        return float(log_penalty + np.log(np.maximum(sizes[0], 1e-300)) - np.log(np.maximum(sizes[1], 1e-300)))
+
+    low, high = np.log(LEAST_PENALTY), np.log(MOST_PENALTY)
+    if imbalance(high) <= 0:
+        return np.zeros(k)
+    if imbalance(low) < 0:
+        return ridge(brentq(imbalance, low, high, xtol=1e-10), change)
+    goal = change.copy()
+    for _ in range(REFINEMENTS):  # Bregman's iteration: each step takes the residual that the penalty left to the goal
+        theta = ridge(low, goal)
+        goal += change - confusion @ theta
+    return theta

@@ -10,11 +10,11 @@ from typing import Any
 
 from reprior._check import fail, perhaps
 from reprior._types import PriorEstimate
-from reprior.batch.ebls import ebls
 from reprior.batch.fmapls import fmapls
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
+from reprior.model.ebls import ebls
 from reprior.rows.blocks import given
 from reprior.rows.labelled import LabelledBlocks, labelled
 

@@ -80,8 +80,10 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     passes, k = 0, len(source_prior)
     found: Point | None = None
     hessian: Matrix | None = None
-    if not isinstance(target, ArrayBlocks) or target.array.size > 2 * HELD:
-        most, many = max(HELD // k, 4 * k), getattr(target, "promised", None)
+    most = max(HELD // k, 4 * k)
+    in_memory = isinstance(target, ArrayBlocks) and (target.array.size <= 2 * HELD or len(target.array) <= most)
+    if not in_memory:
+        many = getattr(target, "promised", None)
         if many is not None:  # files that say so before they are read
             most = max(most, min(many // SHARE, DEAR * HELD // k))
         rows, n = some_of_any(target, most)

@@ -82,6 +82,7 @@ def main() -> None:
     """Run the command line; every failure ends as one sentence on stderr and an exit code."""
     for library in ("OPENBLAS", "MKL", "OMP"):  # NumPy is not loaded yet; blocks are too small to share among threads
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-    from reprior.cli._shell import run
+    from reprior.cli._shell import open_standard_streams, run
 
+    open_standard_streams()
     sys.exit(run(cli))

@@ -14,9 +14,9 @@ from reprior.cli._options import batch_methods, check_method, parse_options, str
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
-    from reprior.batch.groups import Groups
     from reprior.io.labels import Given
     from reprior.io.table import Table
+    from reprior.model.groups import Groups
     from reprior.pipelines.pipeline import Pipeline
     from reprior.rows.blocks import Blocks
 
@@ -217,19 +217,20 @@ def read_pipeline(
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
     from reprior._check import fail, percent
     from reprior._labels import named
+    from reprior.io.files import whole
     from reprior.io.sources import disagreement, is_saved, read_counts, read_source
     from reprior.io.table import Choice
     from reprior.pipelines.fit import pipeline, unwarned
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.pipelines.source import as_rows, doubt
+    from reprior.pipelines.source import doubt
 
     if source is None and counts is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
     path, counts = (source, counts) if source is not None else (counts, None)
     assert path is not None
     if is_saved(path):
-        pipe = load(path)
+        pipe = load(path if path.is_file() else whole(path))
         if not isinstance(pipe, Pipeline):
             fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
         if counts is not None or calibrate != "auto":
@@ -247,10 +248,9 @@ def read_pipeline(
         if counts is not None:
             fail(caller, "--counts", "be given with held-out rows that have labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
-        numbers = read_counts(path, known, caller)
-        pipe = pipeline(counts=numbers) if numbers.min() >= 1 else pipeline(prior=numbers)
+        pipe = pipeline(prior=read_counts(path, known, caller))
         return Fitted(replace(pipe, source=known), values)
-    trained = None if counts is None else as_rows(read_counts(counts, known, caller))
+    trained = None if counts is None else read_counts(counts, known, caller)
     rows, y = known.heldout
     pipe = unwarned(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
     kind = pipe.calibrator.kind if pipe.calibrator else "none"

@@ -41,6 +41,20 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def open_standard_streams() -> None:
+    """Put the null device in the place of standard input, output or error that was closed before we started.
+
+    A file that we open would else become standard output, and take in what is printed.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            if handle != number:
+                os.dup2(handle, number)
+                os.close(handle)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # until we end
+
+
 def run(cli: click.Group, args: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; click's own usage errors count as bad input."""
     argv = list(sys.argv[1:] if args is None else args)

@@ -190,9 +190,10 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     prior = wanted.prior
     if prior is not None:
         known = read_prior(prior, given.source.classes, given.table.n_classes, Choice(caller="correct"))
-        bias = bias_of(prior, given)
-        told = {"weights": known / given.source.prior * (1.0 if bias is None else bias), "ok": True, "verdict": []}
-        exact = scores_of(given.source, given.pipeline.calibrator, known, None, bias) if wanted.sets else None
+        stored = stored_weights(prior, given)
+        weights = known / given.source.prior if stored is None else stored
+        told = {"weights": weights, "ok": True, "verdict": []}
+        exact = scores_of(given.source, given.pipeline.calibrator, known, None, weights) if wanted.sets else None
         return told if exact is None else told | {"least": least(exact)}
     with progress(given.rows):
         found = given.estimate()
@@ -206,14 +207,16 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
         return told if not wanted.sets else told | {"least": least(scores(found))}
     with progress(given.rows):
         groups = given.groups()
-    told = {"weights": groups.prior / given.source.prior, "groups": list(groups.keys),
+    told = {"weights": groups.weights, "groups": list(groups.keys),
             "ok": found.status.ok and bool(groups.converged.all()), "verdict": given.verdict(found)}  # fmt: skip
     return told if not wanted.sets else told | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
 
 
-def bias_of(prior: Path, given: Inputs) -> Vector | None:
-    """Return what labels told `reprior estimate --json` about the outputs (K,), if a prior comes from there. One from
-    another source is refused: its outputs carried another prior."""
+def stored_weights(prior: Path, given: Inputs) -> Vector | None:
+    """Return the class weights (K,) that `reprior estimate --json` stored, if the prior comes from there.
+
+    Weights for another source are refused, because its probabilities imply another prior.
+    """
     import json
 
     import numpy as np
@@ -224,14 +227,14 @@ def bias_of(prior: Path, given: Inputs) -> Vector | None:
     if not isinstance(made, dict) or "source_prior" not in made:
         return None
     then, now = made.get("calibration"), given.taken["calibration"]
-    shares, bias = made["source_prior"], made.get("bias")
+    shares, weights = made["source_prior"], made.get("weights")
     if given.source.classes and made.get("classes") and {*made["classes"]} == {*given.source.classes}:
         places = [made["classes"].index(name) for name in given.source.classes]
-        shares, bias = ([x[j] for j in places] if x else None for x in (shares, bias))
+        shares, weights = ([x[j] for j in places] if x else None for x in (shares, weights))
     if then != now or max(abs(a - b) for a, b in zip(shares, given.source.prior, strict=True)) > 1e-6:
         fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
              remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
-    return np.asarray(bias) if bias else None
+    return np.asarray(weights) if weights else None
 
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:

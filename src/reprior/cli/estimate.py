@@ -13,7 +13,7 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate
-    from reprior.batch.groups import Groups
+    from reprior.model.groups import Groups
 
 
 @click.command("estimate")
@@ -59,16 +59,7 @@ def shown(
 
 def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:
     """Return an estimate as what `--json` prints."""
-    interval, checks = None if level is None else found.interval(level), found.checks
     return {
-        "verdict": given.verdict(found), "shift_p": checks and checks.shift_p,
-        "label_shift_p": checks and checks.label_shift_p, "prior": found.prior,
-        "interval": None if interval is None else list(zip(*interval, strict=True)), "classes": given.classes,
-        "matched": given.matched, "source_prior": given.source.prior, "weights": found.weights, "bias": found.bias,
-        **given.taken,
-        "status": found.status.name.lower(), "message": found.status.value, "n": found.n, "n_labels": found.n_labels,
-        "n_iter": found.n_iter,
-        "log_likelihood": found.log_likelihood, "level": level, "note": interval.note if interval is not None else "",
-        "source": given.source.made, "warning": given.warning,
-        "target": [part.name for part in given.table.parts][:1000],
+        **found.to_dict(level), "verdict": given.verdict(found), "classes": given.classes, "matched": given.matched,
+        **given.taken, "warning": given.warning, "target": [part.name for part in given.table.parts][:1000],
     }  # fmt: skip

@@ -30,12 +30,13 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
     from reprior._check import fail, listed
     from reprior.cli._watch import Watch
+    from reprior.io.files import whole
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
-    from reprior.report.show import table
+    from reprior.report.show import Shown, table
     from reprior.state import decode, kind_of, take
 
-    data = saved.read_bytes()
+    data = whole(saved)
     if not is_saved(saved):
         fail("show", str(saved), "be what `reprior fit`, `reprior stream --state` or `save` wrote", "another file",
              remedy="`reprior estimate FILE --source MODEL` shows the class mix of a table of predictions")  # fmt: skip
@@ -53,7 +54,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
-        lines += ["", *table(held, held.interval(level), SHOWN)]
+        lines = [Shown(lines, *table(held, held.interval(level), SHOWN)).text]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
         rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out rows"

@@ -16,7 +16,7 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 
 @click.command("simulate")
 @click.argument("pool", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .npz or .parquet file.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .npz, .parquet or .csv file.")
 @click.option("--shift", default="long-tail", show_default=True, type=click.Choice([*SHIFTS]), help="What changes.")
 @click.option("--strength", type=float, help="Rarest over most frequent class, Dirichlet α, share of the one class,"
               " or share of absent classes.  [default: 0.1, 1, 0.5, 0.5]")  # fmt: skip
@@ -46,8 +46,9 @@ def command(
     from reprior.io.table import Choice
     from reprior.state import whole_file
 
-    if output.suffix not in (".npz", ".parquet"):
-        fail("simulate", "--output", "end in .npz or .parquet", output)
+    writers = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
+    if output.suffix not in writers:
+        fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
     keep_apart("simulate", output, pool)
     wanted = Choice(columns=columns, label=label, with_labels=True, caller="simulate")
     table = prepared(open_table(pool, wanted), values)
@@ -60,7 +61,7 @@ def command(
     sample = simulate.resample(chunk.proba, y, draw(k, value, rng=rng), n=rows, rng=rng)
     classes = table.classes or tuple(str(j) for j in range(k))
     with whole_file(output) as file:
-        (write_parquet if output.suffix == ".parquet" else write_npz)(file, sample, table.classes)
+        writers[output.suffix](file, sample, table.classes)
     told = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
             "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
             "reused": [classes[j] for j in sample.reused]}  # fmt: skip
@@ -88,3 +89,20 @@ def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> No
     lists = pa.FixedSizeListArray.from_arrays(pa.array(sample.proba.ravel()), sample.proba.shape[1])
     table = pa.table({"proba": lists, "label": [classes[j] for j in sample.y] if classes else sample.y})
     pq.write_table(table.replace_schema_metadata({CLASSES_KEY: json.dumps(classes).encode()} if classes else {}), file)
+
+
+def write_csv(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
+    """Write rows as one column per class, called by its name or index, before a column of labels."""
+    import csv
+    import io
+
+    from reprior._check import fail
+
+    names = classes or tuple(str(k) for k in range(sample.proba.shape[1]))
+    if "label" in names:
+        fail("simulate", "--output", "end in .npz or .parquet if a class is called 'label'", "a .csv file")
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*names, "label"])
+    writer.writerows([*row, names[j]] for row, j in zip(sample.proba.tolist(), sample.y, strict=True))
+    text.detach()  # which flushes it, and leaves the file open

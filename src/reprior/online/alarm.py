@@ -38,7 +38,7 @@ from reprior.online.bets import (
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, decode, encode, refuse, take, write_atomically
+from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
 MODES = ("monitor", "ever")
@@ -68,6 +68,13 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
     refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "not go back", array)
     return array
+
+
+def check_options(alpha: Any, mode: Any, run_length: Any, caller: str) -> None:
+    """Refuse options that no alarm can have."""
+    check_number(alpha, caller, "alpha", low=0, high=0.5, open_low=True)
+    check_number(run_length, caller, "run_length", low=1, open_low=True)
+    check_choice(mode, caller, "mode", MODES)
 
 
 class Alarm:
@@ -103,9 +110,7 @@ class Alarm:
         reference: Any = None, exact: bool = False,
     ) -> None:  # fmt: skip
         self.source: Source = check_source(source, "Alarm")
-        alpha = check_number(alpha, "Alarm", "alpha", low=0, high=0.5, open_low=True)
-        run_length = check_number(run_length, "Alarm", "run_length", low=1, open_low=True)
-        check_choice(mode, "Alarm", "mode", MODES)
+        check_options(alpha, mode, run_length, "Alarm")
         self._weights: Vector | None = None
         self.rows: Matrix | None = None
         if not exact:
@@ -118,13 +123,14 @@ class Alarm:
             if len(rows) < 2:
                 fail("Alarm", "reference", "have at least two rows", len(rows))
             if reference is not None:
-                from reprior.batch.ebls import ebls
+                from reprior.model.ebls import ebls
 
                 self._weights = ebls(self.source, rows).weights
                 rows = correct(rows, self._weights)
             self.rows = np.asarray(rows, np.float64)
         mean = self.source.prior if self.rows is None else np.asarray(self.rows.mean(axis=0), np.float64)
-        self.plan = make_plan(mean, self.rows, alpha=alpha, mode=mode, run_length=run_length)
+        self.options: dict[str, Any] = {"alpha": float(alpha), "mode": mode, "run_length": float(run_length)}
+        self.plan = make_plan(mean, self.rows, **self.options)
         self.purse = start(self.plan)
         self._believed: Vector | None = None  # the prior bet on since the last renewal
 
@@ -139,8 +145,18 @@ class Alarm:
         said = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
         return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {said})"
 
-    def reset(self) -> None:
-        """Start anew, as after an alarm that was dealt with."""
+    def reset(self, reference: Any = None) -> None:
+        """Start the test again, as after an alarm that was dealt with.
+
+        Parameters
+        ----------
+        reference : (n, K), optional
+            Rows that are normal from now on, calibrated if those of the source are. Without them the test starts again
+            against the reference that it had.
+        """
+        if reference is not None:
+            other = Alarm(self.source, reference=reference, **self.options)
+            self.plan, self.rows, self._weights = other.plan, other.rows, other._weights
         self.purse, self._believed = start(self.plan), None
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
@@ -208,7 +224,11 @@ class Alarm:
     def _fixed(self) -> dict[str, Any]:
         """Return what bytes must say of the alarm beside what it has seen."""
         known = to_fields(self.source, parts=("prior", "classes"))
-        return known | {"weights": self._weights} | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
+        return (
+            known
+            | {"options": self.options, "weights": self._weights}
+            | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
+        )
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
@@ -240,10 +260,19 @@ class Alarm:
         if not (fair and 0 < threshold < 1e3):
             refuse(caller, "data", "numbers that no alarm has")
         alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)
+        alarm.options = options = take(stored, "options", dict, caller)
+        if options.keys() != {"alpha", "mode", "run_length"}:
+            refuse(caller, "data", "options that no alarm has")
+        check_options(**options, caller=caller)
         alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, (k,))
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
         return alarm
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Alarm:
+        """Return the alarm that `save` wrote to a file; a file that holds anything else is refused."""
+        return cls.from_bytes(read_saved(path, "Alarm.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the alarm to one file, whole or not at all, whatever happens; `reprior.load` reads it."""

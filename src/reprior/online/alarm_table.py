@@ -12,12 +12,12 @@ import numpy as np
 
 from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
-from reprior.batch.grouped import plain
 from reprior.online.alarm import Alarm, check_times
 from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
-from reprior.state import Key, decode, encode, refuse, take, write_atomically
+from reprior.rows.keys import plain
+from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,11 @@ class AlarmTable:
         plan = table.model.plan
         table._seen = {name: seen_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
         return table
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> AlarmTable:
+        """Return the table of alarms that `save` wrote to a file; a file that holds anything else is refused."""
+        return cls.from_bytes(read_saved(path, "AlarmTable.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the alarms to one file, whole or not at all, whatever happens; `reprior.load` reads them."""

@@ -33,8 +33,7 @@ class StreamMethod(Protocol):
     `refuse`.
 
     A method may have `bias`: by how much more classes count in a correction than their shares say (K,), as labels have
-    told, None before the first one. It may have `later`: parts of the state that bytes from before lack, and that are
-    zeros there.
+    told, None before the first one.
     """
 
     name: ClassVar[str]
@@ -98,21 +97,6 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
         parts[name] = state[..., at : at + size].reshape((*state.shape[:-1], *shape))
         at += size
     return parts
-
-
-def earlier(method: StreamMethod) -> Layout:
-    """Return the layout that a method's states had before its later parts."""
-    later = getattr(method, "later", ())
-    return {name: shape for name, shape in method.layout.items() if name not in later}
-
-
-def grown(method: StreamMethod, states: Vector) -> Vector:
-    """Return states (..., size) of the earlier layout with the later parts, which are zeros."""
-    parts = unpack(earlier(method), states)
-    out = np.zeros((*states.shape[:-1], state_size(method.layout)), states.dtype)
-    for name, part in unpack(method.layout, out).items():
-        part[...] = parts.get(name, 0.0)
-    return out
 
 
 def counted(method: StreamMethod, state: Vector) -> Vector:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +11,7 @@ from reprior._check import check_choice, check_source, fail
 from reprior._types import Labels
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import Layout, StreamMethod, earlier, grown, state_size
+from reprior.online.method import Layout, StreamMethod, state_size
 from reprior.online.published import PEERS
 from reprior.online.robust import Robust
 from reprior.rows.calibrated import Calibrator
@@ -36,7 +36,8 @@ def chosen(method: StreamMethod) -> dict[str, Any]:
     """Return the options of a method."""
     if isinstance(method, Robust):
         return chosen(method.method) | {"robust": method.robust}
-    return {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
+    options = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "source"}  # type: ignore[arg-type]
+    return {name: asdict(x) if is_dataclass(x) and not isinstance(x, type) else x for name, x in options.items()}
 
 
 def written(layout: Layout) -> list[Any]:
@@ -46,7 +47,7 @@ def written(layout: Layout) -> list[Any]:
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
-    told = replace(method.source, misled=method.misled) if "misled" in method.needs else method.source  # type: ignore[attr-defined]
+    told = replace(method.source, error=method.error) if "error" in method.needs else method.source  # type: ignore[attr-defined]
     return {"method": method.name, "options": chosen(method), "layout": written(method.layout),
             **to_fields(told, calibrator, method.needs)}  # fmt: skip
 
@@ -55,16 +56,9 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     """Return the method and the calibrator that `described` put into bytes, once `values` are seen to be its states."""
     made = ONLINE[check_choice(about.get("method"), caller, "method", tuple(ONLINE))]
     source, calibrator = from_fields(about, caller)
-    options = getattr(made, "before", {}) | take(about, "options", dict, caller)
-    method = online_method(made.name, source, options, caller)
-    told, before = take(about, "layout", list, caller), earlier(method)
-    if told == written(before) != written(method.layout):
-        for name in ("values", "together", "together_start"):
-            if isinstance(about.get(name), np.ndarray):
-                shape = (None, state_size(before))[-about[name].ndim :]
-                about[name] = grown(method, take(about, name, np.ndarray, caller, shape))
-    elif told != written(method.layout):
-        fail(caller, "data", f"have the parts {method.layout}", str(told)[:200],
+    method = online_method(made.name, source, take(about, "options", dict, caller), caller)
+    if (parts := take(about, "layout", list, caller)) != written(method.layout):
+        fail(caller, "data", f"have the parts {method.layout}", str(parts)[:200],
              remedy="Another release of reprior wrote it")  # fmt: skip
     size = state_size(method.layout)
     states = take(about, "values", np.ndarray, caller, (None, size)[-ndim:]).reshape(-1, size)

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 from typing import Any, Self
+from weakref import WeakSet
 
 import numpy as np
 
-from reprior._check import as_array, check_level, check_logits, check_proba, check_row, fail, in_order
+from reprior._check import as_array, as_given, check_level, check_logits, check_proba, check_row, fail, in_order
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
 from reprior._types import Interval, Labels, Matrix, Source, Vector, door
 from reprior.online.method import StreamMethod, StreamState, counted, learned, refuse
 from reprior.online.registry import described, labels_in, online_method, recovered
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks, by_name, check_top_k, is_top_k
+from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given, correct, correct_listed, refuse_listed
-from reprior.state import Key, decode, encode, kind_of, take, write_atomically
+from reprior.rows.correction import correct_listed, refuse_listed, reweight
+from reprior.state import Key, decode, encode, kind_of, read_saved, take, write_atomically
+
+
+class ForkedLocks:
+    """Locks of objects that threads share. A fork waits for whoever holds one: a child then finds every object whole
+    and every lock free."""
+
+    def __init__(self) -> None:
+        self.locks: WeakSet[Any] = WeakSet()
+        self.held: list[Any] = []
+
+    def new(self) -> Any:
+        """Return a lock that forks respect."""
+        lock = RLock()
+        self.locks.add(lock)
+        return lock
+
+    def hold(self) -> None:
+        """Hold every lock, before a fork."""
+        self.held = list(self.locks)
+        for lock in self.held:
+            lock.acquire()
+
+    def free(self) -> None:
+        """Let go of them, in the parent and in the child."""
+        while self.held:
+            self.held.pop().release()
+
+
+LOCKS = ForkedLocks()
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(before=LOCKS.hold, after_in_parent=LOCKS.free, after_in_child=LOCKS.free)
 
 
 def aligned(shape: tuple[int, ...]) -> Vector:
@@ -128,7 +161,7 @@ class Stream:
     def _own(self, state: StreamState) -> None:
         method, values = state.method, state.values
         self.method, self.calibrator, self._labels = method, state.calibrator, state.labels
-        self._lock = RLock()
+        self._lock = LOCKS.new()
         self._values = aligned(values.shape)
         self._values[:] = values
         self._weights = padded(method.source.prior)  # room for the weights of a correction
@@ -256,7 +289,7 @@ class Stream:
         if isinstance(blocks, TopKBlocks):
             return correct_listed(self.source, counted(self.method, self._values)[None], blocks)
         rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
-        fixed = correct(rows, self.weights).astype(blocks.array.dtype, copy=False)
+        fixed = reweight(as_stored(rows), self.weights).astype(blocks.array.dtype, copy=False)
         return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def observe(self, p: Any, y: Any) -> None:
@@ -284,6 +317,18 @@ class Stream:
         """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row a class."""
         return door("estimate_frame")(self, level)
 
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the largest movers with their intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        top : int
+            How many classes.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
+        return door("estimate_plot")(self, top=top, ax=ax)
+
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the whole stream, with its method, options, source and calibrator, as bytes for `from_bytes`.
 
@@ -305,6 +350,11 @@ class Stream:
         about = decode(data, "stream", "Stream.from_bytes", key=key)
         method, calibrator = recovered(about, "Stream.from_bytes")
         return Stream.of(StreamState(method, about["values"], calibrator, int(labels_in(about, "Stream.from_bytes"))))
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Stream:
+        """Return the stream that `save` wrote to a file; a file that holds anything else is refused."""
+        return cls.from_bytes(read_saved(path, "Stream.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the stream to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
@@ -329,6 +379,10 @@ class Stream:
 
     def __repr__(self) -> str:
         return str(door("stream_text")(self))
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return str(door("stream_html")(self))
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:

@@ -6,25 +6,34 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from threading import RLock
 from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import check_flag, check_int, check_level, fail, missing
+from reprior._check import as_given, check_flag, check_int, check_level, fail, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label, check_learned, is_missing, same_rows
-from reprior._types import Interval, Labels, Matrix, Vector
-from reprior.batch.grouped import plain
+from reprior._types import Interval, Labels, Matrix, Vector, door
 from reprior.online.method import StreamState, counted, learned, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
-from reprior.online.stream import Stream, aligned, beta_interval, calibrated, checked, contiguous, fitting, raw_row
+from reprior.online.stream import (
+    LOCKS,
+    Stream,
+    aligned,
+    beta_interval,
+    calibrated,
+    checked,
+    contiguous,
+    fitting,
+    raw_row,
+)
 from reprior.online.together import Together, shares
 from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given, correct_listed, reweight
-from reprior.state import Key, decode, encode, take, write_atomically
+from reprior.rows.correction import correct_listed, reweight
+from reprior.rows.keys import plain
+from reprior.state import Key, decode, encode, read_saved, take, write_atomically
 from reprior.state import refuse as refuse_bytes
 
 Evict = Callable[[Hashable, Stream], object]
@@ -103,7 +112,7 @@ class StreamTable:
         self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
-        self._lock = RLock()
+        self._lock = LOCKS.new()
         self._alone = self.method.init()
         self._table = np.empty((0, len(self._alone)))  # states, when they were last used, and their labels
         self._used, self._labels = np.zeros((2, 0), np.int64)
@@ -364,6 +373,10 @@ class StreamTable:
             self._labels[slot] = labels
             self._use(slots)
 
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: under each key, what `Stream.to_frame(level)` returns of its stream."""
+        return door("table_frame")(self, level)
+
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
         with self._lock:
@@ -392,6 +405,11 @@ class StreamTable:
         if table._together is not None:
             table._together.restore(about, caller, slots)
         return table
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> StreamTable:
+        """Return the table that `save` wrote to a file; a file that holds anything else is refused."""
+        return cls.from_bytes(read_saved(path, "StreamTable.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the table to one file, whole or not at all, whatever happens; `reprior.load` reads it."""

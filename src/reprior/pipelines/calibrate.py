@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_flag, check_number, check_prior, fail
+from reprior._check import check_choice, check_flag, check_number, check_prior, fail, own_names
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
+from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, SoftmaxLoss, minimum
 from reprior.rows.calibrated import STIFF, TINY, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds
 
 KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
 ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs": "no-bias-vector", "vs": "vector"}
-SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
 FOLDS = 5
 NONE = np.zeros(0)
 FAR = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
+START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
 HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
-LARGE = 600  # parameters from which Cholesky's method saves more than it takes to load (0.15 s)
 
 
 def fit(
@@ -154,21 +154,24 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     """
     x, floor, labels = _labelled(proba, y, logits, "learned")
     k, least = x.shape[1], FAR[-1] ** -2
+    if k > LARGE:  # single precision does, where a row's own class is the zero of its logits
+        x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
     identity = np.append(1.0, np.zeros(k))
-    at, evidence, found, spread = identity, [], [], []
+    at, evidence, found, spread = identity.copy(), [], [], []
+    if k > LARGE:  # a scale from some rows to begin with, since steps from 1 may be many
+        some = slice(None, None, START_STRIDE)
+        at[:1] = minimum(SoftmaxLoss(x[some], labels[some], at[:1], NONE, 0.0, shrink=least)).theta
     for far in (0.0, *FAR) if check_flag(biases, "learned", "biases") else (0.0,):
         free = k if far else 0
-        some, value, bend = _minimum(
-            x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity
-        )
-        at = np.append(some, np.zeros(k - free))
+        loss = SoftmaxLoss(x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity)
+        best_fit = minimum(loss)
+        at = np.append(best_fit.theta, np.zeros(k - free))
         # a scale's likelihood is taken for a parabola, along which biases follow: it answers for all of FAR at once
-        among, across = bend[1:, 1:], bend[0, 1:]
-        follow, volume = _solve(among, np.asarray(across), volume=True)
-        along, volume = np.append(follow, np.zeros(k - free)), volume + 2 * free * np.log(far or 1.0)
-        curve = max(float(bend[0, 0] - along[:free] @ across) - least, 1e-9)
+        profile = best_fit.curvature.profile()
+        along, volume = np.append(profile.follow, np.zeros(k - free)), profile.log_volume + 2 * free * np.log(far or 1)
+        curve = max(profile.curve - least, 1e-9)
         off = (at[0] - 1) * (1 + least / curve)  # where the likelihood by itself has its maximum
-        best = -value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
+        best = -best_fit.value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
         for wide in (0.0, *FAR):
             variance = 1 / curve + wide**2
             scale = 1 + off * wide**2 / variance
@@ -224,90 +227,10 @@ def _fit(
     x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
     shrink: float = 0.0,
 ) -> tuple[Vector, Vector]:  # fmt: skip
-    """Return scale and bias (K,), (K,) of the `_minimum`."""
+    """Return scale and bias (K,), (K,) where the loss is least."""
     k, free = x.shape[1], len(scale)
-    theta, _, _ = _minimum(x, labels, scale, bias, ridge, offset=offset, shrink=shrink)
+    theta = minimum(SoftmaxLoss(x, labels, scale, bias, ridge, offset=offset, shrink=shrink)).theta
     return np.broadcast_to(theta[:free], k).copy(), theta[free:] if len(bias) else np.zeros(k)
-
-
-def _minimum(
-    x: Matrix, labels: Labels, scale: Vector, bias: Vector, ridge: float, *, offset: Vector | float = 0.0,
-    shrink: float = 0.0, centre: Vector | None = None,
-) -> tuple[Vector, float, Matrix]:  # fmt: skip
-    """Minimise −Σ log softmax(scale·x + bias + offset)[y] + ridge/2 ‖(scale, bias) − centre‖² by Newton's method.
-
-    `scale` (1,) or (K,) and `bias` (0,) or (K,) are the start, and the centre if none is given; a lone scale is pulled
-    to 1 by `shrink`. The problem is convex, so halving steps is all the damping it needs; the scale stays within its
-    bounds. Returned are both in one, what is minimised, and its curvature there.
-    """
-    n, k = x.shape
-    free, start, rows = len(scale), np.concatenate([scale, bias]), np.empty_like(x)
-    moments = np.bincount(labels, weights=x[np.arange(n), labels], minlength=k)
-    seen = np.bincount(labels, minlength=k)[: len(bias)]
-    target = np.concatenate([moments if free == k else moments.sum(keepdims=True), seen])
-    pull = np.full(len(start), ridge)
-    middle = start.copy() if centre is None else centre[: len(start)]
-    if free == 1:
-        pull[0], middle[0] = shrink, 1.0
-    low, high = np.full_like(start, -np.inf), np.full_like(start, np.inf)
-    low[:free], high[:free] = SCALE_BOUNDS
-
-    def loss(theta: Vector) -> float:
-        """Return what is minimised, and leave the softmax in `rows`."""
-        np.multiply(x, theta[:free], out=rows)
-        np.add(rows, offset + theta[free:] if len(bias) else offset, out=rows)
-        return float(softmax(rows).sum() - theta @ target + 0.5 * pull @ (theta - middle) ** 2)
-
-    def derivatives(theta: Vector) -> tuple[Vector, Matrix]:
-        """Return slope and curvature at the `theta` whose softmax is in `rows`."""
-        weighted = x * rows
-        expected, second = weighted.sum(axis=0), np.einsum("ij,ij->j", weighted, x)
-        if free == 1:
-            weighted = (weighted @ np.ones(k))[:, None]
-            expected, second = expected[None], second.sum()
-        else:
-            expected, second = np.diag(expected), np.diag(second)
-        moment, square = weighted.sum(axis=0), second - weighted.T @ weighted
-        if len(bias):
-            each, cross = rows.sum(axis=0), expected - weighted.T @ rows
-            moment = np.concatenate([moment, each])
-            square = np.block([[square, cross], [cross.T, np.diag(each) - rows.T @ rows]])
-        return moment - target + pull * (theta - middle), square + np.diag(pull)
-
-    theta, value = start, loss(start)
-    for _ in range(100):
-        slope, bend = derivatives(theta)
-        moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
-        bend[np.diag_indices_from(bend)] += 1e-10 * n  # a shift of all biases, or an unseen class, has no curvature
-        step = np.zeros_like(theta)
-        step[moving], _ = _solve(bend if moving.all() else bend[np.ix_(moving, moving)], -slope[moving])
-        promise = float(-slope @ step)
-        if promise < 1e-11 * n:
-            break
-        for _ in range(30):
-            new = np.clip(theta + step, low, high)
-            worth = loss(new)
-            if worth <= value - 1e-4 * promise:
-                break
-            step, promise = 0.5 * step, 0.5 * promise
-        else:
-            break  # rounding leaves nothing to gain
-        theta, value = new, worth
-    return theta, value, bend
-
-
-def _solve(h: Matrix, b: Vector, *, volume: bool = False) -> tuple[Vector, float]:
-    """Return h⁻¹b, and the logarithm of the determinant of h if `volume` is asked for; h is a curvature, and symmetric.
-
-    Of a large one Cholesky's factor tells both, in half the time; for a small one it does not pay to load it.
-    """
-    if len(h) > LARGE:
-        from scipy.linalg.lapack import dpotrf, dpotrs
-
-        factor, failed = dpotrf(h.T, lower=True, clean=False)
-        if not failed:  # else not positive definite in floats
-            return dpotrs(factor, b, lower=True)[0], 2.0 * float(np.log(np.diag(factor)).sum())
-    return np.asarray(np.linalg.solve(h, b)), float(np.linalg.slogdet(h)[1]) if volume else np.nan
 
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
@@ -324,11 +247,13 @@ def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> tuple[Matrix, flo
     x, floor = _inputs(proba, logits, caller)
     if y is None:
         fail(caller, "y", "be the column index of each row's class", "nothing")
-    return x, floor, check_labels(y, caller, "y", *x.shape)
+    names = own_names(proba if logits is None else logits, None)
+    classes = None if names is None else [str(name) for name in names]
+    return x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes)
 
 
 def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:
     """Return log softmax(scale·x + bias)[y] of each row (n,)."""
-    z = x * scale + bias
+    z = x * scale.astype(x.dtype) + bias.astype(x.dtype)
     own = z[np.arange(len(z)), labels]
     return np.asarray(own - softmax(z))

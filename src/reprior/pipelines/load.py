@@ -12,7 +12,7 @@ from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.calibrated import Calibrator
-from reprior.state import Key, kind_of
+from reprior.state import Key, kind_of, read_saved
 
 KINDS: dict[str, Any] = {
     "alarm": Alarm, "alarm-table": AlarmTable, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream,
@@ -41,11 +41,7 @@ def load(
     >>> load(pipeline(counts=[70, 30]).to_bytes()).source.prior
     array([0.7, 0.3])
     """
-    if not isinstance(path, (str, Path, bytes, bytearray, memoryview)):
-        fail("load", "path", "be the path of a file, or bytes", f"a {type(path).__name__}")
-    if isinstance(path, (str, Path)) and Path(path).is_dir():
-        fail("load", "path", "be a file that `save` wrote", f"the folder {path}")
-    data = Path(path).read_bytes() if isinstance(path, (str, Path)) else path
+    data = read_saved(path, "load")
     kind = kind_of(data, "load", name=str(path) if isinstance(path, (str, Path)) else "path", key=key)
     if kind not in KINDS:
         fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))

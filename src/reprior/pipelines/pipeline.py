@@ -14,20 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, fail, warn
+from reprior._check import as_given, check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
 from reprior._types import Matrix, PriorEstimate, Source, Vector, comparable
 from reprior.assess.diagnose import checks
-from reprior.batch.groups import Groups, groups
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
+from reprior.model.groups import Groups, groups
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.source import doubt
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
-from reprior.rows.correction import as_given, correct
+from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, decode, encode, refuse, take, write_atomically
+from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
 ON_REJECT = ("refuse", "warn", "ignore")
 
@@ -139,31 +139,44 @@ class Pipeline:
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 
     def groups(
-        self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None
-    ) -> Groups:
-        """Return the estimate of each group of rows; groups learn from each other.
+        self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
+        on_reject: str = "refuse", check: bool = True,
+    ) -> Groups:  # fmt: skip
+        """Estimate class shares, class prior and correction weights of each group of samples.
 
         Parameters
         ----------
         keys : (n,)
-            The group of each row: anything hashable, in any order.
+            The group of each sample: hashable values, in any order.
         proba : (n, K) array, DataFrame, Blocks, or top-k pair
-            Raw outputs, as in `estimate`.
+            Predicted probabilities as the classifier returns them, as in `estimate`.
         share : bool
             Whether groups learn from each other.
         labels, label_weights : (n,), optional
-            Classes of some rows, and weights of those that `query` chose, as in `estimate`.
+            Labels of some samples, and weights of samples that `query` chose, as in `estimate`.
+        on_reject : str
+            What `correct` does if all samples together clearly differ by more than their class prior: "refuse" with an
+            error, "warn", or "ignore".
+        check : bool
+            Whether to test all samples together for shift and label shift.
         """
+        check_choice(on_reject, "groups", "on_reject", ON_REJECT)
         options = self.options if self.method == "ebls" else {}
         same_rows(proba, keys, "groups", "keys")
         same_rows(proba, labels, "groups", "labels")
-        found = groups(self.source, keys, self.rows(proba, "groups"), share=share, labels=labels,
-                       label_weights=label_weights, **options)  # fmt: skip
-        if labels is not None:
-            tested = self.estimate(proba, labels, label_weights=label_weights, on_reject="ignore").checks
-            if tested is not None and tested.contradiction:
-                warn(tested.contradiction)
-        return replace(found, calibrator=self.calibrator)
+        target = self.rows(proba, "groups")
+        found = groups(self.source, keys, target, share=share, labels=labels, label_weights=label_weights, **options)
+        if not check:
+            return replace(found, calibrator=self.calibrator)
+        whole = found.whole
+        if whole is None:
+            whole = groups(self.source, np.zeros(int(found.n.sum()), np.int8), target, labels=labels,
+                           label_weights=label_weights, **options).whole  # fmt: skip
+        assert whole is not None
+        tested = checks(whole, target)._replace(doubt=doubt(self.source, self.calibrator))
+        if tested.contradiction:
+            warn(tested.contradiction)
+        return replace(found, calibrator=self.calibrator, whole=replace(whole, checks=tested, on_reject=on_reject))
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
         """Return raw outputs (n, K), calibrated, as they would be under a prior that is known.
@@ -176,7 +189,7 @@ class Pipeline:
             The class mix; a Series or dict is matched by name.
         """
         if isinstance(prior, PriorEstimate):
-            prior = prior.prior if prior.bias is None else prior.prior * prior.bias
+            prior = prior.weights * self.source.prior
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
         fixed = correct(self._calibrated(proba, "correct"), target / self.source.prior)
@@ -265,6 +278,19 @@ class Pipeline:
         return cls(calibrator, source, method, options,
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
 
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Pipeline:
+        """Return the pipeline that `save` wrote to a file; a file that holds anything else is refused.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            The key it was signed with.
+        """
+        return cls.from_bytes(read_saved(path, "Pipeline.load"), key)
+
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write the pipeline to one file, whole or not at all; `reprior.load` reads it, and every `--source` does.
 
@@ -280,10 +306,17 @@ class Pipeline:
     def __repr__(self) -> str:
         kind = self.calibrator.kind if self.calibrator else "none"
         held = 0 if self.source.heldout is None else len(self.source.heldout[1])
+        options = "".join(f"{name}={brief(value)}, " for name, value in self.options.items())
         return (
-            f"Pipeline(method={method_name(self.method)!r}, calibration={kind!r}, {len(self.source.prior)} classes, "
+            f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
+            f"{len(self.source.prior)} classes, "
             f"{held:,} held-out rows, source prior: {self.source.made})"
         )
+
+
+def brief(value: Any) -> str:
+    """Return an option as a `repr` shows it, an array by its shape."""
+    return f"array{np.shape(value)}" if isinstance(value, np.ndarray) else repr(value)
 
 
 class Candidate(NamedTuple):

@@ -14,9 +14,13 @@ from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.rows.calibrated import Calibrator
 
+MAX_CONFUSION = 8192  # classes up to which confusion matrices are kept: two of them then take a gigabyte
+
 
 def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any] | None = None) -> Source:
     """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
+
+    It holds confusion matrices if there are at most 8,192 classes.
 
     Parameters
     ----------
@@ -37,12 +41,14 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
     """
     rows, labels, names = check_labelled(proba, y, "summarize", classes)
     n, k = rows.shape
-    soft, hard, total = np.zeros((k, k)), np.zeros((k, k)), np.zeros(k)
+    soft, hard = (None, None) if k > MAX_CONFUSION else (np.zeros((k, k)), np.zeros((k, k)))
+    total = np.zeros(k)
     for first, block in numbered(ArrayBlocks(rows)):
         true = labels[first : first + len(block)]
-        np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
-        np.add.at(hard, (block.argmax(axis=1), true), 1.0)
-        total += block.sum(axis=0)
+        if soft is not None and hard is not None:
+            np.add.at(soft.T, true, block)  # column y collects the outputs: no n×K×K array
+            np.add.at(hard, (block.argmax(axis=1), true), 1.0)
+        total += block.sum(axis=0, dtype=np.float64)
     counts = np.bincount(labels, minlength=k).astype(np.float64)
     value, name, made = prior, "prior", "given by the user"
     if isinstance(prior, str):
@@ -52,7 +58,8 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
         value, name, made = mean if prior == "mean" else labelled
     return Source(
         prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`", classes=names),
-        confusion=soft / n, hard_confusion=hard / n, counts=counts,
+        confusion=None if soft is None else np.divide(soft, n, out=soft),
+        hard_confusion=None if hard is None else np.divide(hard, n, out=hard), counts=counts,
         classes=names, heldout=(rows, labels), made=made,
     )  # fmt: skip
 
@@ -116,6 +123,7 @@ def chance_corrected(rows: Matrix, labels: Labels) -> float:
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
 CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
 CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
+ROUNDED = 0.01  # how far a sum of rounded shares may be from 1
 EXACT = 1e9  # rows of the rarest class that shares, which have no number of rows, are taken for
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
@@ -163,9 +171,12 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
     return np.asarray(prior / prior.sum())
 
 
-def as_rows(counts: Vector) -> Vector:
+def as_rows(counts: Vector, caller: str, name: str = "counts") -> Vector:
     """Return training rows of each class (K,); shares, which have no number of rows, are taken for very many."""
-    return counts if counts.min() >= 1 else counts * (EXACT / counts.min())
+    total = float(counts.sum())
+    if total < 1 - ROUNDED:
+        fail(caller, name, "be training samples of each class, or shares that sum to 1", f"a sum of {total:.6g}")
+    return counts if total > 1 + ROUNDED else counts * (EXACT / counts.min())
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:

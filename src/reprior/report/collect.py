@@ -10,8 +10,8 @@ import numpy as np
 from reprior._types import Checks, Interval, Labels, Matrix, PriorEstimate, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
-from reprior.batch.groups import Groups
 from reprior.batch.registry import METHODS
+from reprior.model.groups import Groups
 from reprior.report.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import reweight
@@ -61,7 +61,7 @@ NAMED = 3  # classes that a headline names
 
 def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> list[Sentence]:
     """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
-    source, prior, k = estimate.source.prior, estimate.prior, len(estimate.prior)
+    source, shares, k = estimate.source.prior, estimate.shares, len(estimate.prior)
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
     unknown = shifted and found.applies is None
     own = estimate.checks or Checks(1.0, None)
@@ -75,7 +75,7 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
         whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
-        each = [f"{cut(called[j])} ({share(source[j])} → {share(prior[j])})" for j in moved[:NAMED]]
+        each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:NAMED]]
         more = f", and {len(moved) - NAMED:,} more" if len(moved) > NAMED else ""
         text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
         by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
@@ -108,7 +108,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
     assert estimate.target is not None
     estimate = replace(estimate, target=kept(estimate.target, estimate.n))
-    source, prior, target = estimate.source, estimate.prior, estimate.target
+    source, shares, target = estimate.source, estimate.shares, estimate.target
     interval, found = estimate.interval(level), diagnose(source, target, estimate=estimate)
     moved, n = predictions(raw, estimate), float(estimate.n)
     # the method itself need not run again, unless its options were other than its own
@@ -119,8 +119,9 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         "message": estimate.status.value, "level": level, "note": interval.note,
         "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate),
         "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,
-        "source_prior": source.prior, "prior": prior, "lower": interval.lower, "upper": interval.upper,
-        "weights": estimate.weights, "distance": float(np.abs(prior - source.prior).sum() / 2),
+        "source_prior": source.prior, "shares": shares, "prior": estimate.prior,
+        "lower": interval.lower, "upper": interval.upper,
+        "weights": estimate.weights, "distance": float(np.abs(shares - source.prior).sum() / 2),
         "predictions": {
             "before": moved.before, "after": moved.after, "changed": moved.changed,
             "changed_by_calibration": moved.by_calibration, "changed_by_correction": moved.by_correction,
@@ -129,7 +130,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         "diagnosis": plainly([*ending(estimate.status), *sentences(found)]), "made": made,
         "agreement": [
             {"method": row.method, "skipped": row.skipped} if row.estimate is None else
-            {"method": row.method, "prior": row.prior, "distance": row.distance, "seconds": row.seconds,
+            {"method": row.method, "prior": row.estimate.shares, "distance": row.distance, "seconds": row.seconds,
              "log_likelihood": row.estimate.log_likelihood / row.estimate.n}
             for row in compared
         ],
@@ -143,7 +144,8 @@ def grouped(found: Groups, by: str, level: float | None) -> dict[str, Any]:
     return {
         "by": by,
         "groups": [
-            {"key": key, "n": found.n[g], "prior": found.prior[g], "converged": bool(found.converged[g]),
+            {"key": key, "n": found.n[g], "shares": found.shares[g], "prior": found.prior[g],
+             "shifted": found.shifted[g], "converged": bool(found.converged[g]),
              "interval": None if interval is None else list(zip(interval.lower[g], interval.upper[g], strict=True))}
             for g, key in enumerate(found.keys)
         ],

@@ -10,8 +10,8 @@ import numpy as np
 
 from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
-from reprior.batch.groups import Groups
-from reprior.report.show import SHOWN, cut, drawn, ended, estimate_frame, movers, pandas, share, unseen
+from reprior.model.groups import Groups
+from reprior.report.show import SHOWN, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
 
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
@@ -32,8 +32,9 @@ def groups_text(
     if rest:
         lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
     late = int((~found.converged).sum())
-    return ended(lines, status, found.note if level is not None else "",
-                 f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
+    lines += endings(status, found.note if level is not None else "",
+                     f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
+    return "\n".join(lines)
 
 
 def aligned(rows: list[list[str]]) -> list[str]:
@@ -55,7 +56,7 @@ def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list
         estimate = found[found.keys[g]]
         k = movers(estimate)[0]
         rows.append([cut(called[g]), f"{found.n[g]:,}", cut(estimate.source.called[k]),
-                     share(found.source.prior[k]), share(found.prior[g, k])])  # fmt: skip
+                     share(found.source.prior[k]), share(found.shares[g, k])])  # fmt: skip
         if level is not None:
             interval = estimate.interval(level)
             rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
@@ -78,7 +79,7 @@ def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20,
     """Draw one class's share in the largest groups, with intervals; return the matplotlib axes."""
     called = found.source.called
     if label is None:
-        k = int(np.argmax(found.n @ (found.prior - found.prior.mean(axis=0)) ** 2))
+        k = int(np.argmax(found.n @ (found.shares - found.shares.mean(axis=0)) ** 2))
     elif str(label) in called:
         k = called.index(str(label))
     else:
@@ -87,7 +88,7 @@ def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20,
     keys = key_texts(found)
     order, interval = np.argsort(-found.n, kind="stable")[: top or None], found.interval()
     return drawn(
-        [keys[g] for g in order], np.full(len(order), found.source.prior[k]), found.prior[order, k],
+        [keys[g] for g in order], np.full(len(order), found.source.prior[k]), found.shares[order, k],
         Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
         [f"Share of {cut(called[k])} in each group", "Groups sorted by their number of rows"],
     )  # fmt: skip

@@ -79,7 +79,7 @@ const v=r=>r.cells[i].dataset.v??r.cells[i].textContent;
 
 def page(report: dict[str, Any]) -> str:
     """Return a collected report (plain lists and numbers) as an HTML document."""
-    order = by_change(report["source_prior"], report["prior"])
+    order = by_change(report["source_prior"], report["shares"])
     title = escape(report["made"]["title"])
     parts = [
         f"<header><h1>{named(report['made']['title'])}</h1>{told(report['headline'], 'lead ')}{cards(report)}</header>",
@@ -137,20 +137,20 @@ def key(**entries: str) -> str:
 
 
 def glance(report: dict[str, Any], top: list[int]) -> str:
-    k, level = len(report["prior"]), f"{100 * report['level']:g}\u00a0% interval"
+    k, level = len(report["shares"]), f"{100 * report['level']:g}\u00a0% interval"
     which = f"The {MOVERS} of {k:,} classes that moved most" if k > MOVERS else "Classes"
     about = f"{which}, {SORTED}. The source share is the class mix that the classifier's outputs carry"
     about += f" ({report['source_made']}). {report['note']}"
     chart = shift_chart(
-        *([report[name][j] for j in top] for name in ("classes", "source_prior", "prior", "lower", "upper"))
+        *([report[name][j] for j in top] for name in ("classes", "source_prior", "shares", "lower", "upper"))
     )
     legend = key(source="source share", target="estimated share", band=level)
     body = f'{legend}{chart}<p class="soft">{named(about)}</p>'
     flat = max(report["source_prior"]) < 1.01 * min(report["source_prior"])  # all dots on one line would say little
     if k <= MOVERS or flat:
         return body
-    cloud = cloud_chart(report["source_prior"], report["prior"], report["classes"])
-    least = min(*report["prior"], *report["source_prior"])
+    cloud = cloud_chart(report["source_prior"], report["shares"], report["classes"])
+    least = min(*report["shares"], *report["source_prior"])
     edge = " Shares at the lower and left edge are smaller than they look." if least < TINY else ""
     caption = f'<figcaption class="soft">Every class as a dot. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
@@ -195,8 +195,8 @@ def agreement(report: dict[str, Any]) -> str:
         if "skipped" in row:
             rows.append(f'<tr><td>{method}</td><td colspan="3">{escape(row["skipped"])}</td></tr>')
             continue
-        far = by_change(report["prior"], row["prior"])[0]
-        same = abs(row["prior"][far] - report["prior"][far]) < 1e-9
+        far = by_change(report["shares"], row["prior"])[0]
+        same = abs(row["prior"][far] - report["shares"][far]) < 1e-9
         fit = row["log_likelihood"]
         likelihood = f"{fit:.4f}".replace("-", "−") if fit is not None and isfinite(fit) else "−∞"  # it rules out a row
         most = "—" if same else f"{named(report['classes'][far], 32)}: {percent(row['prior'][far])}"
@@ -209,7 +209,7 @@ def agreement(report: dict[str, Any]) -> str:
 def everything(report: dict[str, Any], order: list[int]) -> str:
     rows = []
     for j in order:
-        a, b, low, high = (report[name][j] for name in ("source_prior", "prior", "lower", "upper"))
+        a, b, low, high = (report[name][j] for name in ("source_prior", "shares", "lower", "upper"))
         cells = ((a, percent(a)), (b, percent(b)), (low or 0, f"{percent(low)} … {percent(high)}"),
                  (min(b / a, 1e9) if a else 1e9, escape(times(a, b))))  # fmt: skip
         shown = "".join(f'<td data-v="{value:.6g}">{text}</td>' for value, text in cells)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import NOTED, REJECTED, counted, listed, told_p
+from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, told_p
 from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
 from reprior.online.stream import Stream
+from reprior.online.table import StreamTable
 from reprior.pipelines.fit import FEW
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks
 from reprior.rows.correction import STRETCHED, TRAINED, stretched
@@ -24,9 +26,14 @@ NAMED = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 
 
+def first_answer(estimate: PriorEstimate | Stream) -> Vector:
+    """Return what is shown first (K,): the class shares of samples, or the prior that a stream has now."""
+    return estimate.shares if isinstance(estimate, PriorEstimate) else estimate.prior
+
+
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
     """Return the classes, those whose share moved most first; equal ones in their own order."""
-    moved = np.abs(estimate.prior - estimate.source.prior).round(12)  # what two classes exchange is equal
+    moved = np.abs(first_answer(estimate) - estimate.source.prior).round(12)  # what two classes exchange is equal
     return [int(k) for k in np.argsort(-moved, kind="stable")]
 
 
@@ -106,62 +113,142 @@ def judged(checks: Checks) -> list[str]:
     return said
 
 
+class Shown(NamedTuple):
+    """What is shown of an estimate: sentences, a table whose first row names the columns, and more sentences."""
+
+    before: list[str]
+    rows: list[list[str]]
+    after: list[str]
+
+    @property
+    def text(self) -> str:
+        """The lines that a terminal shows."""
+        first, *others = (max(map(len, column)) for column in zip(*self.rows, strict=True))
+        lines = [
+            "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))])
+            for name, *cells in self.rows
+        ]
+        return "\n".join([*self.before, "", *lines, *self.after])
+
+    @property
+    def html(self) -> str:
+        """The elements that a notebook shows."""
+        lines = [[f"<p>{escape(line)}</p>" for line in some if line] for some in (self.before, self.after)]
+        tags = ("th", *["td"] * (len(self.rows) - 1))
+        rows = ["".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
+                for tag, row in zip(tags, self.rows, strict=True)]  # fmt: skip
+        table = "".join(f"<tr>{row}</tr>" for row in rows)
+        return "\n".join([*lines[0], f"<table>{table}</table>", *lines[1]])
+
+
 def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: int = SHOWN, head: str = "") -> str:
     """Return an estimate as a short table of the largest movers; `top` 0 lists all classes."""
+    return estimate_shown(estimate, level, top, head).text
+
+
+def estimate_html(estimate: PriorEstimate) -> str:
+    """Return an estimate as a short HTML table of the largest movers."""
+    return estimate_shown(estimate, 0.95, SHOWN, "").html
+
+
+def estimate_shown(estimate: PriorEstimate, level: float | None, top: int, head: str) -> Shown:
+    """Return what is shown of an estimate; without a `head` its interval is left out if that would take long."""
     target = estimate.target.raw if isinstance(estimate.target, LabelledBlocks) else estimate.target
     stored = target.array.size if isinstance(target, ArrayBlocks) else CHEAP + 1
     stored = len(target.values) * target.n_classes if isinstance(target, TopKBlocks) else stored
     cheap = estimate.spread is not None or stored <= CHEAP
-    interval = estimate.interval(level) if level is not None and (cheap or head) else None
-    lines = [
-        head
-        or f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'row')}"
+    interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
+    head = head or (
+        f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'row')}"
         + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
-    ]
-    lines += [*verdicts(estimate), "", *table(estimate, interval, top)]
-    return ended(lines, estimate.status, interval.note if interval is not None else "")
+    )
+    rows, rest = table(estimate, interval, top)
+    return Shown([head, *verdicts(estimate)], rows, [*rest, *endings(estimate.status, note)])
 
 
-def ended(lines: list[str], status: Status, *after: str) -> str:
-    """Return lines of text, and below them what there is to add: of a normal end nothing."""
+def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
+    """Return the interval and its note; if the method has none, None and the sentence that says so."""
+    try:
+        interval = estimate.interval(level)
+    except InputError as error:
+        return None, f"No interval. {error}"
+    return interval, interval.note
+
+
+def endings(status: Status, *after: str) -> list[str]:
+    """Return what there is to add below a table, after an empty line: of a normal end nothing."""
     more = [line for line in ("" if status.normal else status.value, *after) if line]
-    return "\n".join([*lines, *([""] if more else []), *more])
+    return ["", *more] if more else []
 
 
 def stream_text(stream: Stream) -> str:
     """Return a stream as a short table of the largest movers so far."""
-    interval = stream.interval()
+    return stream_shown(stream).text
+
+
+def stream_html(stream: Stream) -> str:
+    """Return a stream as a short HTML table of the largest movers so far."""
+    return stream_shown(stream).html
+
+
+def stream_shown(stream: Stream) -> Shown:
+    """Return what is shown of a stream."""
+    interval, note = known_interval(stream, 0.95)
     head = f"Stream of {counted(stream.n, 'sample')}, method {stream.method.name}"
-    return ended([head, *unseen(stream.source), "", *table(stream, interval, SHOWN)], Status.CONVERGED, interval.note)
+    rows, rest = table(stream, interval, SHOWN)
+    return Shown([head, *unseen(stream.source)], rows, [*rest, *endings(Status.CONVERGED, note)])
 
 
-def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> list[str]:
-    """Return the lines of the table."""
-    called, order, prior = estimate.source.called, movers(estimate), estimate.prior
+def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
+    """Return the rows of the table, and a line about the classes that it leaves out, if there are any."""
+    called, order, now = estimate.source.called, movers(estimate), first_answer(estimate)
+    of_samples = isinstance(estimate, PriorEstimate)
     shown = order[: top or None]
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
-    rows = [["class", "source", "target", *band, "change"]]
+    rows = [["class", "source", "shares" if of_samples else "prior", *band, *["prior"] * of_samples, "change"]]
     for k in shown:
-        before, after = float(estimate.source.prior[k]), float(prior[k])
+        before, after = float(estimate.source.prior[k]), float(now[k])
         ends = [f"{share(interval.lower[k])} … {share(interval.upper[k])}"] if interval is not None else []
-        rows.append([cut(called[k]), share(before), share(after), *ends, times(before, after)])
-    first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
-    lines = [
-        "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))])
-        for name, *cells in rows
-    ]
-    if rest := len(order) - len(shown):
-        lines.append(f"… and {counted(rest, 'class', 'classes')} that moved less")
-    return lines
+        population = [share(float(estimate.prior[k]))] * of_samples
+        rows.append([cut(called[k]), share(before), share(after), *ends, *population, times(before, after)])
+    rest = len(order) - len(shown)
+    return rows, [f"… and {counted(rest, 'class', 'classes')} that moved less"] if rest else []
+
+
+def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[str, Any]:
+    """Return an estimate as plain lists, numbers and text."""
+    interval, checks = None if level is None else estimate.interval(level), estimate.checks
+    return {
+        "verdict": verdicts(estimate), "shift_p": checks and checks.shift_p,
+        "label_shift_p": checks and checks.label_shift_p, "shares": estimate.shares.tolist(),
+        "prior": estimate.prior.tolist(),
+        "interval": None if interval is None else np.stack(interval, axis=1).tolist(),
+        "classes": list(estimate.source.called), "source_prior": estimate.source.prior.tolist(),
+        "weights": estimate.weights.tolist(),
+        "status": estimate.status.name.lower(), "message": estimate.status.value, "n": float(estimate.n),
+        "n_labels": estimate.n_labels, "n_iter": estimate.n_iter, "log_likelihood": float(estimate.log_likelihood),
+        "level": level, "note": "" if interval is None else interval.note, "source": estimate.source.made,
+    }  # fmt: skip
 
 
 def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
     """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
-    pd, columns = pandas(), {"source": estimate.source.prior, "target": estimate.prior, "weight": estimate.weights}
+    pd, columns = pandas(), {"source": estimate.source.prior}
+    if isinstance(estimate, PriorEstimate):
+        columns["shares"] = estimate.shares
+    columns |= {"prior": estimate.prior, "weight": estimate.weights}
     if level is not None:
         interval = estimate.interval(level)
         columns |= {"lower": interval.lower, "upper": interval.upper}
     return pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
+
+
+def table_frame(streams: StreamTable, level: float | None = 0.95) -> Any:
+    """Return a table of streams as a pandas DataFrame: the frame of each stream below the other, under its key."""
+    frames = {key: estimate_frame(streams[key], level) for key in streams}
+    if not frames:
+        fail("StreamTable.to_frame", "table", "have at least one stream", "none")
+    return pandas().concat(frames, names=["key"])
 
 
 def pandas() -> Any:
@@ -173,13 +260,14 @@ def pandas() -> Any:
     return pd
 
 
-def estimate_plot(estimate: PriorEstimate, *, top: int = 20, ax: Any = None) -> Any:
+def estimate_plot(estimate: PriorEstimate | Stream, *, top: int = 20, ax: Any = None) -> Any:
     """Draw source and target share of the largest movers, with intervals; return the matplotlib axes."""
+    first = unseen(estimate.source) if isinstance(estimate, Stream) else verdicts(estimate)
     order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
     return drawn(
-        [called[k] for k in order], estimate.source.prior[order], estimate.prior[order],
+        [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],
         Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
-        [*verdicts(estimate), "Classes sorted by how far the share moved"],
+        [*first, "Classes sorted by how far the share moved"],
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 import numpy as np
 
 from reprior._check import as_array, check_proba, check_source, fail, names_of, order_of, refuse_where
+from reprior._check import by_name as by_name
 from reprior._types import Matrix, Source, Vector
 
 S = TypeVar("S")
@@ -296,12 +297,6 @@ def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | 
         return rows
     order = order_of(names, classes, caller, "proba")
     return rows.in_order(order) if isinstance(rows, Named) else rows[..., order]
-
-
-def by_name(proba: Any, classes: Sequence[str] | None, caller: str) -> Any:
-    """Return the numbers of rows (n, K), or of one (K,), in the order of `classes` by name where both have names."""
-    rows, names = names_of(proba, classes, caller)
-    return in_columns(rows, names, classes, caller)
 
 
 def numbered(blocks: Iterable[Matrix], first: int = 0) -> Iterator[tuple[int, Matrix]]:

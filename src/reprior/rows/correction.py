@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,13 +10,13 @@ from reprior._check import (
     REJECTED,
     check_prior,
     check_proba,
-    columns_of,
     fail,
-    index_order,
     names_of,
-    order_of,
     told_p,
     warn,
+)
+from reprior._check import (
+    as_given as as_given,
 )
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
@@ -108,18 +107,16 @@ def correct(proba: Any, weights: Any) -> Matrix:
 
 def corrected(proba: Any, weights: Any, caller: str) -> Matrix:
     """Do what `correct` does, for whoever called."""
-    rows, names = names_of(proba)
+    rows, names = names_of(proba, names_of(weights)[1], caller)
     classes = None if names is None else [str(name) for name in names]
     factors = check_prior(weights, caller, "weights", allow_zero=True, classes=classes)
     array = check_proba(rows, caller, "proba", len(factors))
     wide = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    fixed: Matrix = as_given(np.asarray(reweight(wide, factors), array.dtype), proba, None)
+    fixed: Matrix = as_given(np.asarray(reweight(wide, factors), array.dtype), proba, classes)
     return fixed
 
 
-def correct_estimated(
-    estimate: PriorEstimate, proba: Any, *, anyway: bool = False, caller: str = "correct"
-) -> Matrix:
+def correct_estimated(estimate: PriorEstimate, proba: Any, *, anyway: bool = False, caller: str = "correct") -> Matrix:
     """Return raw outputs (n, K) under an estimated prior: calibrated first, if a pipeline made the estimate.
 
     Of top-k rows come the listed values. A calibrator sees what they leave where the estimate saw it.
@@ -138,10 +135,8 @@ def correct_estimated(
                 fixed[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
             return fixed
         listed = check_top_k(*proba, caller, estimate.source.prior)
-        counted = estimate.prior
-        if estimate.bias is not None:
-            counted = estimate.prior * estimate.bias / (estimate.prior @ estimate.bias)  # a mix, which leaves a rest
-        return correct_listed(estimate.source, counted[None], listed)
+        prior = estimate.weights * estimate.source.prior
+        return correct_listed(estimate.source, prior[None] / prior.sum(), listed)
     rows = by_name(proba, estimate.classes, caller)
     if estimate.calibrator is not None:
         rows = estimate.calibrator(rows, caller=caller)
@@ -197,20 +192,3 @@ def stretched(by: float) -> str:
         " outputs. If anything but the class mix has changed, correction makes predictions worse. Labels of"
         f" {MANY_LABELS} rows would show it."
     )
-
-
-def as_given(rows: Any, proba: Any, classes: Sequence[str] | None) -> Any:
-    """Return rows (n, K), or one (K,), in the order of `classes`, as `proba` came: a DataFrame with its own columns,
-    order and index, a Series or dict with its own names, and all else as it is."""
-    if not isinstance(proba, Mapping) and not hasattr(proba, "iloc"):
-        return rows
-    labels = columns_of(proba)
-    order: Any = index_order(labels, classes)
-    if order is None:
-        order = range(len(labels)) if classes is None else order_of(labels, classes, "correct", "proba")
-    own = rows[..., np.argsort(order)]
-    if isinstance(proba, Mapping):
-        return dict(zip(labels, own.tolist(), strict=True))
-    if hasattr(proba, "columns"):
-        return type(proba)(own, index=proba.index, columns=proba.columns)
-    return type(proba)(own, index=proba.index, name=proba.name)

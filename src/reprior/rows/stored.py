@@ -9,30 +9,26 @@ import numpy as np
 
 from reprior._check import check_classes, check_prior
 from reprior._labels import check_labelled
-from reprior._types import Source
+from reprior._types import ClassifierError, Source
 from reprior.rows.calibrated import Calibrator
 from reprior.state import refuse, take
 
-PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "misled", "heldout")
+PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "error", "heldout")
 NOTHING = type(None)
-# what pipelines and alarms called their parts before there was one form
-EARLIER = {
-    "prior": "source_prior", "classes": "source_classes", "source_rows": "source_proba",
-    "calibrator": "source_calibrator",
-}  # fmt: skip
 
 
 def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """Return the fields for `encode` that tell these parts of a source, and a calibrator."""
     known = {part: getattr(source, part) for part in parts}
     known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
+    if error := known.pop("error", None):
+        known |= {"error_heldout": error.heldout, "error_information": error.information}
     known["calibrator"] = calibrator and calibrator.to_bytes()
     return {"made": source.made} | {f"source_{part}": x for part, x in known.items() if x is not None}
 
 
 def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrator | None]:
     """Return the source and the calibrator that `to_fields` told; what cannot be such is refused."""
-    about = {EARLIER.get(name, name): x for name, x in about.items()}
 
     def array(part: str, *shape: int | None) -> Any:
         return take(about, f"source_{part}", (np.ndarray, NOTHING), caller, shape)
@@ -40,15 +36,11 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     prior = check_prior(take(about, "source_prior", np.ndarray, caller, (None,)), caller, "prior")
     k = len(prior)
     known = {"confusion": array("confusion", k, k), "hard_confusion": array("hard_confusion", k, k),
-             "counts": array("counts", k), "misled": array("misled", None, k)}  # fmt: skip
-    if (misled := known["misled"]) is not None:
-        if len(misled) not in (3, 4):  # three in bytes from before
-            refuse(caller, "data", f"'source_misled' of shape {misled.shape}")
-        if (misled[2] > 2**53).any():
-            refuse(caller, "data", "more held-out rows in 'source_misled' than can be counted")
+             "counts": array("counts", k)}  # fmt: skip
     for part, x in known.items():
         if x is not None and (x < 0).any():
             refuse(caller, "data", f"a negative number in {part!r}")
+    error = stored_error(array("error_heldout", k), array("error_information", k), caller)
     rows = array("proba", None, k)
     heldout = None if rows is None else check_labelled(rows, array("y", len(rows)), caller)[:2]
     names = take(about, "source_classes", (list, NOTHING), caller)
@@ -59,4 +51,17 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     if calibrator is not None and len(calibrator.scale) != k:
         refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
     made = take(about, "made", (str, NOTHING), caller) or "read from bytes"
-    return Source(prior, **known, classes=classes, heldout=heldout, made=made), calibrator
+    return Source(prior, **known, classes=classes, heldout=heldout, made=made, error=error), calibrator
+
+
+def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError | None:
+    """Return the classifier's error from its stored parts (K,) each; what cannot be such is refused."""
+    if heldout is None and information is None:
+        return None
+    if heldout is None or information is None:
+        refuse(caller, "data", "'source_error_heldout' without 'source_error_information', or the reverse")
+    if not ((heldout >= 0) & (heldout <= 2**53)).all() or not heldout.sum() > 0:
+        refuse(caller, "data", "numbers in 'source_error_heldout' that count no held-out samples")
+    if not ((information > 0) & (information <= 1)).all():
+        refuse(caller, "data", "numbers in 'source_error_information' that are not above 0 and at most 1")
+    return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))

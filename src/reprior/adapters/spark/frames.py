@@ -10,8 +10,8 @@ import numpy as np
 
 from reprior._check import fail, order_of
 from reprior._types import Matrix, PriorEstimate
-from reprior.batch.groups import Groups
 from reprior.io.table import Choice
+from reprior.model.groups import Groups
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import refuse_rejected, reweight
 
@@ -42,7 +42,7 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
     """Return the names of the columns that hold the probabilities: one of lists, or one a class."""
     import pyarrow as pa
 
-    from reprior.io.arrow import choose
+    from reprior.io.arrow import typed_columns
 
     known = {"double": pa.float64(), "float": pa.float32(), "integer": pa.int32(), "long": pa.int64()}
 
@@ -52,7 +52,7 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
         return pa.list_(like(kind.elementType)) if name == "array" else known.get(name, pa.string())
 
     schema = pa.schema([(field.name, like(field.dataType)) for field in frame.schema])
-    return choose("the DataFrame", schema, choice, None)[0]
+    return list(typed_columns("the DataFrame", schema, choice).names)
 
 
 def correct(
@@ -85,7 +85,9 @@ def correct(
         refuse_rejected(estimate, anyway=anyway)
         weights, slots = np.asarray(estimate.weights)[None], None
     else:
-        weights, slots = estimate.prior / estimate.source.prior, {key: g for g, key in enumerate(estimate.keys)}
+        if estimate.whole is not None:
+            refuse_rejected(estimate.whole, anyway=anyway)
+        weights, slots = estimate.weights, {key: g for g, key in enumerate(estimate.keys)}
     classes = estimate.source.classes
     choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)
     frame = with_lists(frame, choice)

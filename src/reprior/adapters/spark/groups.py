@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._types import Matrix, Vector
+from reprior._types import Matrix, PriorEstimate, Source
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
-from reprior.batch.grouped import TOLERANCE, GroupedRows, Index, Model, State, factorize, worth_of
-from reprior.batch.groups import GATHERED, Groups, estimated
 from reprior.io.table import Choice, readable
+from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, Kinds, put
+from reprior.model.groups import GATHERED, Groups, of_estimates, sharing
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
+from reprior.rows.keys import factorize
 
 S = TypeVar("S")
 CALLER, KEY = "groups", "reprior_key"
@@ -74,12 +76,11 @@ def groups(
     taken |= {"columns": listed_or_classes[0] if one else None, "classes": () if one else listed_or_classes}
     shuffled = SparkBlocks(spark, together, caller=CALLER, by=KEY, **taken)
     rows, names = found(shuffled, pipe)
-    options = pipe.options if pipe.method == "ebls" else {}
-
-    def carrying(source_prior: Vector, unsure: float) -> ClusterRows:
-        return replace(rows, source_prior=source_prior, unsure=unsure)
-
-    made = estimated(pipe.source, names, carrying, target, whole.n, share=share, options=options)
+    options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
+    if share:
+        made = sharing(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
+    else:
+        made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
     return replace(made, calibrator=pipe.calibrator)
 
 
@@ -122,7 +123,7 @@ def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any
     seen: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, CALLER)
     seen = seen if pipe.calibrator is None else seen.having(pipe.calibrator)
     tasks = context.parallelize(buckets, len(buckets)).persist()
-    return ClusterRows(seen, tasks, sizes, pipe.source.prior), names
+    return ClusterRows(seen, tasks, sizes), names
 
 
 def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
@@ -151,57 +152,43 @@ def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRows:
-    """Rows in groups on a cluster, as `batch.groups` asks for them."""
+    """Samples in groups on a cluster, for `model.groups`: each group is fitted where its samples are."""
 
     rows: SparkBlocks
     tasks: Any
     sizes: Index
-    source_prior: Vector
-    unsure: float = 0.0
-
-    @property
-    def told(self) -> Vector:
-        """Return how many rows each group's rows are worth (G,)."""
-        return worth_of(self.sizes, self.unsure)
 
     def run(self, fn: Callable[[GroupedRows, Index], S]) -> list[S]:
-        """Return `fn(rows of a bucket, the numbers of its groups)` for all buckets."""
-        reader, about = self.rows.reader, (self.source_prior, self.unsure)
-        return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, *about, fn)).collect())
+        """Return `fn(samples of a bucket, the numbers of its groups)` for all buckets."""
+        reader = self.rows.reader
+        return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, fn)).collect())
 
-    def log_likelihood(self, source_prior: Vector, priors: Matrix) -> Vector:
-        """Return that of each group (G,) under its prior, of `priors` (G, width), relative to a source prior."""
-        sent, out = self.rows.spark.sparkContext.broadcast(priors), np.empty(len(self.sizes))
+    def fit(self, common: Common, kinds: Kinds) -> GroupFit:
+        """Return the fit of all groups."""
 
-        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, Vector]:
-            return groups, rows.log_likelihood(source_prior, sent.value[groups])
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, GroupFit]:
+            return groups, rows.fit(common, kinds)
 
-        for groups, values in self.run(of_bucket):
-            out[groups] = values
-        sent.destroy()
-        return out
+        parts = self.run(of_bucket)
+        whole = GroupFit(*(np.empty((len(self.sizes), *getattr(parts[0][1], name.name).shape[1:]))
+                           for name in fields(GroupFit)))  # fmt: skip
+        for groups, part in parts:
+            put(whole, groups, part)
+        return whole
 
-    def fit(self, model: Model, state: State, *, n_iter: int = 300, tol: float = TOLERANCE) -> State:
-        """Return the state after up to `n_iter` iterations from a state's belief; that state is used up."""
-        alike = bool((state.belief == state.belief[0]).all())
-        belief = self.rows.spark.sparkContext.broadcast(state.belief[:1] if alike else state.belief)
-        k = len(self.source_prior)
+    def each(self, source: Source, options: Mapping[str, Any]) -> list[PriorEstimate]:
+        """Return the estimate of each group by itself."""
 
-        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, tuple[Matrix, ...]]:
-            start = belief.value[0] if alike else belief.value[groups]
-            return groups, rows.fit(
-                model, State.at(len(groups), start[..., :k], model), n_iter=n_iter, tol=tol
-            ).arrays()
+        def of_bucket(rows: GroupedRows, groups: Index) -> list[tuple[int, PriorEstimate]]:
+            return [(int(g), replace(ebls(source, rows.of_group(i), **options), target=None))
+                    for i, g in enumerate(groups)]  # fmt: skip
 
-        for groups, arrays in self.run(of_bucket):
-            for mine, theirs in zip(state.arrays(), arrays, strict=True):
-                mine[groups] = theirs
-        belief.destroy()
-        return state
+        found = dict(pair for part in self.run(of_bucket) for pair in part)
+        return [replace(found[g], target=self.of_group(g)) for g in range(len(self.sizes))]
 
     def some(self, which: Index) -> GroupedRows:
         """Return the rows of some groups (m,) alone, in memory; where they are too many, the first ones of each."""
-        k = len(self.source_prior)
+        k = self.rows.n_classes
         most = largest(self.sizes[which], GATHERED // k)
 
         def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, list[Matrix]]:
@@ -212,7 +199,7 @@ class ClusterRows:
         held = [parts[int(g)] for g in which]
         codes = np.repeat(np.arange(len(which)), [len(part) for part in held])
         rows = np.ascontiguousarray(np.concatenate(held), dtype=np.float64)
-        return GroupedRows.of(ArrayBlocks(rows), codes, len(which), self.source_prior, self.unsure)
+        return GroupedRows.of(ArrayBlocks(rows), codes, len(which))
 
     def of_group(self, g: int) -> Blocks:
         """Return the rows of one group, fetched when they are asked for."""
@@ -228,7 +215,7 @@ class Fetched:
 
     @property
     def n_classes(self) -> int:
-        return len(self.rows.source_prior)
+        return self.rows.rows.n_classes
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return self.rows.some(np.array([self.group])).target.map_sum(fn)
@@ -245,14 +232,12 @@ def largest(sizes: Index, room: int) -> int:
     return low
 
 
-def in_bucket(
-    bucket: Bucket, reader: Reader, source_prior: Vector, unsure: float, fn: Callable[[GroupedRows, Index], S]
-) -> S | InputError:
-    """Return what `fn` makes of the rows of a bucket, or the sentence about a bad one."""
+def in_bucket(bucket: Bucket, reader: Reader, fn: Callable[[GroupedRows, Index], S]) -> S | InputError:
+    """Return what `fn` makes of the samples of a bucket, or the sentence about a bad one."""
     try:
         rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
     except InputError as error:
         return error
     codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
     assert len(codes) == len(rows)
-    return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups), source_prior, unsure), bucket.groups)
+    return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups)), bucket.groups)

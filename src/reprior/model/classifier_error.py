@@ -1,0 +1,77 @@
+"""How far the classifier's calibrated probabilities are wrong, as held-out labels show it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
+from reprior.model.likelihood import Reliability, information
+from reprior.model.samples import TwoSamples, density_ratio
+from reprior.rows.correction import posteriors
+from reprior.rows.passes import rows_kept
+
+MAX_DENSE_CLASSES = 4096  # classes above which no K×K matrix is inverted
+
+
+def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
+    """Return how far probabilities are trusted at class weights (K,).
+
+    By its label a held-out sample stands for w_y target samples, by its probabilities for r = g @ w. If probabilities
+    are right, w_y − r has mean 0 and variance g @ w² − r². By James and Stein's rule, what the observed differences
+    exceed that by is the trust in labels. The noise of the labels then makes target samples count less.
+    """
+    rho, heldout, r = samples.ratio, samples.heldout, density_ratio(samples.heldout, weights)
+    per_sample = rho * samples.heldout_weights / (r * (1 + rho * r))
+    effect = heldout * weights * per_sample[:, None]  # of a held-out sample on the derivative by log w
+    has_samples = np.bincount(samples.y, minlength=len(weights)) > 0  # no label of another class can be expected
+    by_label, squared = (density_ratio(heldout, np.where(has_samples, w, 0)) for w in (weights, weights**2))
+    error = (weights[samples.y] - by_label) @ effect
+    variance = np.maximum(squared - by_label**2, 0)
+    about = information(samples, weights, Reliability())
+    inverse: Matrix
+    noise: Matrix
+    if about.ndim == 1:
+        inverse, noise, squared_error = 1 / (about + 1), variance @ effect**2, error**2
+    else:
+        inverse, noise = np.linalg.inv(about + np.eye(len(weights))), (effect.T * variance) @ effect
+        squared_error = np.outer(error, error)
+    by_chance, observed = float((noise * inverse).sum()), float((squared_error * inverse).sum())
+    trust = max(0.0, 1 - by_chance / max(observed, 1e-12))
+    return Reliability(trust, 1 + trust * by_chance / max(float((about * inverse).sum()), 1e-12))
+
+
+def measure_error(source: Source) -> ClassifierError | None:
+    """Return the held-out samples of each class and what their probabilities tell; None without held-out samples."""
+    if source.error is not None or source.heldout is None:
+        return source.error
+    k, (proba, y) = len(source.prior), source.heldout
+    counts = np.bincount(y, minlength=k).astype(np.float64)
+    stride = max(1, len(y) // rows_kept(k))
+    some, shown, information = np.asarray(proba[::stride], np.float64), counts > 0, np.zeros(k)
+    information[shown] = information_of_outputs(some, y[::stride], source.prior, shown)
+    information[~shown] = information[shown].mean()  # for classes without held-out samples: the classifier's average
+    return ClassifierError(counts, information)
+
+
+def information_of_outputs(proba: Matrix, y: Labels, source_prior: Vector, shown: NDArray[np.bool_]) -> Vector:
+    """Return what samples tell about the shares of the `shown` classes, relative to labels, at equal shares π.
+
+    The information about shares is J = mean of (p/π)(p/π)ᵀ, p the probabilities at equal shares. As shares add up to 1,
+    they have the covariance J⁻¹ − J⁻¹11ᵀJ⁻¹/(1ᵀJ⁻¹1) per sample. With labels J = diag(1/π), and the variance is
+    π(1 − π). One sample per class is taken to have a label, so that J can be inverted.
+    """
+    n_shown = int(shown.sum())
+    if n_shown < 2:
+        return np.ones(n_shown)
+    even = 1 / n_shown
+    weight = even / np.maximum(np.bincount(y, minlength=len(shown)), 1)[y]
+    p = posteriors(proba, np.where(shown, even / source_prior, 0.0))[:, shown] / even
+    labels = min(n_shown / len(y), 1.0)
+    if n_shown > MAX_DENSE_CLASSES:
+        return np.asarray(np.clip(even * ((1 - labels) * (weight @ p**2) + labels / even), 1e-6, 1.0))
+    information = (1 - labels) * (p.T * weight) @ p
+    information.flat[:: n_shown + 1] += labels / even
+    inverse = np.linalg.inv(information)
+    total = inverse.sum(axis=1)
+    return np.asarray(np.clip(even * (1 - even) / (np.diag(inverse) - total**2 / total.sum()), 1e-6, 1.0))

@@ -1,0 +1,176 @@
+"""EBLS, the default: class weights by empirical Bayes from held-out and target samples.
+
+Without clear evidence of a shift, predictions stay as they are. `likelihood.py` has the model, `shift_prior.py` which
+shifts it averages over, `classifier_error.py` how far probabilities are trusted, `settings.py` all constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reprior._check import check_prior
+from reprior._types import Matrix, PriorEstimate, Status, Vector
+from reprior.model.classifier_error import classifier_error
+from reprior.model.interval import Posterior, mixture
+from reprior.model.labels import label_conflict, without_labels
+from reprior.model.likelihood import Reliability
+from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
+from reprior.model.settings import Settings
+from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source, variances
+from reprior.rows.blocks import Blocks, given
+from reprior.rows.labelled import labelled
+from reprior.rows.passes import count_rows
+
+DEFAULT = Settings()
+
+
+def ebls(
+    source: Any, proba: Any, *, labels: Any = None, label_weights: Any = None, base: Any = None,
+    settings: Settings = DEFAULT,
+) -> PriorEstimate:  # fmt: skip
+    """Estimate class shares, class prior and correction weights of target samples by empirical Bayes.
+
+    Parameters
+    ----------
+    source : Source, or class counts or prior (K,)
+        The training side. Its held-out samples, if there are any, tell how far probabilities can be trusted.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        Calibrated probabilities of the target samples.
+    labels : (n,), optional
+        Labels of some target samples, names or column indices, −1 where unknown.
+    label_weights : (n,), optional
+        Weights of labelled samples that `query` chose; other entries do not matter.
+    base : (K,), optional
+        The class prior of training, if it is known better than by held-out labels.
+    settings : Settings
+        The constants of the model.
+
+    Returns
+    -------
+    PriorEstimate
+        With `shares` among these samples, the `prior` of their population, and the `weights` that correct.
+
+    Examples
+    --------
+    >>> proba = [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]] * 50
+    >>> ebls([1, 1], proba).shares.round(2)
+    array([0.5, 0.5])
+    """
+    known, target = given(source, proba, "ebls")
+    target = labelled(target, labels, known, "ebls", label_weights)
+    if base is not None:
+        base = check_prior(base, "ebls", "base", n_classes=len(known.prior), like="`source`")
+    n = count_rows(target)
+    samples = two_samples(known, target, n, base, settings)
+    unchecked = 1.0 if len(samples.y) else counts_alone_factor(samples, settings)
+    reliability = by_the_others(Reliability(0.0, unchecked), n)
+    unlabelled, has_labels = without_labels(samples), len(samples.labelled) > 0
+    shifts = fit_shifts(unlabelled, settings, reliability)
+    if len(samples.y):
+        reliability = by_the_others(classifier_error(unlabelled, shifts.probability @ shifts.weights), n)
+    if has_labels:
+        reliability = label_conflict(samples, shifts, settings, reliability)
+    if reliability.trust_in_labels or has_labels:
+        shifts = refit(shifts, samples, settings, reliability)
+    # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
+    weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
+    factor = base_factor(known, base)
+    each, log_ratio = mean_corrected(target, np.vstack([shifts.weights, np.ones_like(weights), weights]) * factor, n)
+    shares, unchanged = each[:-2], each[-2]
+    priors, rates = population_priors(samples, shifts, shares, n)
+    prior = (1 - shifts.no_shift) * (shifts.probability @ priors)
+    prior += shifts.no_shift * (pooled(samples, unchanged, n, settings) if base is None else base)
+    return PriorEstimate(
+        prior / prior.sum(), weights * factor,
+        (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unchanged,
+        Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED, shifts.steps, n,
+        log_ratio - n * float(np.log(known.prior @ (weights * factor))), known, target,
+        posterior=posterior(samples, shifts, reliability, shares, priors, rates, n),
+        n_labels=getattr(target, "n_labels", 0),
+    )  # fmt: skip
+
+
+def by_the_others(reliability: Reliability, n: int) -> Reliability:
+    """Return the reliability of `n` samples of which each is corrected by what the other n − 1 say. A sample that
+    corrected itself would count twice: a batch of one would change for no reason."""
+    return replace(reliability, variance_factor=reliability.variance_factor * n / max(n - 1, 1e-6))
+
+
+def counts_alone_factor(samples: TwoSamples, settings: Settings) -> float:
+    """Return by how much the variance grows because no held-out sample has checked the classifier."""
+    return 1 + len(samples.target) / (settings.counts_worth * len(samples.source_prior))
+
+
+def mean_corrected(target: Blocks, weights: Matrix, n: int) -> tuple[Matrix, float]:
+    """Return the mean corrected probabilities (C, K) of all samples under each of some weights (C, K), in one pass, and
+    Σ log r under the last of them. A sample with a label is certain of its class."""
+
+    def of_block(block: Matrix) -> Matrix:
+        r = np.asarray(block, np.float64) @ weights.T
+        sums = np.empty((len(weights), weights.shape[1] + 1))
+        sums[:, :-1] = weights * ((1 / r).T @ block)
+        sums[:, -1] = np.log(r).sum(axis=0)
+        return sums
+
+    total = target.map_sum(of_block)
+    return total[:, :-1] / n, float(total[-1, -1])
+
+
+def pooled(samples: TwoSamples, mean: Vector, n: int, settings: Settings) -> Vector:
+    """Return the prior (K,) if nothing has shifted: held-out and target samples, of mean probability (K,), together."""
+    heldout = float(samples.heldout_weights.sum()) or settings.counts_worth * len(mean)
+    return np.asarray((heldout * samples.source_prior + n * mean) / (heldout + n))
+
+
+def population_priors(samples: TwoSamples, shifts: Shifts, shares: Matrix, n: int) -> tuple[Matrix, Matrix]:
+    """Return the prior of the population under each kind of shift (C, K), and the rate of its gamma posterior (C, K).
+
+    A gamma prior of w_k is one of the prior ε_k w_k. Were all labels known, n samples would add n to its rate.
+    """
+    size, mean = (np.array([getattr(h.prior, name) for h in shifts.hypotheses]) for name in ("size", "mean"))
+    rate = size / (mean * smoothed_source(samples)) + n
+    priors = (size + n * shares) / rate
+    return priors / priors.sum(axis=1, keepdims=True), rate
+
+
+def posterior(
+    samples: TwoSamples, shifts: Shifts, reliability: Reliability, shares: Matrix, priors: Matrix, rates: Matrix, n: int
+) -> Posterior:
+    """Return what is known about shares (C, K) and priors (C, K): that of the loosest kinds of shift."""
+    loose = np.array([h.prior.for_interval for h in shifts.hypotheses])
+    chance = np.maximum(shifts.probability[loose], 1e-300)
+    chance, shares, priors, rates = chance / chance.sum(), shares[loose], priors[loose], rates[loose]
+    variance = np.array([share_variance(samples, h.weights, h.covariance, share, n)
+                         for h, share in zip(np.array(shifts.hypotheses)[loose], shares, strict=True)])  # fmt: skip
+    of_log_weight = np.array([variances(h.covariance) for h in shifts.hypotheses])
+    return Posterior(
+        mixture(chance, shares, variance), mixture(chance, priors, variance * (n / rates) ** 2 + priors / rates),
+        shifts.no_shift, reliability.variance_factor, shifts.probability @ of_log_weight,
+    )  # fmt: skip
+
+
+def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, share: Vector, n: int) -> Vector:
+    """Return the variance (K,) of the shares of `n` samples under one kind of shift. It has three parts.
+
+    What is unknown about log w moves the shares by ∂share/∂log w = diag(share) − mean p pᵀ. Each sample is ambiguous,
+    p(1 − p). And probabilities may err by less than the held-out labels can show.
+    """
+    unknown = 1 - len(samples.labelled) / n  # shares of labelled samples are known
+    p = samples.target * weights.astype(np.float32)
+    p /= p.sum(axis=1, keepdims=True)
+    if covariance.ndim == 1:
+        ambiguity = share - np.einsum("ij,ij->j", p, p) / len(p)
+        by_weights = ambiguity**2 * covariance
+    else:
+        slope = np.diag(share) - p.T @ p / len(p)
+        ambiguity, by_weights = np.diag(slope), ((slope @ covariance) * slope).sum(axis=1)
+    variance = unknown**2 * by_weights + unknown * np.maximum(ambiguity, 0) / n
+    if len(samples.y):
+        q = samples.heldout * weights.astype(np.float32)
+        q /= q.sum(axis=1, keepdims=True)
+        per_sample = samples.heldout_weights**2 * density_ratio(samples.heldout, weights**2)
+        variance = variance + unknown**2 * (per_sample @ (q * (1 - q))) / samples.heldout_weights.sum() ** 2
+    return np.asarray(variance)

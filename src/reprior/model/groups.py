@@ -1,0 +1,376 @@
+"""Many groups of samples (shops, cameras, countries, days), each with its own class prior, that learn from each other.
+
+All samples together give the estimate of `ebls`. `population.py` learns how much groups differ from it, `group_fit.py`
+fits each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._check import check_choice, check_flag, check_level, check_proba, fail, missing
+from reprior._labels import same_rows
+from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
+from reprior.model.ebls import DEFAULT, ebls, mean_corrected
+from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
+from reprior.model.interval import Moments, beta_interval
+from reprior.model.likelihood import DENSE_CLASSES
+from reprior.model.population import ENOUGH_GROUPS, Learned, Population, learn
+from reprior.model.settings import Settings
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
+from reprior.rows.calibrated import Calibrator
+from reprior.rows.correction import as_given, posteriors, refuse_rejected, reweight
+from reprior.rows.keys import Codes, factorize, plain
+from reprior.rows.labelled import LabelledBlocks, labelled, some_blocks
+from reprior.rows.passes import count_rows, rows_kept, some_rows
+
+OF = ("shares", "prior")
+GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
+STANDS_OUT = 0.95  # posterior probability of being unlike the others
+SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpread:
+    """What is known about shares and prior of one group: an interval for each."""
+
+    groups: Groups
+    number: int
+
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population."""
+        g = slice(self.number, self.number + 1)
+        lower, upper = self.groups.ends(level, of, g)
+        return Interval(lower[0], upper[0], level=level, note=self.groups.note)
+
+
+@comparable
+@dataclass(frozen=True, eq=False, repr=False)
+class Groups:
+    """Estimates of many groups: `groups[key]` is the `PriorEstimate` of one.
+
+    Parameters
+    ----------
+    keys : tuple
+        Keys of the groups, in the order of all arrays.
+    shares, prior, weights : (G, K)
+        Class shares among the samples of each group, the class prior of its population, and what corrects it.
+    n : (G,)
+        Samples.
+    shifted : (G,)
+        Probability that the class prior of the group differs from the source.
+    log_likelihood : (G,)
+        Of the samples under the group's weights, relative to the source.
+    converged : (G,) of bool
+        Whether the estimate has converged.
+    population : Population or None
+        What groups have in common; None if each was estimated by itself.
+    source : Source
+        The training side.
+    note : str
+        What the intervals include.
+    about : dict of Moments
+        What is known about "shares" and "prior", (G, K) each; intervals follow from it.
+    rows_of : callable
+        Returns the samples of a group by its position.
+    whole : PriorEstimate, optional
+        The estimate of all samples together. Its checks hold for every group.
+    calibrator : Calibrator, optional
+        What is applied to predicted probabilities first.
+    """
+
+    keys: tuple[Hashable, ...]
+    shares: Vector
+    prior: Vector
+    weights: Vector
+    n: NDArray[np.int64]
+    shifted: Vector
+    log_likelihood: Vector
+    converged: NDArray[np.bool_]
+    population: Population | None
+    source: Source
+    note: str
+    about: Mapping[str, Moments] = field(compare=False)
+    rows_of: Callable[[int], Blocks] = field(compare=False)
+    whole: PriorEstimate | None = field(default=None, compare=False)
+    calibrator: Calibrator | None = None
+
+    @cached_property
+    def _position(self) -> Mapping[Hashable, int]:
+        return MappingProxyType({key: g for g, key in enumerate(self.keys)})
+
+    def _at(self, key: Hashable) -> int:
+        key = plain(key)
+        if key not in self._position:
+            raise missing("group", key, self.keys)
+        return self._position[key]
+
+    def __getitem__(self, key: Hashable) -> PriorEstimate:
+        g = self._at(key)
+        status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
+        whole = self.whole
+        checked: dict[str, Any] = {} if whole is None else {"checks": whole.checks, "on_reject": whole.on_reject}
+        return PriorEstimate(
+            self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
+            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=self.rows_of(g),
+            calibrator=self.calibrator, spread=GroupSpread(self, g), shares=self.shares[g], **checked,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.keys)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return plain(key) in self._position
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def correct(self, keys: Any, proba: Any, *, anyway: bool = False) -> Matrix:
+        """Return predicted probabilities (n, K), each corrected for the class prior of its group.
+
+        Parameters
+        ----------
+        keys : (n,)
+            The group of each sample, one of those estimated: another key is a KeyError.
+        proba : (n, K) array or DataFrame
+            Predicted probabilities as the classifier returns them. The columns of a DataFrame are matched to the
+            classes by name, and a DataFrame is returned.
+        anyway : bool
+            Correct even if the checks of all samples together reject label shift.
+        """
+        if self.whole is not None:
+            refuse_rejected(self.whole, anyway=anyway)
+        same_rows(proba, keys, "Groups.correct", "keys")
+        names, codes = factorize(keys, "Groups.correct")
+        position = np.array([self._at(key) for key in names], np.intp)
+        rows = by_name(proba, self.source.classes, "Groups.correct")
+        if self.calibrator is None:
+            rows = check_proba(rows, "Groups.correct", "proba", self.prior.shape[1])
+        else:
+            rows = self.calibrator(rows, caller="Groups.correct")
+        if len(codes) != len(rows):
+            fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
+        corrected = reweight(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
+        return as_given(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
+
+    def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
+        """Return lower and upper ends (G, K), (G, K) of an interval for each class in each group.
+
+        Parameters
+        ----------
+        level : float
+            Coverage probability of each interval, between 0 and 1.
+        of : str
+            "shares", the class proportions among the samples of a group, or "prior", that of its population.
+        """
+        check_choice(of, "interval", "of", OF)
+        return Interval(*self.ends(check_level(level, "interval"), of), level=level, note=self.note)
+
+    def ends(self, level: float, of: str, which: slice = slice(None)) -> tuple[Vector, Vector]:
+        """Return lower and upper ends of the intervals of some groups."""
+        about, samples = (
+            self.about[of],
+            self.n[which, None].astype(np.float64) if of == "shares" else float(self.n.sum()),
+        )
+        some = Moments(about.mean[which], about.variance[which])
+        return beta_interval(some, level, estimate=getattr(self, of)[which], n=samples)
+
+    def columns(self) -> dict[str, Any]:
+        """Return a table with one row per group for `pandas.DataFrame` or `pyarrow.table`: key, samples, shares."""
+        names = self.source.called
+        return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.shares.T, strict=True))}
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
+        return door("groups_frame")(self, level)
+
+    def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw one class's share in the largest groups with intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        label : str or int, optional
+            The class, by name or column index; by default the class whose share differs most between groups.
+        top : int
+            How many groups.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
+        return door("groups_plot")(self, label, top=top, ax=ax)
+
+    def __repr__(self) -> str:
+        return str(door("groups_text")(self))
+
+
+def groups(
+    source: Any, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
+    base: Any = None, settings: Settings = DEFAULT,
+) -> Groups:  # fmt: skip
+    """Estimate class shares, class prior and correction weights of each group of target samples.
+
+    Parameters
+    ----------
+    source : Source, or class counts or prior (K,)
+        The training side.
+    keys : (n,)
+        The group of each sample: an array, column or list of hashable values, in any order.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        Calibrated probabilities; blocks come in the order of `keys`.
+    share : bool
+        Whether groups learn from each other. Otherwise `ebls` estimates each by itself, in some milliseconds per group.
+    labels : (n,), optional
+        Labels of some samples, names or column indices, −1 where unknown.
+    label_weights : (n,), optional
+        Weights of labelled samples that `query` chose; other entries do not matter.
+    base : (K,), optional
+        The class prior of training, if it is known better than by held-out labels.
+    settings : Settings
+        The constants of the model.
+
+    Returns
+    -------
+    Groups
+        With `shares`, `prior` and `weights` (G, K), and `population`, what groups have in common.
+
+    Examples
+    --------
+    >>> found = groups([1, 1], ["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.8, 0.2]])
+    >>> found.keys, found.shares.shape, found["a"].n
+    (('a', 'b'), (2, 2), 2)
+    """
+    known, target = given(source, proba, "groups")
+    check_flag(share, "groups", "share")
+    same_rows(proba, keys, "groups", "keys")
+    names, codes = factorize(keys)
+    n, k, options = count_rows(target), len(known.prior), {"base": base, "settings": settings}
+    if len(codes) != n:
+        fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
+    if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
+        target = ArrayBlocks(some_rows(target, n, n))
+    target = labelled(target, labels, known, "groups", label_weights)
+    if not share or len(names) == 1:
+        found = [ebls(known, rows, **options) for rows in split(target, codes, len(names))]
+        return of_estimates(known, names, found)
+    rows = target
+    if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
+        rows = ArrayBlocks(some_rows(rows, n, n))  # a labelled sample is certain of its class
+    return sharing(known, names, GroupedRows.of(rows, codes, len(names)), ebls(known, target, **options), settings)
+
+
+def split(target: Blocks, codes: Codes, n_groups: int) -> Iterator[Blocks]:
+    """Yield the samples of each group, with their labels if they have any."""
+    raw = target.raw if isinstance(target, LabelledBlocks) else target
+    ends = np.cumsum(np.bincount(codes, minlength=n_groups))[:-1]
+    for here in np.split(np.argsort(codes, kind="stable"), ends):
+        if isinstance(raw, ArrayBlocks):
+            rows: Blocks = ArrayBlocks(raw.array[here])
+        else:
+            rows = some_blocks(raw, np.isin(np.arange(len(codes)), here))
+        if isinstance(target, LabelledBlocks) and (target.labels[here] >= 0).any():
+            rows = LabelledBlocks(rows, target.labels[here], None if target.weights is None else target.weights[here])
+        yield rows
+
+
+def of_estimates(known: Source, names: tuple[Hashable, ...], found: list[PriorEstimate]) -> Groups:
+    """Return groups that were estimated each by itself. One group is the population."""
+
+    def stacked(value: Callable[[PriorEstimate], Any]) -> Any:
+        return np.stack([value(estimate) for estimate in found])
+
+    def moments(of: str) -> Moments:
+        return Moments(
+            stacked(lambda e: getattr(e.posterior, of).mean), stacked(lambda e: getattr(e.posterior, of).variance)
+        )
+
+    about = {of: moments(of) for of in OF}
+    population, n = None, stacked(lambda e: int(e.n))
+    if len(found) == 1:
+        prior = found[0].prior
+        population = Population(prior, np.inf, prior[None], np.ones(1), (), 1, int(n[0]), known.classes, differ=False)
+    return Groups(
+        names, stacked(lambda e: e.shares), stacked(lambda e: e.prior), stacked(lambda e: e.weights), n,
+        stacked(lambda e: 1 - e.posterior.no_shift), stacked(lambda e: e.log_likelihood),
+        stacked(lambda e: e.status.ok), population, known, note(known), about,
+        lambda g: found[g].target, found[0] if len(found) == 1 else None,  # type: ignore[arg-type,return-value]
+    )  # fmt: skip
+
+
+def sharing(
+    known: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
+) -> Groups:
+    """Return groups that learn from each other, given the estimate `whole` of all samples together."""
+    n, target, k = int(whole.n), whole.target, len(known.prior)
+    assert target is not None
+    heldout = settings.counts_worth * k
+    if known.heldout is not None:
+        heldout = len(known.heldout[1]) / whole.posterior.variance_factor
+    mean = mean_corrected(target, whole.weights[None], n)[0][0]
+    p = posteriors(some_rows(target, n, rows_kept(k)), whole.weights)
+    gram = p.T @ p / len(p) if k <= DENSE_CLASSES else np.diag((p**2).mean(axis=0))
+    common = Common(whole.weights, mean, whole.prior, gram, heldout)
+    learned = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
+    fit = rows.fit(common, learned.kinds)
+    sizes, weights = rows.sizes.astype(np.float64), whole.weights * fit.ratios
+    population = described(names, rows, fit, learned, whole)
+    return Groups(
+        names, fit.shares, fit.prior, weights, rows.sizes, shifted(fit, learned, common, whole, sizes, settings),
+        fit.log_ratio - sizes * np.log(weights @ known.prior), fit.change < TOLERANCE, population, known,
+        note(known), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
+                      "prior": with_common(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
+    )  # fmt: skip
+
+
+def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:
+    """Return moments (G, K) with what is unknown about all samples together: groups have that in common.
+
+    It is less for a class that a group has less of, p(1 − p) being the measure.
+    """
+    about, estimate = getattr(whole.posterior, of), getattr(whole, of)
+    error = about.variance + (about.mean - estimate) ** 2
+    share = np.minimum(mean * (1 - mean) / np.maximum(estimate * (1 - estimate), 1e-9), 1)
+    return Moments(mean, np.minimum(variance + error * share, mean * (1 - mean)))
+
+
+def shifted(
+    fit: GroupFit, learned: Learned, common: Common, whole: PriorEstimate, n: Vector, settings: Settings
+) -> Vector:
+    """Return the probability that each group (G,) has shifted.
+
+    If groups do not differ, all have shifted or none has. Otherwise a group's samples are compared with the source.
+    """
+    odds = settings.no_shift / (1 - settings.no_shift)
+    alike = odds / (odds + np.exp(min(learned.scatter.gain, 700.0)))
+    ratio = fit.log_ratio_common - n * np.log(whole.source.prior @ whole.weights)
+    evidence = common.effective(n) / n * ratio + fit.log_evidence
+    own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
+    return np.asarray(alike * (1 - whole.posterior.no_shift) + (1 - alike) * own)
+
+
+def described(
+    names: tuple[Hashable, ...], rows: Grouped, fit: GroupFit, learned: Learned, whole: PriorEstimate
+) -> Population:
+    """Return the population that was learned."""
+    kinds, stand_out = learned.kinds, np.flatnonzero(fit.member[:, -1] > STANDS_OUT)
+    weights = kinds.probability[:-1] / kinds.probability[:-1].sum()
+    differ = len(weights) > 1 or len(stand_out) > 0 or learned.scatter.gain > SURE_GAIN
+    return Population(
+        whole.prior, learned.scatter.concentration, kinds.centres[:-1], weights, tuple(names[g] for g in stand_out),
+        len(names), int(rows.sizes.sum()), whole.source.classes, differ,
+    )  # fmt: skip
+
+
+def note(known: Source) -> str:
+    """Return what the intervals include."""
+    if known.heldout is None:
+        return "Optimistic: without held-out labelled samples the classifier's error is unknown."
+    return (
+        "The intervals include the size of each group and what held-out samples leave open about the classifier. The "
+        "classifier errs in the same direction in every group."
+    )

@@ -1,0 +1,54 @@
+"""What the default knows about shares and priors beyond its estimate, and the interval that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reprior._types import Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and variance of several numbers, (K,) or (G, K) each."""
+
+    mean: Vector
+    variance: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Posterior:
+    """What is known about `shares` among these samples and about the `prior` of their population, class by class.
+
+    Intervals follow from it. They assume a shift of unknown size, so they do not bet that there is none. `no_shift` is
+    the probability that nothing has shifted. Because of the classifier's error a target sample counts as
+    1/`variance_factor` samples. `log_weight_variance` (K,) is the variance of the logarithm of each class weight.
+    """
+
+    shares: Moments
+    prior: Moments
+    no_shift: float
+    variance_factor: float
+    log_weight_variance: Vector
+
+
+def mixture(probabilities: Vector, means: Matrix, variances: Matrix) -> Moments:
+    """Return the moments (K,) of a mixture of laws with these `means` and `variances` (C, K)."""
+    mean = probabilities @ means
+    return Moments(np.asarray(mean), np.asarray(probabilities @ (variances + (means - mean) ** 2)))
+
+
+def beta_interval(about: Moments, level: float, *, estimate: Vector, n: Vector | float) -> tuple[Vector, Vector]:
+    """Return the ends of central intervals of Beta laws with these moments.
+
+    They contain the `estimate` and are rounded outwards to whole samples of `n`: no interval is finer than one sample.
+    """
+    from scipy.special import betaincinv
+
+    mean = np.clip(about.mean, 1e-9, 1 - 1e-9)
+    strength = np.maximum(mean * (1 - mean) / np.maximum(about.variance, 1e-15) - 1, 1e-3)
+    lower, upper = (betaincinv(mean * strength, (1 - mean) * strength, (1 + side * level) / 2) for side in (-1, 1))
+    lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
+    lower, upper = np.floor(lower * n + 1e-3) / n, np.ceil(upper * n - 1e-3) / n
+    return np.minimum(lower, estimate), np.clip(upper, estimate, 1.0)

@@ -1,0 +1,126 @@
+"""The likelihood of class weights, and their posterior mode.
+
+Notation. g(x) (K,) are calibrated probabilities, w (K,) = target prior / source prior are class weights, and
+r(x) = g(x) @ w. Under label shift samples like x are r(x) times as frequent in the target as in the source. So "is this
+sample a target sample or a held-out one?" is a logistic regression without any unknown density [anderson1979, qin1998]:
+
+    P(target | x) = ρ r(x) / (1 + ρ r(x)),    ρ = target samples / held-out samples.            (1)
+
+Without held-out samples, ρ → 0, the log-likelihood is Σ log r(x) − N Σ_k ε_k w_k, that of MLLS [saerens2002]. A target
+sample with label y adds log(w_y g_y / r). A class weight has a gamma prior of shape `size` and a given `mean`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from reprior._types import Matrix, Vector
+from reprior.model.samples import TwoSamples, density_ratio
+
+MAX_CYCLES = 50  # of two EM steps each
+MAX_STEP = 16.0  # EM steps that one extrapolation may replace
+MAX_LOG_WEIGHT = 30.0  # single precision holds its square
+DENSE_CLASSES = 512  # classes above which the information is taken to be diagonal: K×K matrices would take seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How far predicted probabilities are trusted; `classifier_error` measures it.
+
+    Held-out samples enter by their probabilities if `trust_in_labels` is 0, and by their labels if it is 1. A target
+    sample counts as 1/`variance_factor` samples.
+    """
+
+    trust_in_labels: float = 0.0
+    variance_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WeightFit:
+    """Posterior modes of log w, as `weights` (C, K), the EM `steps` it took, and whether they `converged`."""
+
+    weights: Matrix
+    steps: int
+    converged: bool
+
+
+def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability) -> tuple[Matrix, Matrix]:
+    """Return for class weights (C, K) the target samples seen of each class, and those expected if its weight were 1.
+
+    The derivative of the log-likelihood by log w is seen − w · expected.
+    """
+    rho, trust = np.float32(samples.ratio), np.float32(reliability.trust_in_labels)
+    single = weights.astype(np.float32)
+    r = samples.target @ single.T
+    seen = weights * ((1 / (r * (1 + rho * r))).T @ samples.target)  # Σ (1 − P) p, by eq. 1
+    if rho:
+        r = samples.heldout @ single.T
+        stands_for = (rho * samples.heldout_weights.astype(np.float32))[:, None] / (1 + rho * r)
+        if trust:  # a held-out sample stands for w_y target samples by its label, for r by its probabilities
+            stands_for *= 1 - trust + trust * single[:, samples.y].T / r
+        expected = stands_for.T @ samples.heldout
+    else:
+        expected = np.broadcast_to(len(samples.target) * samples.source_prior, weights.shape)
+    seen, expected = seen / reliability.variance_factor, expected / reliability.variance_factor
+    if len(samples.labelled):
+        per_sample = samples.label_weights[:, None] / (samples.labelled @ weights.T)
+        seen, expected = seen + samples.label_counts, expected + per_sample.T @ samples.labelled
+    return seen, expected
+
+
+def fit_weights(
+    samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, reliability: Reliability, tol: float = 1e-4
+) -> WeightFit:
+    """Return the posterior modes of log w under gamma priors of shape `size` and this `mean`, (C, K) each.
+
+    A mode solves w = (size + seen) / (size/mean + expected). EM iterates that until weights change by less than `tol`,
+    averaged over the source. Every two steps are extrapolated [varadhan2008].
+    """
+
+    def em_step(log_weights: Matrix) -> Matrix:
+        seen, expected = class_counts(samples, np.exp(log_weights), reliability)
+        return np.asarray(np.log((size + seen) / (size / mean + expected)))
+
+    at, second, steps, converged = np.log(start), np.log(start), 0, False
+    for _ in range(MAX_CYCLES):
+        first = em_step(at)
+        second, steps = em_step(first), steps + 2
+        converged = bool((np.abs(np.exp(second) - np.exp(first)) @ samples.source_prior).max() < tol)
+        if converged:
+            break
+        change, bend = first - at, second - 2 * first + at
+        length = np.sqrt((change**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
+        length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
+        at = np.clip(at + 2 * length * change + length**2 * bend, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+    return WeightFit(np.exp(second), steps, converged)
+
+
+def information(samples: TwoSamples, weights: Vector, reliability: Reliability) -> Matrix:
+    """Return the information (K, K) about log w: Σ (1 − P) p pᵀ over target samples, p = w g / r.
+
+    A labelled sample adds diag(p) − p pᵀ. Above DENSE_CLASSES classes only its diagonal (K,) is returned.
+    """
+    r = density_ratio(samples.target, weights)
+    p = samples.target * (1 / (r * np.sqrt(1 + samples.ratio * r))).astype(np.float32)[:, None]
+    q = samples.labelled / density_ratio(samples.labelled, weights)[:, None]
+    of_labels = weights * (samples.label_weights @ q)
+    if len(weights) > DENSE_CLASSES:
+        squares = np.einsum("ij,ij->j", p, p) / reliability.variance_factor - samples.label_weights @ q**2
+        return np.asarray(weights**2 * squares + of_labels)
+    gram = (p.T @ p) / reliability.variance_factor - (q.T * samples.label_weights) @ q
+    return np.asarray(gram * np.outer(weights, weights) + np.diag(of_labels))
+
+
+def log_likelihood(samples: TwoSamples, weights: Vector, reliability: Reliability) -> float:
+    """Return the log-likelihood of class weights (K,), up to a constant."""
+    rho, r = samples.ratio, density_ratio(samples.target, weights)
+    value = float(np.log(r / (1 + rho * r)).sum())  # log P, by eq. 1
+    if rho:
+        value -= float(samples.heldout_weights @ np.log1p(rho * density_ratio(samples.heldout, weights)))  # log(1 − P)
+    else:
+        value -= len(samples.target) * float(samples.source_prior @ weights - 1)
+    log_r = np.log(density_ratio(samples.labelled, weights))
+    of_labels = samples.label_counts @ np.log(weights) - samples.label_weights @ log_r
+    return value / reliability.variance_factor + float(of_labels)

@@ -1,0 +1,108 @@
+"""The two samples that the default compares: held-out samples with labels, and target samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.model.settings import Settings
+from reprior.rows.blocks import Blocks
+from reprior.rows.labelled import LabelledBlocks, taken_rows
+from reprior.rows.passes import some_rows
+
+MAX_NUMBERS = 20_000_000  # target probabilities held in memory, 80 MB
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSamples:
+    """Calibrated probabilities of both samples, as float32.
+
+    Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
+    every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
+    if there are training counts alone. `target` (N, K) are used without labels. `labelled` (m, K) are target samples
+    with a label: each counts `label_weights` (m,), which sum to `label_counts` (K,) by class. `source_prior` (K,) is
+    the class prior for which all weights are 1.
+    """
+
+    heldout: Matrix
+    y: Labels
+    heldout_weights: Vector
+    target: Matrix
+    labelled: Matrix
+    label_weights: Vector
+    label_counts: Vector
+    source_prior: Vector
+
+    @property
+    def ratio(self) -> float:
+        """ρ, target samples per held-out sample; 0 without held-out samples."""
+        return len(self.target) / float(self.heldout_weights.sum()) if len(self.y) else 0.0
+
+
+def density_ratio(proba: Matrix, weights: Vector) -> Vector:
+    """Return r(x) = g(x) @ w of each sample (n,): how many times as frequent samples like it are in the target."""
+    return np.asarray(proba @ weights.astype(proba.dtype), np.float64)
+
+
+def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, settings: Settings) -> TwoSamples:
+    """Return the samples in memory: all held-out samples, and of `n` target samples as many as are needed.
+
+    `base` (K,) is the class prior of training, if it is known better than held-out labels tell it. Held-out samples
+    are then weighted to it, and probabilities that imply another prior are moved to it.
+    """
+    k = len(source.prior)
+    raw = target.raw if isinstance(target, LabelledBlocks) else target
+    rows = Rows(base_factor(source, base), missing_classes(source, base))
+    kept = min(settings.max_samples, max(MAX_NUMBERS // k, 100))
+    labelled: Matrix = np.zeros((0, k))
+    y, label_weights = np.zeros(0, np.intp), np.zeros(0)
+    if isinstance(target, LabelledBlocks):
+        has_label = target.labels >= 0
+        labelled, y = taken_rows(raw, has_label), target.labels[has_label]
+        label_weights = np.ones(len(y)) if target.weights is None else target.weights[has_label]
+        label_weights = label_weights * (label_weights.sum() / (label_weights @ label_weights))  # effective sample size
+    raw_heldout, heldout_y = (np.zeros((0, k)), np.zeros(0, np.intp)) if source.heldout is None else source.heldout
+    heldout, weights = rows.of(raw_heldout), np.ones(len(heldout_y))
+    prior = source.prior if base is None else base
+    if len(heldout_y) and base is not None:
+        wanted, present = len(heldout_y) * base, np.bincount(heldout_y, minlength=k)
+        weights = ((wanted + settings.pseudo_count) / (present + settings.pseudo_count))[heldout_y]
+    elif len(heldout_y):
+        prior = np.asarray(np.maximum(weights @ heldout, settings.pseudo_count) / weights.sum())
+    return TwoSamples(
+        heldout, heldout_y, weights, rows.of(some_rows(raw, n, kept)), rows.of(labelled),
+        label_weights, np.bincount(y, label_weights, minlength=k).astype(np.float64), prior,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How probabilities become rows of `TwoSamples`: times `factor` (K,), and divided by what they give to classes that
+    have held-out samples. The density of held-out samples has no classes that are `missing` (K,)."""
+
+    factor: Vector
+    missing: NDArray[np.bool_]
+
+    def of(self, proba: Matrix) -> Matrix:
+        """Return rows (n, K) of float32."""
+        if (self.factor == 1).all() and not self.missing.any():
+            return np.ascontiguousarray(proba, np.float32)
+        scaled = proba * self.factor
+        total = scaled[:, ~self.missing].sum(axis=1, keepdims=True)
+        return np.ascontiguousarray(scaled / np.maximum(total, 1e-6 * scaled.sum(axis=1, keepdims=True)), np.float32)
+
+
+def missing_classes(source: Source, base: Vector | None) -> NDArray[np.bool_]:
+    """Return which classes (K,) training had, by `base` (K,), and held-out samples do not."""
+    if source.heldout is None or base is None:
+        return np.zeros(len(source.prior), bool)
+    return np.asarray(np.bincount(source.heldout[1], minlength=len(source.prior)) == 0)
+
+
+def base_factor(source: Source, base: Vector | None) -> Vector:
+    """Return what moves probabilities from the prior that they imply to `base` (K,)."""
+    return np.ones(len(source.prior)) if base is None else np.asarray(base / source.prior)
+

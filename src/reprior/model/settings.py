@@ -1,0 +1,53 @@
+"""The constants of the default estimator, in one frozen value that a caller can replace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Constants of the default estimator. What other values cost has not been stored yet.
+
+    Parameters
+    ----------
+    no_shift : float
+        Prior probability that the class prior has not shifted.
+    even_shift : float
+        Prior probability that a shift, if there is one, leads towards equal shares of all classes. Otherwise it leads
+        away from the source in any direction.
+    sizes : tuple of float, increasing
+        Sizes of shift to average over, in samples per class: the shape of the gamma prior of a class weight. Size 100
+        keeps weights within about 10 % of their mean, size 1 within a factor of about 3. Intervals assume the first.
+    odd_size : float
+        The size for odd classes, which are absent or dominant. They are looked for if `odd_share` of the classes is
+        more than one class.
+    odd_share : float
+        Expected share of odd classes, which also counts as the prior probability that there are any.
+    pseudo_count : float
+        Held-out samples added to each class, so that no class is impossible.
+    counts_worth : float
+        Effective held-out samples per class if there are training counts and no held-out samples.
+    max_samples : int
+        Target samples used to find the weights. All samples count in the shares.
+    conflict_level : float
+        Level of the test that labels of target samples and the other samples disagree.
+    min_probability : float
+        Posterior probability below which a kind of shift is dropped.
+
+    Examples
+    --------
+    >>> Settings(no_shift=0.9).no_shift
+    0.9
+    """
+
+    no_shift: float = 0.6
+    even_shift: float = 0.1
+    sizes: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
+    odd_size: float = 0.03
+    odd_share: float = 0.1
+    pseudo_count: float = 0.3
+    counts_worth: float = 40.0
+    max_samples: int = 20_000
+    conflict_level: float = 0.01
+    min_probability: float = 1e-3

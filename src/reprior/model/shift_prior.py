@@ -1,0 +1,244 @@
+"""Which shifts are supposed possible, and how probable the samples make each.
+
+Either nothing has shifted, w = 1. Or each class weight has a gamma prior of shape `size` around one of two centres: 1,
+the source, or 1/(K ε_k), equal shares. Sizes are on a grid. Among many classes a few may behave unlike the others,
+absent or dominant: each kind of shift also has a form in which any class may be *odd*, with the loosest prior.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reprior._types import Matrix, Vector
+from reprior.model.likelihood import Reliability, WeightFit, fit_weights, information, log_likelihood
+from reprior.model.samples import TwoSamples
+from reprior.model.settings import Settings
+
+MAX_WEIGHT = 1e6  # of a class that the source has next to none of
+EM_STEPS = 10  # that find the share of odd classes; it settles within a few
+
+
+@dataclass(frozen=True, slots=True)
+class GammaPrior:
+    """Gamma priors of class weights: shapes `size` and means `mean`, (K,) each.
+
+    `log_probability` is that of this kind of shift, given a shift. If classes may be odd, `log_odd_factor` is what the
+    mixture of usual and odd classes changes in the log evidence. `for_interval`: intervals assume it.
+    """
+
+    size: Vector
+    mean: Vector
+    log_probability: float
+    for_interval: bool = False
+    log_odd_factor: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A kind of shift after the data: its prior, the posterior mode `weights` (K,) of log w and its covariance (K, K),
+    or variances (K,) for very many classes, and its log evidence."""
+
+    prior: GammaPrior
+    weights: Vector
+    covariance: Matrix
+    log_evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """All kinds of shift that are worth a look, with their `probability` (C,) given a shift, and `weights` (C, K).
+
+    `no_shift` is the probability that nothing has shifted; `steps` EM steps were taken, which `converged` or did not.
+    """
+
+    hypotheses: tuple[Hypothesis, ...]
+    probability: Vector
+    weights: Matrix
+    no_shift: float
+    steps: int
+    converged: bool
+
+
+def shifts_of(hypotheses: list[Hypothesis], none: float, settings: Settings, fits: list[WeightFit]) -> Shifts:
+    """Return hypotheses with their posterior probabilities, without those that are negligible. `none` is the
+    log-likelihood of no shift."""
+    log_joint = np.array([h.log_evidence + h.prior.log_probability for h in hypotheses])
+    total = np.logaddexp.reduce(log_joint)
+    probability = np.exp(log_joint - total)
+    log_odds = np.log(settings.no_shift / (1 - settings.no_shift)) + none - total
+    no_shift = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
+    kept = (probability > settings.min_probability) | [h.prior.for_interval for h in hypotheses]
+    rest = [h for h, keep in zip(hypotheses, kept, strict=True) if keep]
+    return Shifts(tuple(rest), probability[kept] / probability[kept].sum(), np.array([h.weights for h in rest]),
+                  float(no_shift), sum(fit.steps for fit in fits), all(fit.converged for fit in fits))  # fmt: skip
+
+
+def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
+    """Return the kinds of shift, each fitted to the samples."""
+    k, hypotheses = len(samples.source_prior), list[Hypothesis]()
+    even = np.minimum(1 / (k * smoothed_source(samples)), MAX_WEIGHT)
+    centres = (np.ones(k), 1 - settings.even_shift), (even, settings.even_shift)
+    n_sizes = len(settings.sizes)
+    priors = [GammaPrior(np.full(k, size), centre, float(np.log(chance / n_sizes)), size == settings.sizes[0])
+              for centre, chance in centres for size in settings.sizes]  # fmt: skip
+    fits = [fit_weights(samples, *stacked(priors), np.array([p.mean for p in priors]), reliability)]
+    none = log_likelihood(samples, np.ones(k), reliability)
+    for first in (0, n_sizes):
+        of_centre = list[Hypothesis]()
+        for prior, weights in zip(priors[first:], fits[0].weights[first : first + n_sizes], strict=False):
+            of_centre.append(laplace(samples, prior, weights, reliability))
+            if negligible(of_centre, settings):
+                break  # stricter priors have even less evidence
+        if k * settings.odd_share > 1 and max(h.log_evidence for h in of_centre) > none:
+            with_odd, more = fit_odd_classes(samples, of_centre[0], settings, reliability)
+            of_centre, fits = of_centre + with_odd, fits + more
+        hypotheses += of_centre
+    return shifts_of(hypotheses, none, settings, fits)
+
+
+def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
+    """Return the kinds of shift fitted again with the classifier's error, and with labels of target samples.
+
+    The classifier's error does not change whether there is a shift: w = 1 makes r = 1 for any probabilities. Labels do.
+    """
+    priors = [h.prior for h in shifts.hypotheses]
+    fit = fit_weights(samples, *stacked(priors), shifts.weights, reliability)
+    fitted = [laplace(samples, prior, w, reliability) for prior, w in zip(priors, fit.weights, strict=True)]
+    none = log_likelihood(samples, np.ones_like(shifts.weights[0]), reliability)
+    again = shifts_of(fitted, none, settings, [fit])
+    return replace(again, no_shift=again.no_shift if len(samples.labelled) else shifts.no_shift,
+                   steps=shifts.steps + fit.steps, converged=shifts.converged and fit.converged)  # fmt: skip
+
+
+def stacked(priors: list[GammaPrior]) -> tuple[Matrix, Matrix]:
+    """Return sizes and means of several priors, (C, K) each."""
+    return np.array([p.size for p in priors]), np.array([p.mean for p in priors])
+
+
+def negligible(hypotheses: list[Hypothesis], settings: Settings) -> bool:
+    """Return whether the last hypothesis has next to no evidence beside the best."""
+    best = max(h.log_evidence for h in hypotheses)
+    return bool(hypotheses[-1].log_evidence < best + np.log(settings.min_probability))
+
+
+def log_gamma_density(weights: Vector, size: Vector | float, mean: Vector) -> Vector:
+    """Return the log density (K,) of log w, for w of a gamma law of this shape and mean."""
+    from scipy.special import gammaln
+
+    return np.asarray(size * np.log(size * weights / mean) - gammaln(size) - size * weights / mean)
+
+
+def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector, reliability: Reliability) -> Hypothesis:
+    """Return a hypothesis with its evidence by Laplace's method at the mode (K,).
+
+    Laplace's method takes the posterior of each log w_k for normal. It is nearly that of the logarithm of a gamma
+    variable whose shape is the precision, so the ratio of both normalisers is multiplied in (Stirling's error).
+    """
+    from scipy.special import gammaln
+
+    precision = information(samples, weights, reliability)
+    covariance: Matrix
+    if precision.ndim == 1:
+        precision = precision + prior.size
+        covariance, log_determinant = 1 / precision, float(np.log(precision).sum())
+    else:
+        precision.flat[:: len(weights) + 1] += prior.size
+        covariance, log_determinant = np.linalg.inv(precision), float(np.linalg.slogdet(precision)[1])
+    shape = 1 / variances(covariance)
+    stirling_error = gammaln(shape) - (shape - 0.5) * np.log(shape) + shape  # its ½ log 2π cancels that of Laplace
+    evidence = log_likelihood(samples, weights, reliability) - 0.5 * log_determinant + stirling_error.sum()
+    evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_odd_factor
+    return Hypothesis(prior, weights, covariance, float(evidence))
+
+
+def variances(covariance: Matrix) -> Vector:
+    """Return the diagonal (K,) of a covariance, or that itself if it is all there is."""
+    return np.asarray(covariance if covariance.ndim == 1 else np.diag(covariance))
+
+
+def smoothed_source(samples: TwoSamples) -> Vector:
+    """Return the source prior (K,), its logarithms shrunk to their mean as far as chance explains how they differ
+    (James and Stein): a balanced source looks unbalanced by chance."""
+    prior, weights = samples.source_prior, samples.heldout_weights
+    if not len(samples.y):
+        return prior
+    noise = (weights**2 @ (samples.heldout - prior) ** 2) / (weights.sum() * prior) ** 2
+    log_prior = np.log(prior)
+    real = max(float(log_prior.var() - noise.mean()), 0.0)
+    shrunk = np.exp(log_prior.mean() + real / (real + noise + 1e-30) * (log_prior - log_prior.mean()))
+    return np.asarray(shrunk / shrunk.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class OddClasses:
+    """Which classes are unlike the others: the probability `is_odd` (K,) of each, their `share`, shape and means (K,)
+    of the weights of usual classes, and the log price of what was fitted to find them."""
+
+    is_odd: Vector
+    share: float
+    usual_size: float
+    usual_mean: Vector
+    price: float
+
+
+def fit_odd_classes(
+    samples: TwoSamples, loose: Hypothesis, settings: Settings, reliability: Reliability
+) -> tuple[list[Hypothesis], list[WeightFit]]:
+    """Return hypotheses around the centre of a loose one in which any class may be odd, and the fits behind them.
+
+    First all classes are odd. That fit tells, for each size of usual classes, which classes are.
+    """
+    centre, k = loose.prior.mean, len(loose.weights)
+    chance = loose.prior.log_probability + float(np.log(settings.odd_share))
+    all_odd = GammaPrior(np.full(k, settings.odd_size), centre, chance)
+    fits = [fit_weights(samples, *stacked([all_odd]), loose.weights[None], reliability)]
+    free = laplace(samples, all_odd, fits[0].weights[0], reliability)
+    hypotheses = [free]
+    for usual_size in settings.sizes[1:]:
+        odd = find_odd(free, usual_size, samples.source_prior, settings)
+        size = (1 - odd.is_odd) * usual_size + odd.is_odd * settings.odd_size
+        rate = (1 - odd.is_odd) * usual_size / odd.usual_mean + odd.is_odd * settings.odd_size / centre
+        prior = GammaPrior(size, size / rate, chance)
+        fits.append(fit_weights(samples, *stacked([prior]), fits[-1].weights, reliability))
+        weights = fits[-1].weights[0]
+        density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, usual_size, odd.usual_mean),
+                               np.log(odd.share) + log_gamma_density(weights, settings.odd_size, centre))  # fmt: skip
+        gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.price
+        hypotheses.append(laplace(samples, replace(prior, log_odd_factor=gain), weights, reliability))
+        if negligible(hypotheses, settings):
+            break
+    return hypotheses, fits
+
+
+def find_odd(free: Hypothesis, usual_size: float, source_prior: Vector, settings: Settings) -> OddClasses:
+    """Return which classes are odd, by EM on a mixture over classes, from a fit that leaves all of them `free`.
+
+    The fit tells of each class as much as Poisson counts would: `seen` samples where w · `expected` are expected. Usual
+    classes keep their proportions to each other; a common factor makes Σ ε_k w_k = 1. That factor, and the share of odd
+    classes, are paid for by half the logarithm of the information about each (BIC).
+    """
+    shape, centre = 1 / variances(free.covariance), free.prior.mean
+    seen = np.maximum(shape - free.prior.size, 0)
+    expected = np.maximum(shape / free.weights - free.prior.size / centre, 0)
+    share, factor, of_odd = settings.odd_share, 1.0, log_marginal(seen, expected, settings.odd_size, centre)
+    for _ in range(EM_STEPS):
+        log_odds = np.log(share / (1 - share)) + of_odd - log_marginal(seen, expected, usual_size, factor * centre)
+        is_odd = 1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))
+        left = max(1 - float((source_prior * is_odd) @ free.weights), 1e-3)
+        factor = left / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
+        share = float(is_odd.sum() + 1) / (len(centre) + 1 / settings.odd_share)
+    about_factor = (1 - is_odd) @ (usual_size * seen / (usual_size + seen))
+    price = 0.5 * float(np.log(len(centre)) + np.log1p(about_factor))
+    return OddClasses(is_odd, share, usual_size, factor * centre, price)
+
+
+def log_marginal(seen: Vector, expected: Vector, size: float, mean: Vector) -> Vector:
+    """Return the log probability (K,), up to a constant, of Poisson counts `seen` with means w · `expected`, if w has a
+    gamma law (negative binomial)."""
+    from scipy.special import gammaln
+
+    rate = size / mean
+    counts = gammaln(size + seen) - gammaln(size) - (size + seen) * np.log(rate + expected)
+    return np.asarray(counts + size * np.log(rate))

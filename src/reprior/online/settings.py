@@ -1,0 +1,87 @@
+"""The constants of the default stream, in one frozen value that a caller can replace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from reprior._check import check_number, fail
+from reprior.model.settings import Settings
+
+BATCH = Settings()
+WHERE = "StreamSettings"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """Constants of `online-ebls`. The values were chosen on draws 300 and 301 of `benchmarks/ordinary_streams.py`.
+
+    Parameters
+    ----------
+    no_shift : float
+        Prior probability that the class prior has not shifted, as in `reprior.model.Settings`.
+    sizes : tuple of float
+        Sizes of the filters' Dirichlet priors, in samples per class: as many samples must speak against a filter's
+        centre to move it half of the way. Filters centred at equal shares have each size, filters centred at the source
+        prior the last.
+    memories : tuple of float, increasing
+        Samples that a filter remembers. Each size also has two filters that forget nothing. One of them restarts after
+        a change.
+    sharing : float
+        Share of the filters' weight that returns to the weights of the start at each sample, so that a filter that has
+        lost can win again.
+    caution : float
+        Samples that one sample counts as when `t` of them are weighed against `n` held-out samples: they count as
+        t/(1 + caution·t/n) in the odds of no shift. Two samples of equal size give 1 in theory.
+    max_no_shift : float
+        Largest probability of no shift, so that a stream without shift still notices one.
+    label_memory : float
+        Labels that the stream remembers for the bias of the classifier if `drift` is True.
+    bias_variance : float
+        Prior variance of the logarithm by which predicted probabilities favour a class. The bias is limited to twice
+        the standard deviation.
+    label_noise : float
+        Share of labels that may be of any class whatever the output.
+
+    Examples
+    --------
+    >>> StreamSettings(memories=(50.0,)).memories
+    (50.0,)
+    """
+
+    no_shift: float = BATCH.no_shift
+    sizes: tuple[float, ...] = (1.0, 3.0)
+    memories: tuple[float, ...] = (100.0, 1000.0)
+    sharing: float = 1e-6
+    caution: float = 2.0
+    max_no_shift: float = 0.999
+    label_memory: float = 1000.0
+    bias_variance: float = 0.1
+    label_noise: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("no_shift", 0, 0.999), ("sharing", 0, 0.5), ("caution", 0, 1e6),
+                                ("max_no_shift", 0.5, 1 - 1e-9), ("label_memory", 1, 1e12),
+                                ("bias_variance", 0, 100), ("label_noise", 0, 1)):  # fmt: skip
+            number = check_number(getattr(self, name), WHERE, name, low=low, high=high, open_low=True)
+            object.__setattr__(self, name, number)
+        if self.no_shift > self.max_no_shift:
+            fail(WHERE, "no_shift", "be at most `max_no_shift`", self.no_shift)
+        for name, low in (("sizes", 1e-3), ("memories", 2)):
+            values = getattr(self, name)
+            if not isinstance(values, (tuple, list)) or (name == "sizes" and not values):
+                fail(WHERE, name, "be a tuple of numbers", repr(values))
+            numbers = tuple(check_number(x, WHERE, name, low=low, high=1e12) for x in values)
+            if list(numbers) != sorted(set(numbers)):
+                fail(WHERE, name, "increase", repr(values))
+            object.__setattr__(self, name, numbers)
+
+
+def as_settings(value: Any, caller: str) -> StreamSettings:
+    """Return settings from settings, or from a dict of some of their fields."""
+    if isinstance(value, StreamSettings):
+        return value
+    known = StreamSettings.__dataclass_fields__
+    if not isinstance(value, dict) or not set(value) <= set(known):
+        fail(caller, "settings", f"be StreamSettings, or a dict with some of {', '.join(known)}", repr(value)[:80])
+    return StreamSettings(**value)

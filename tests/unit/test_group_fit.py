@@ -1,0 +1,99 @@
+"""Groups under known Dirichlet priors, and how far groups scatter, against exact results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import gammaln
+
+from reprior.model.group_fit import Common, GroupedRows, Kinds, fit_groups, fit_kind
+from reprior.model.population import learn, scatter_of
+from reprior.rows.blocks import ArrayBlocks
+
+K = 4
+
+
+def common(proba: np.ndarray, heldout: float = 1e12) -> Common:
+    mean = proba.mean(axis=0)
+    return Common(np.ones(K), mean, mean, proba.T @ proba / len(proba), heldout)
+
+
+def grouped(proba: np.ndarray, n_groups: int) -> GroupedRows:
+    return GroupedRows.of(ArrayBlocks(proba), np.repeat(np.arange(n_groups), len(proba) // n_groups), n_groups)
+
+
+def draw(n_groups: int, n: int, concentration: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the priors of groups (G, K) around even shares, and calibrated probabilities of n samples of each."""
+    rng = np.random.default_rng(seed)
+    priors = rng.dirichlet(np.full(K, concentration / K), size=n_groups)
+    y = np.concatenate([rng.choice(K, size=n, p=prior) for prior in priors])
+    logits = 1.5 * rng.standard_normal((len(y), K)) + 2.25 * np.eye(K)[y]
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return priors, proba / proba.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("concentration", [0.5, 5.0, 500.0])
+def test_certain_samples_have_the_evidence_and_posterior_of_counts(concentration: float) -> None:
+    y = np.random.default_rng(0).choice(K, size=60, p=[0.5, 0.3, 0.15, 0.05])
+    proba = np.eye(K)[y]
+    about, rows = common(proba), grouped(proba, 3)
+    centre = np.array([0.4, 0.3, 0.2, 0.1])
+    counts = np.stack([np.bincount(part, minlength=K) for part in y.reshape(3, 20)])
+    alpha = concentration * centre
+    exact = (
+        (gammaln(alpha + counts) - gammaln(alpha)).sum(axis=1) - gammaln(concentration + 20) + gammaln(concentration)
+    )
+    exact -= counts @ np.log(about.mean)  # relative to the common prior
+    baseline = rows.counts(about.weights, np.ones((3, K))).log_ratio
+    found = fit_kind(rows, about, centre, concentration, baseline)
+    np.testing.assert_allclose(found.log_evidence, exact, atol=1e-6)
+    kinds = Kinds(centre[None], np.array([concentration]), np.ones(1), np.zeros(1))
+    fit = fit_groups(rows, about, kinds)
+    posterior = (alpha + counts) / (concentration + 20)
+    np.testing.assert_allclose(fit.prior, posterior, atol=1e-6)
+    np.testing.assert_allclose(fit.prior_variance, posterior * (1 - posterior) / (concentration + 21), rtol=1e-5)
+    np.testing.assert_allclose(fit.shares, counts / 20, atol=1e-9)
+    np.testing.assert_allclose(fit.shares_variance, 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("concentration", [1.0, 10.0, 100.0])
+def test_the_scatter_of_groups_is_found_whatever_the_classifier_confuses(concentration: float) -> None:
+    _, proba = draw(200, 50, concentration, seed=1)
+    about, rows = common(proba), grouped(proba, 200)
+    first = rows.counts(about.weights, np.ones((200, K)))
+    everyone = np.ones(200, bool), np.zeros(200, np.intp)
+    found = scatter_of(first, rows.sizes.astype(float), *everyone, about.mean[None], about)
+    assert 0.6 < found.concentration / concentration < 1.7
+    assert found.gain > 2
+
+
+def test_groups_drawn_from_one_prior_do_not_differ() -> None:
+    gains = []
+    for seed in range(20):
+        _, proba = draw(20, 40, 1e9, seed)
+        gains.append(learn(grouped(proba, 20), common(proba)).scatter.gain)
+    assert np.mean(np.array(gains) > 2) <= 0.1
+
+
+def test_one_group_unlike_the_others_is_found_beside_groups_that_are_alike() -> None:
+    _, proba = draw(60, 40, 1e9, seed=2)
+    rng = np.random.default_rng(3)
+    logits = 1.5 * rng.standard_normal((40, K)) + 2.25 * np.eye(K)[0]
+    odd = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    proba = np.concatenate([proba, odd])
+    learned = learn(grouped(proba, 61), common(proba))
+    assert len(learned.kinds.centres) == 2  # one cluster, and the kind of odd groups
+    assert learned.member[-1, -1] > 0.95
+    assert learned.member[:-1, -1].max() < 0.5
+    assert learned.scatter.concentration > 100
+
+
+@pytest.mark.parametrize("n_heldout", [1e12, 50.0])
+def test_intervals_of_groups_cover_their_priors(n_heldout: float) -> None:
+    priors, proba = draw(100, 40, 8.0, seed=5)
+    about, rows = common(proba, n_heldout), grouped(proba, 100)
+    fit = fit_groups(rows, about, learn(rows, about).kinds)
+    within = np.abs(fit.prior - priors) < 1.96 * np.sqrt(fit.prior_variance)
+    assert within.mean() > 0.92
+    if n_heldout > 1e6:
+        assert within.mean() < 0.99
