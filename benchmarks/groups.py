@@ -1,20 +1,17 @@
 """Groups that learn from each other, on real outputs: error, coverage and cost against going alone and being one.
 
-    python benchmarks/groups.py [--seeds 20] [--large | --ordinary | --selected]
+    python benchmarks/groups.py [--seeds 20] [--large | --ordinary]
 
 Four structures of 100 groups: around one common mix (far from it, or near), in four clusters, alike but for one, and
 alike. With --large the cost on simulated outputs instead: 100,000 x 100 rows x 10 classes, and 10,000 x 100 x 77. With
 --ordinary whether groups of ordinary classifiers are harmed: 40 groups, the kept half of the sets in `_ordinary.py`.
-With --selected how coverage depends on which shares are asked for, beside the exact posterior of known labels.
 """
 
 import argparse
 import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
-from unittest.mock import patch
 
 from _ordinary import KEPT_ASIDE, load
 from _outputs import Outputs, shipped
@@ -23,9 +20,7 @@ from _record import markdown, progress, store  # isort: split
 import numpy as np
 
 import reprior as rp
-from reprior.batch.grouped import GroupedRows, Model
-from reprior.batch.groups import ends, groups
-from reprior.batch.population import responsibilities
+from reprior import groups
 
 N_GROUPS = 100
 CELLS = (
@@ -34,13 +29,11 @@ CELLS = (
 )  # fmt: skip
 
 
-def mixes(structure: str, k: int, rng: np.random.Generator) -> tuple[np.ndarray, Model]:
-    """Return the true class mix of each group (G, K), and the population that they are drawn from."""
+def mixes(structure: str, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the true class prior of each group (G, K)."""
     common = rng.dirichlet(np.ones(k))
-    parts: list[tuple[np.ndarray, float, int]] = []
 
     def around(mix: np.ndarray, strength: float, size: int) -> np.ndarray:
-        parts.append((mix, strength * k, size))
         return rng.dirichlet(np.maximum(strength * k * mix, 1e-3), size=size)
 
     if structure == "far from one mix":
@@ -53,11 +46,8 @@ def mixes(structure: str, k: int, rng: np.random.Generator) -> tuple[np.ndarray,
         drawn = np.concatenate([around(np.full(k, 1 / k), 0.1, 1), around(common, 10.0, N_GROUPS - 1)])
     else:
         drawn = np.tile(common, (N_GROUPS, 1))
-        parts.append((common, 1e4, N_GROUPS))
     drawn = np.maximum(drawn, 1e-12)
-    centres, strengths, sizes = (np.array(part) for part in zip(*parts, strict=True))
-    population = Model(centres, np.arange(len(parts)), strengths, sizes / N_GROUPS)
-    return drawn / drawn.sum(axis=1, keepdims=True), population
+    return drawn / drawn.sum(axis=1, keepdims=True)
 
 
 def divergence(true: np.ndarray, found: np.ndarray) -> float:
@@ -66,45 +56,36 @@ def divergence(true: np.ndarray, found: np.ndarray) -> float:
 
 def drawn(
     o: Outputs, calibrated: np.ndarray, structure: str, n: int, seed: int
-) -> tuple[np.ndarray, Model, np.ndarray, np.ndarray, np.ndarray]:
-    """Return true mixes (G, K), their population, and keys, classes and outputs of n rows of each group."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return true priors (G, K), and keys, classes and outputs of n rows of each group."""
     rng = np.random.default_rng([2026, seed])
     k = len(o.counts)
-    true, population = mixes(structure, k, rng)
+    true = mixes(structure, k, rng)
     members = [np.flatnonzero(o.pool_y == j) for j in range(k)]
     y = np.concatenate([rng.choice(k, size=n, p=mix) for mix in true])
     rows = calibrated[[rng.choice(members[j]) for j in y]]
-    return true, population, np.repeat(np.arange(N_GROUPS), n), y, rows
+    return true, np.repeat(np.arange(N_GROUPS), n), y, rows
 
 
 def cell(o: Outputs, pipe: rp.Pipeline, calibrated: np.ndarray, structure: str, n: int, seed: int) -> dict[str, float]:
-    true, population, keys, _, rows = drawn(o, calibrated, structure, n, seed)
+    true, keys, _, rows = drawn(o, calibrated, structure, n, seed)
     found = groups(pipe.source, keys, rows, **pipe.options)
     alone = np.stack([rp.ebls(pipe.source, rows[keys == g], **pipe.options).prior for g in range(N_GROUPS)])
     one = np.broadcast_to(rp.ebls(pipe.source, rows, **pipe.options).prior, true.shape)
 
-    def known(grouped: GroupedRows, base: np.ndarray) -> Model:
-        r, _ = responsibilities(grouped, np.ones(N_GROUPS, bool), base)
-        return replace(population, gram=r.T @ r / len(r))
-
-    with patch("reprior.batch.population.learn", known):  # the same where nothing has to be learned from the groups
-        limit = groups(pipe.source, keys, rows, **pipe.options)
     made = {
         "shared": divergence(true, found.prior), "alone": divergence(true, alone), "one for all": divergence(true, one),
         "alone, fast": divergence(true, groups(pipe.source, keys, rows, share=False, **pipe.options).prior),
-        "population known": divergence(true, limit.prior),
     }  # fmt: skip
-    for name, estimate in (("coverage", found), ("coverage, population known", limit)):
-        lower, upper = estimate.interval()
-        covered = (lower <= true) & (true <= upper)
-        made |= {name: float(covered.mean()), f"{name}, of shares above 1 %": float(covered[true > 0.01].mean())}
-    return made
+    lower, upper = found.interval(of="prior")
+    covered = (lower <= true) & (true <= upper)
+    above = float(covered[true > 0.01].mean())
+    return made | {"coverage": float(covered.mean()), "coverage, of shares above 1 %": above}
 
 
 def quality(seeds: int) -> None:
     figures, table = {}, []
-    coverages = [f"coverage{known}{shares}" for known in ("", ", population known") for shares in
-                 ("", ", of shares above 1 %")]  # fmt: skip
+    coverages = ["coverage", "coverage, of shares above 1 %"]
     for o in shipped():
         pipe = rp.pipeline(o.heldout, o.heldout_y, counts=o.counts)
         calibrated = np.asarray(pipe.calibrate(o.pool))
@@ -117,52 +98,17 @@ def quality(seeds: int) -> None:
             mean["against the better"] = mean["shared"] / min(mean["alone"], mean["one for all"]) - 1
             figures[f"{o.name}, {structure}, {n} rows"] = mean
             divergences = (f"{mean[key]:.3f}" for key in
-                           ("shared", "alone", "one for all", "alone, fast", "population known"))  # fmt: skip
+                           ("shared", "alone", "one for all", "alone, fast"))  # fmt: skip
             covered = (f"{mean[key]:.1%}" for key in coverages)
             table.append([o.name, structure, str(n), *divergences, f"{mean['against the better']:+.1%}", *covered])
-    head = ["outputs", "groups", "rows a group", "shared", "alone", "one for all", "alone, fast", "population known",
-            "against the better", "coverage of 95 %", "of shares above 1 %", "population known, coverage",
-            "of shares above 1 %"]  # fmt: skip
+    head = ["outputs", "groups", "rows a group", "shared", "alone", "one for all", "alone, fast",
+            "against the better", "coverage of 95 %", "of shares above 1 %"]  # fmt: skip
     text = (
         f"# 100 groups that learn from each other: mean KL(true, estimate), {seeds} seeds\n\n"
         "“Alone” is `ebls` on each group's rows, “one for all” `ebls` on all rows, “alone, fast” `share=False`. "
-        "“Population known” is the same model with the true centres and strengths instead of learned ones: the limit. "
         "All with the options of the default pipeline.\n\n" + markdown(head, table)
     )
     store("groups", {"seeds": seeds, "cells": figures}, text)
-
-
-def selected(seeds: int) -> None:
-    """Store the coverage of all shares, of those that truly are above 1 %, and of those estimated above 1 %."""
-    figures, table = {}, []
-    for o in shipped():
-        pipe = rp.pipeline(o.heldout, o.heldout_y, counts=o.counts)
-        calibrated, k = np.asarray(pipe.calibrate(o.pool)), len(o.counts)
-        for structure, n in CELLS[:4]:
-            runs: dict[str, list[list[float]]] = {"shared": [], "exact": []}
-            for seed in range(seeds):
-                true, population, keys, y, rows = drawn(o, calibrated, structure, n, seed)
-                found = groups(pipe.source, keys, rows, **pipe.options)
-                counts = np.bincount(keys * k + y, minlength=N_GROUPS * k).reshape(N_GROUPS, k)
-                alpha = np.maximum(population.alpha[0], 1e-3) + counts
-                mean = alpha / alpha.sum(axis=1, keepdims=True)
-                variance = mean * (1 - mean) / (alpha.sum(axis=1, keepdims=True) + 1)
-                made = {"shared": (found.prior, found.interval()), "exact": (mean, ends(mean, variance, 0.95))}
-                for name, (prior, (lower, upper)) in made.items():
-                    covered = (lower <= true) & (true <= upper)
-                    runs[name].append([float(covered[of].mean()) for of in (true >= 0, true > 0.01, prior > 0.01)])
-                progress(seed + 1, seeds, f"{o.name}, {structure}, {n}")
-            mean_of = {name: np.mean(x, axis=0).tolist() for name, x in runs.items()}
-            figures[f"{o.name}, {structure}, {n} rows"] = mean_of
-            table.append([o.name, structure, str(n), *(f"{x:.1%}" for name in runs for x in mean_of[name])])
-    which = ("of all shares", "truly above 1 %", "estimated above 1 %")
-    head = ["outputs", "groups", "rows a group", *which, *(f"labels known: {x}" for x in which)]
-    text = (
-        f"# Coverage of 95 % intervals of groups, by which shares are asked for, {seeds} seeds\n\n“Labels known” is "
-        "the exact posterior: the class of every row and the population that groups were drawn from are known, and the "
-        "intervals are formed from it in the same way.\n\n" + markdown(head, table)
-    )
-    store("groups_selected", {"seeds": seeds, "cells": figures}, text)
 
 
 def losses(rows: np.ndarray, y: np.ndarray) -> float:
@@ -278,14 +224,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--ordinary", action="store_true")
-    parser.add_argument("--selected", action="store_true")
     options = parser.parse_args()
     if options.large:
         cost()
     elif options.ordinary:
         ordinary(options.seeds)
-    elif options.selected:
-        selected(options.seeds)
     else:
         quality(options.seeds)
 

@@ -98,7 +98,7 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
             found = measure(pipe, rows, c.y[d.rows], d.prior, before=False)
             estimate = rp.estimate(pipe.source, rows, pipe.method, **pipe.options)
             assert pipe.source.heldout is not None
-            open_to = estimate.posterior.variance()
+            open_to = estimate.posterior.shares.variance
             p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior, open_to)
             moved = stretch(estimate.prior - pipe.source.prior, rows.mean(axis=0) - pipe.source.prior)
             out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, "stretch": moved, **found})

@@ -16,7 +16,7 @@ from _outputs import SHIFTS, networks, shipped, targets
 
 import reprior as rp
 
-FORMS = {"batch": None, "stream": {}, "stream, drift=False": {"drift": False}, "release 0.1": {"cautious": False}}
+FORMS = {"batch": None, "stream": {}, "stream, drift=False": {"drift": False}}
 STEP, SETTLED, ROWS = 100, 500, 10_000
 
 

@@ -8,11 +8,10 @@ The first has classifiers of many classes, and 300 and 3,000 samples. The second
 targets of ordinary.py, up to 2,000 samples, beside the intervals of `pipe.estimate`. Weak classifiers are those that
 are right in less than three quarters of the rows at the training mix. Constants were chosen on draws 700 to 705 of the
 sets "designed-on"; those of the sets "fresh" were looked at once after that. The third has Gaussian classes in a row,
-of which neighbours are alike, beside streams that do not know how alike ("blind"); draws 0 to 15 of it were chosen on.
+of which neighbours are alike; draws 0 to 15 of it were chosen on.
 """
 
 import argparse
-from dataclasses import replace
 
 from _record import markdown, progress, store  # isort: split
 
@@ -111,10 +110,8 @@ def in_a_row(n_draws, first):
                 intervals = {"pipe.estimate": batch.interval(0.95)}
                 for label, options in list(STREAMS.items())[:2]:
                     stream = pipe.stream(**options)
-                    blind = replace(pipe.source, heldout=None, misled=stream.method.misled[:3])  # as bytes once had it
-                    for name, one in ((label, stream), (f"{label}, blind", rp.Stream("online-ebls", blind, **options))):
-                        one.learn_calibrated(rows)
-                        intervals[name] = one.interval(0.95)
+                    stream.learn_calibrated(rows)
+                    intervals[label] = stream.interval(0.95)
                 for label, (lower, upper) in intervals.items():
                     cell = found.setdefault(f"{k} classes, step {step}, {size} held out", {}).setdefault(label, [])
                     right = (heldout.argmax(axis=1) == y).mean()
