@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 ROOMS = {  # pages of the reference, and the rooms whose public names they hold
     "pipelines": ("The pipeline", ("pipelines",)),
-    "batch": ("Batch methods, groups", ("batch",)),
+    "batch": ("Batch methods, groups", ("batch", "model")),
     "online": ("Streams and alarms", ("online",)),
     "assess": ("Intervals, diagnosis, metrics", ("assess",)),
     "rows": ("Rows and values", ("rows", "_types", "_check")),
