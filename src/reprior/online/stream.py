@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
+from time import sleep
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ class ForkedLocks:
     def __init__(self) -> None:
         self.locks: WeakSet[Any] = WeakSet()
         self.held: list[Any] = []
+        self.forking = False
 
     def new(self) -> Any:
         """Return a lock that forks respect."""
@@ -40,9 +42,15 @@ class ForkedLocks:
 
     def hold(self) -> None:
         """Hold every lock, before a fork."""
-        self.held = list(self.locks)
+        self.forking, self.held = True, list(self.locks)
         for lock in self.held:
             lock.acquire()
+        self.forking = False
+
+    def let_forks_pass(self) -> None:
+        """Pause while a fork waits: a thread that learns block after block would always be first at the lock again."""
+        if self.forking:
+            sleep(0.001)
 
     def free(self) -> None:
         """Let go of them, in the parent and in the child."""
@@ -239,6 +247,7 @@ class Stream:
         self._learn_rows(rows, None, "Stream.learn_calibrated")
 
     def _learn_rows(self, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
+        LOCKS.let_forks_pass()
         with self._lock:
             if calibrator is None and is_top_k(proba):
                 if NATIVE and self._top(None, *proba, 2) == DONE:

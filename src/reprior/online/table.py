@@ -274,11 +274,13 @@ class StreamTable:
         Keys (n,) may be anything hashable; a table can be saved if all are strings or whole numbers.
         """
         same_rows(proba, keys, "StreamTable.learn", "keys")
+        LOCKS.let_forks_pass()
         with self._lock:
             self._learn(keys, proba, self.calibrator, "StreamTable.learn")
 
     def learn_calibrated(self, keys: Any, rows: Any) -> None:
         """Learn rows (n, K) that `calibrated` returned, as `learn` would have learned what it was given."""
+        LOCKS.let_forks_pass()
         with self._lock:
             self._learn(keys, rows, None, "StreamTable.learn_calibrated")
 
