@@ -17,7 +17,7 @@ import numpy as np
 from _outputs import SHIFTS, networks, redrawn, shipped, targets
 
 import reprior as rp
-from reprior.assess.conformal import scores_of
+from reprior.estimates.sets import scores_of
 
 LEVEL, FIRST = 0.9, 100  # seeds begin here: others were looked at before
 KINDS = ("estimated mix", "by class", "true mix", "plain")

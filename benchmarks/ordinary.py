@@ -23,7 +23,8 @@ from _record import RESULTS, markdown, progress, store
 import numpy as np  # isort: skip
 import reprior as rp
 from reprior.assess.label_shift import label_shift_p_value
-from reprior.rows.correction import HARDLY, REJECTED, STRETCHED, stretch
+from reprior.estimates.verdict import AMPLIFIED, amplification
+from reprior.rows.correction import HARDLY, REJECTED
 
 BEGIN, END = "<!-- made by benchmarks/ordinary.py -->", "<!-- to there -->"
 HARM = 0.01  # nats of log-loss by which a single draw counts as harmed
@@ -100,7 +101,7 @@ def in_months(c: Classifier, sizes: list[int]) -> list[dict[str, Any]]:
             assert pipe.source.heldout is not None
             open_to = estimate.posterior.shares.variance
             p = label_shift_p_value(rows, *pipe.source.heldout, estimate.prior, pipe.source.prior, open_to)
-            moved = stretch(estimate.prior - pipe.source.prior, rows.mean(axis=0) - pipe.source.prior)
+            moved = amplification(estimate.prior - pipe.source.prior, rows.mean(axis=0) - pipe.source.prior)
             out.append({"classifier": c.name, "size": size, "shift": d.shift, "p": p, "stretch": moved, **found})
     return out
 
@@ -281,7 +282,7 @@ def month_table(records: list[dict[str, Any]]) -> str:
     for size in sorted({r["size"] for r in records}):
         for name in sorted({r["classifier"] for r in records}):
             some = [r for r in records if r["size"] == size and r["classifier"] == name]
-            silent = [r["log_loss"] for r in some if r["p"] >= REJECTED and r["stretch"] < STRETCHED]
+            silent = [r["log_loss"] for r in some if r["p"] >= REJECTED and r["stretch"] < AMPLIFIED]
             rows.append([name, str(size), f"{np.mean([r['log_loss'] for r in some]):+.4f}",
                          f"{max(r['log_loss'] for r in some):+.4f}",
                          f"{sum(r['log_loss'] > HARM for r in some)} of {len(some)}",

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reprior import simulate
     from reprior._check import InputError
-    from reprior._types import Interval, PriorEstimate, Source, Status
+    from reprior._types import Interval, Source, Status
     from reprior.assess import bounds, metrics
     from reprior.assess.compare import compare
     from reprior.assess.diagnose import Diagnosis, diagnose
-    from reprior.assess.intervals import interval
     from reprior.assess.query import query
     from reprior.batch.fmapls import fmapls
     from reprior.batch.mapls import mapls
     from reprior.batch.mlls import mlls
     from reprior.batch.moments import bbse, rlls
     from reprior.batch.registry import ALIASES, METHODS, estimate
+    from reprior.estimates.estimate import PriorEstimate
     from reprior.model.ebls import ebls
     from reprior.model.groups import groups
     from reprior.online.alarm import Alarm
@@ -41,11 +41,10 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "assess.metrics": (),
     "pipelines.calibrate": (),
     "_check": ("InputError",),
-    "_types": ("Interval", "PriorEstimate", "Source", "Status"),
+    "_types": ("Interval", "Source", "Status"),
+    "estimates.estimate": ("PriorEstimate",),
     "assess.compare": ("compare",),
-    "assess.conformal": ("prediction_sets", "scores"),
     "assess.diagnose": ("Diagnosis", "diagnose"),
-    "assess.intervals": ("interval", "spread"),
     "assess.query": ("query",),
     "model.ebls": ("ebls",),
     "batch.fmapls": ("fmapls",),
@@ -65,18 +64,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "pipelines.select": ("select",),
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
-    "rows.correction": ("correct", "correct_estimated"),
-    "report.show": (
-        "estimate_dict",
-        "estimate_frame",
-        "estimate_html",
-        "estimate_plot",
-        "estimate_text",
-        "stream_html",
-        "stream_text",
-        "table_frame",
-    ),
-    "report.groups": ("groups_frame", "groups_plot", "groups_text"),
+    "rows.correction": ("correct",),
 }  # one without names is a module of the public interface itself
 
 
@@ -101,6 +89,6 @@ def __dir__() -> list[str]:
 __all__ = [
     "ALIASES", "METHODS", "ONLINE", "Alarm", "AlarmTable", "ArrayBlocks", "Blocks", "Diagnosis", "InputError",
     "Interval", "Pipeline", "PriorEstimate", "Source", "Status", "Stream", "StreamTable", "TopKBlocks", "bbse",
-    "bounds", "calibrate", "compare", "correct", "diagnose", "ebls", "estimate", "fmapls", "groups", "interval",
+    "bounds", "calibrate", "compare", "correct", "diagnose", "ebls", "estimate", "fmapls", "groups",
     "load", "mapls", "metrics", "mlls", "pipeline", "query", "rlls", "select", "simulate", "summarize",
 ]  # fmt: skip

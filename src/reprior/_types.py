@@ -1,19 +1,14 @@
-"""The values that travel between functions: frozen and small. What they can do is done by the rooms above them."""
+"""The values that travel between functions: frozen and small."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from reprior.rows.blocks import Blocks
-    from reprior.rows.calibrated import Calibrator
 
 T = TypeVar("T")
 Vector = NDArray[np.float64]
@@ -189,197 +184,33 @@ class Interval(tuple[Vector, Vector]):
 
 
 class Spread(Protocol):
-    """How sure an estimate is, kept without the rows it came from."""
+    """How sure an estimate is."""
 
     def at(self, level: float, of: str = "shares") -> Interval:
         """Return the interval of each class's share, or of its prior in the population, at a level in (0, 1)."""
         ...
 
+    def without_rows(self) -> Spread:
+        """Return the same knowledge without the samples that it came from."""
+        ...
+
 
 class Checks(NamedTuple):
-    """P-values of "nothing has shifted" and of "only the class shares have" (None without held-out rows), how labels
-    of target rows contradict the outputs, in a sentence, if they do, how much further than the mean output the shares
-    have moved, by total variation (1 if they have hardly), whether held-out rows look like rows of training, why labels
-    of held-out rows may not be theirs, in a sentence, if there is a reason, and that labels of target rows show the
-    correction to help though more than the class shares has changed, in a sentence, if they do."""
+    """What the tests of an estimate found.
+
+    `shift_p` and `label_shift_p` are p-values of "nothing has shifted" and of "only the class prior has", the latter
+    None without held-out samples. `amplification` is how many times as far as the mean prediction the shares moved.
+    The other fields are sentences, empty if there is nothing to report, or flags.
+
+    `labels_conflict`: how labels of target samples contradict the predictions. `labels_support`: how those labels show
+    that the correction helps although more than the class prior has changed. `label_mismatch`: why the labels of the
+    held-out samples may not be theirs. `heldout_in_training`: whether held-out samples look like training samples.
+    """
 
     shift_p: float
     label_shift_p: float | None
-    contradiction: str = ""
-    stretch: float = 1.0
-    trained: bool = False
-    doubt: str = ""
-    borne_out: str = ""
-
-
-@comparable
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PriorEstimate:
-    """Three estimates for target samples, and what is needed to use them.
-
-    `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
-    they come from?", and `weights` "by what are predictions corrected?".
-
-    Parameters
-    ----------
-    prior : (K,)
-        The class prior of the population.
-    weights : (K,)
-        Class weights, target prior over source prior: `correct` multiplies by them.
-    shares : (K,)
-        The class proportions among these samples: the mean corrected probability, with known labels counted.
-    status : Status
-        How the estimate came about; `status.value` is a sentence.
-    n_iter : int
-        Iterations, or passes where passes are what is counted.
-    n : float
-        Target rows.
-    log_likelihood : float
-        That of the rows under `prior`, against the source prior (0: the source prior explains them as well).
-    source : Source
-        What the estimate started from.
-    target : Blocks, optional
-        The rows as the method saw them; `detach` lets go of them.
-    calibrator : Calibrator, optional
-        What a pipeline does to raw outputs before it uses them. `correct` does the same.
-    spread : Spread, optional
-        How sure the estimate is, where the method itself says so, or `detach` has kept it.
-    checks : Checks, optional
-        What a pipeline's tests of "no shift" and of "label shift" found.
-    alpha : (K,), optional
-        The Dirichlet parameters that the method ended with, if it has any.
-    posterior : optional
-        What the method believes about the shares, if it says; intervals are then read from it.
-    on_reject : str
-        What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
-    scores : optional
-        What `detach` has kept of the held-out rows for prediction sets.
-    n_labels : int
-        How many of the target rows came with a label.
-
-    Examples
-    --------
-    >>> from reprior import ebls
-    >>> est = ebls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
-    >>> est.shares.round(2), est.weights.round(2), est.correct([[0.5, 0.5]]).shape
-    (array([0.74, 0.26]), array([1.04, 0.95]), (1, 2))
-    """
-
-    prior: Vector
-    weights: Vector
-    shares: Vector
-    status: Status
-    n_iter: int
-    n: float
-    log_likelihood: float
-    source: Source
-    target: Blocks | None = field(default=None, compare=False)
-    calibrator: Calibrator | None = None
-    spread: Spread | None = field(default=None, compare=False)
-    checks: Checks | None = None
-    on_reject: str = "ignore"
-    alpha: Vector | None = None
-    posterior: Any = field(default=None, compare=False)
-    scores: Any = field(default=None, compare=False)
-    n_labels: int = 0
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, if they are known."""
-        return self.source.classes
-
-    def correct(self, proba: Any, *, anyway: bool = False) -> Matrix:
-        """Return raw outputs as the classifier would have put them under the estimated prior (eq. 8).
-
-        Parameters
-        ----------
-        proba : (n, K) array, DataFrame, or top-k pair
-            Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
-            DataFrame are matched to the classes by name. Of top-k rows, which no calibrator takes, come the listed
-            values.
-        anyway : bool
-            Correct even if the estimate's checks clearly reject label shift.
-        """
-        return door("correct_estimated")(self, proba, anyway=anyway)  # type: ignore[no-any-return]
-
-    def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
-        """Return lower and upper ends (K,), (K,) of an interval for each class.
-
-        Parameters
-        ----------
-        level : float
-            Coverage probability of each interval, between 0 and 1.
-        of : str
-            "shares", the class proportions among these samples, or "prior", that of the population they come from.
-        """
-        return door("interval")(self, level, of)  # type: ignore[no-any-return]
-
-    def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
-        """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
-        promised, under the estimated class mix.
-
-        Parameters
-        ----------
-        proba : (n, K)
-            Outputs as the classifier gives them, as for `correct`. A DataFrame comes back as one.
-        level : float
-            How often a set is to hold the true class.
-        by_class : bool
-            Whether to promise it of each class by itself, whatever the class mix; sets are larger. A class with fewer
-            than level/(1 − level) held-out rows is then in every set.
-        anyway : bool
-            Return sets even if the estimate's checks clearly reject label shift.
-        """
-        return door("prediction_sets")(self, proba, level, by_class=by_class, anyway=anyway)
-
-    def detach(self) -> PriorEstimate:
-        """Return the estimate without its rows: small, and still with intervals and prediction sets."""
-        kept = self.scores if self.source.heldout is None else door("scores")(self)
-        source = replace(self.source, heldout=None)
-        return replace(self, target=None, source=source, spread=door("spread")(self), scores=kept)
-
-    def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row a class, with source and target shares and interval.
-
-        Parameters
-        ----------
-        level : float or None
-            Of the intervals; None leaves them out.
-        """
-        return door("estimate_frame")(self, level)
-
-    def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
-        """Return the estimate as plain lists, numbers and text, which JSON can hold.
-
-        Parameters
-        ----------
-        level : float or None
-            Of the intervals; None leaves them out.
-        """
-        return door("estimate_dict")(self, level)  # type: ignore[no-any-return]
-
-    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw the largest movers with their intervals by matplotlib; return the axes.
-
-        Parameters
-        ----------
-        top : int
-            How many classes.
-        ax : matplotlib axes, optional
-            Where to draw.
-        """
-        return door("estimate_plot")(self, top=top, ax=ax)
-
-    def __repr__(self) -> str:
-        return str(door("estimate_text")(self))
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show."""
-        return str(door("estimate_html")(self))
-
-
-def door(name: str) -> Callable[..., Any]:
-    """Return what the package's front door lists under a name: a value knows no room above it."""
-    import reprior
-
-    return getattr(reprior, name)  # type: ignore[no-any-return]
+    labels_conflict: str = ""
+    amplification: float = 1.0
+    heldout_in_training: bool = False
+    label_mismatch: str = ""
+    labels_support: str = ""

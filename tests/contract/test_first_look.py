@@ -154,8 +154,6 @@ def test_training_rows_given_as_held_out_rows_are_asked_about():
 def test_mistakes_are_named_in_a_sentence(pipe, tmp_path):
     with pytest.raises(rp.InputError, match=r"^query: `estimate` must be what .* returned; got a Pipeline"):
         rp.query(pipe)
-    with pytest.raises(rp.InputError, match=r"^interval: `estimate` must be what .* returned; got a Pipeline"):
-        rp.interval(pipe)
     with pytest.raises(rp.InputError, match=r"^load: `path` must be a file that `save` wrote; got the folder"):
         rp.load(tmp_path)
     with pytest.raises(rp.InputError, match=r"^load: `path` must be the path of a file, or bytes; got a Pipeline"):

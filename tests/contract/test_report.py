@@ -12,10 +12,10 @@ import pytest
 import reprior as rp
 from reprior._types import Interval, Status
 from reprior.assess.diagnose import Diagnosis
+from reprior.estimates.show import cut, share, times
 from reprior.report.charts import cloud_chart, named, shift_chart
 from reprior.report.collect import collect, ending, headline
 from reprior.report.page import STYLE, before_after, page
-from reprior.report.show import cut, share, times
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
 

@@ -8,7 +8,7 @@ from conftest import make_problem
 
 import reprior as rp
 from reprior import bounds
-from reprior.assess import intervals
+from reprior.batch import intervals
 from reprior.rows.blocks import ArrayBlocks
 from reprior.rows.passes import e_step, information
 
@@ -144,7 +144,7 @@ def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_toge
 def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
     problem = make_problem(k=5, n=300)
     with_labels = rp.mlls(problem.source, problem.proba)
-    without = replace(with_labels, source=replace(with_labels.source, heldout=None))
+    without = rp.mlls(replace(problem.source, heldout=None), problem.proba)
     assert "Optimistic" in without.interval().note
     assert "Interval widened by" in with_labels.interval().note
     width = [np.subtract(*reversed(e.interval())).sum() for e in (without, with_labels)]
@@ -192,7 +192,7 @@ def test_levels_outside_the_open_unit_interval_are_refused(level):
 def test_an_estimate_without_rows_says_so():
     problem = make_problem()
     with pytest.raises(rp.InputError, match="interval: `estimate` must carry its target rows"):
-        replace(rp.mlls(problem.source, problem.proba), target=None).interval()
+        replace(rp.mlls(problem.source, problem.proba).spread, target=None).at(0.95)
 
 
 def test_a_class_that_has_every_row_is_not_certain_to_have_all() -> None:
@@ -294,6 +294,6 @@ def test_few_held_out_rows_do_not_make_an_interval_too_sure():
 
 def test_an_estimate_outside_its_interval_is_said_to_be():
     problem = make_problem(4, 4000)
-    pulled = replace(rp.mlls(problem.source, problem.proba), prior=np.array([0.97, 0.01, 0.01, 0.01]))
-    assert "of 4 classes the estimate lies outside" in pulled.interval().note
+    pulled = replace(rp.mlls(problem.source, problem.proba).spread, prior=np.array([0.97, 0.01, 0.01, 0.01]))
+    assert "of 4 classes the estimate lies outside" in pulled.at(0.95).note
     assert "outside" not in rp.ebls(problem.source, problem.proba).interval().note

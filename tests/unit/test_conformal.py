@@ -8,7 +8,7 @@ import pytest
 from conftest import make_problem
 
 import reprior as rp
-from reprior.assess.conformal import LEAST, Scores, scores, scores_of
+from reprior.estimates.sets import MIN_KEPT_PER_CLASS, Scores, scores, scores_of
 from reprior.rows.calibrated import RIDGE
 
 K = 5
@@ -111,7 +111,7 @@ def test_what_is_kept_is_bounded_and_says_the_same(problem):
     mix = np.full((1, 700), 1 / 700)
     whole = Scores(own[None], y, mix)
     few = whole.thinned()
-    assert np.bincount(few.y).max() == LEAST
+    assert np.bincount(few.y).max() == MIN_KEPT_PER_CLASS
     for by_class in (False, True):
         np.testing.assert_allclose(
             few.cutoffs(0.9, by_class=by_class), whole.cutoffs(0.9, by_class=by_class), atol=0.04

@@ -398,7 +398,7 @@ def test_harm_is_said_for_the_reason_there_is():
     said to be beside an interval that ruled it out."""
     found = replace(
         diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]),
-        label_shift_p=0.5, accuracy=(0.55, 0.80), accuracy_interval=(0.75, 0.85), accuracy_risk=0.1, stretch=2.5,
+        label_shift_p=0.5, accuracy=(0.55, 0.80), accuracy_interval=(0.75, 0.85), accuracy_risk=0.1, amplification=2.5,
     )  # fmt: skip
     assert found.may_harm
     assert "too little is known" not in str(found)

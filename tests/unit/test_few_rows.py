@@ -111,5 +111,5 @@ def test_true_labels_of_an_unshifted_target_are_not_called_a_contradiction():
         labels, weights = np.full(900, -1), np.ones(900)
         at, weights_there = rp.query(pipe.estimate(rows, check=False), 300, rng=seed)
         labels[at], weights[at] = y[at], weights_there
-        called += bool(pipe.estimate(rows, labels=labels, label_weights=weights).checks.contradiction)
+        called += bool(pipe.estimate(rows, labels=labels, label_weights=weights).checks.labels_conflict)
     assert called == 0

@@ -267,10 +267,10 @@ def test_labels_of_other_rows_are_noticed():
     problem = make_problem(n=1000, separation=4.0, seed=1, alpha=5.0)
     pipe = rp.pipeline(*problem.source.heldout)
     good = pipe.estimate(problem.proba, labels=some(problem.y, 60))
-    assert good.checks.contradiction == ""
+    assert good.checks.labels_conflict == ""
     rolled = some((problem.y + 1) % 5, 60)
     bad = pipe.estimate(problem.proba, labels=rolled)
-    assert "Do the labels belong to these rows?" in bad.checks.contradiction
+    assert "Do the labels belong to these rows?" in bad.checks.labels_conflict
     assert "contradict the outputs" in repr(bad)
     with pytest.raises(rp.InputError, match="`labels` must agree with the outputs"):
         bad.correct(problem.proba)
@@ -280,9 +280,9 @@ def test_labels_of_other_rows_are_noticed():
     swapped = problem.y.copy()
     swapped[problem.y == common[0]], swapped[problem.y == common[1]] = common[1], common[0]
     half = np.where(np.isin(problem.y, common) & (np.arange(1000) % 9 > 0), problem.y, swapped)
-    assert pipe.estimate(problem.proba, labels=some(half, 300)).checks.contradiction == ""  # one in nine is no swap
+    assert pipe.estimate(problem.proba, labels=some(half, 300)).checks.labels_conflict == ""  # one in nine is no swap
     few = np.isin(problem.y, common) & (np.arange(1000) % 10 > 0)
-    found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.contradiction
+    found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.labels_conflict
     assert f"Rows labelled {common.min()} look like {common.max()}, and the other way round." in found
 
 
@@ -315,14 +315,14 @@ def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
         pipe, rows, y = weak(seed)
         which, labels, weights = some_labelled(pipe, rows, y, 100, chosen=chosen)
         good = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert good.checks.contradiction == ""
+        assert good.checks.labels_conflict == ""
         assert good.checks.shift_p > 0.001
         labels[which] = 0
         same = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "All 100 labels are 0; by the outputs about" in same.checks.contradiction
+        assert "All 100 labels are 0; by the outputs about" in same.checks.labels_conflict
         labels[which[:3]] = 1, 2, 3
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "The mean output of all rows has moved only " in bad.checks.contradiction
+        assert "The mean output of all rows has moved only " in bad.checks.labels_conflict
         for wrong in (same, bad):
             with pytest.raises(rp.InputError, match="Are the labels right"):
                 wrong.correct(rows)
@@ -338,14 +338,14 @@ def test_labels_all_of_the_class_that_is_frequent_now_are_noticed(chosen):
         rows /= rows.sum(axis=1, keepdims=True)
         pipe, rows, y = rp.pipeline(rows[:300], y[:300], classes=["dog", "cat", "bee"]), rows[300:], y[300:]
         which, labels, weights = some_labelled(pipe, rows, y, 50, chosen=chosen)
-        assert pipe.estimate(rows, labels=labels, label_weights=weights).checks.contradiction == ""
+        assert pipe.estimate(rows, labels=labels, label_weights=weights).checks.labels_conflict == ""
         labels[which] = 0
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "All 50 labels are dog" in bad.checks.contradiction
+        assert "All 50 labels are dog" in bad.checks.labels_conflict
         assert bad.checks.label_shift_p > 0.01  # the rows are as they should be
         dogs = np.flatnonzero(y == 0)
         true = pipe.estimate(rows[dogs], labels=np.where(np.arange(len(dogs)) < 50, 0, -1))
-        assert true.checks.contradiction == ""
+        assert true.checks.labels_conflict == ""
 
 
 def test_right_labels_beside_a_weak_classifier_and_few_held_out_rows_are_believed():
@@ -356,7 +356,7 @@ def test_right_labels_beside_a_weak_classifier_and_few_held_out_rows_are_believe
         rows = np.exp(0.5 * (rng.normal(size=(1200, k)) + 0.5 * np.eye(k)[y])) * source
         rows /= rows.sum(axis=1, keepdims=True)
         found = rp.pipeline(rows[:200], y[:200]).estimate(rows[200:], labels=some(y[200:], 30))
-        assert found.checks.contradiction == ""
+        assert found.checks.labels_conflict == ""
 
 
 @pytest.mark.parametrize("m", [1, 5, 25, 60])
@@ -389,17 +389,17 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
     for m in (10, 50, 400):
         for _ in range(5):
             drawn = np.where(np.isin(np.arange(1500), rng.permutation(1500)[:m]), y, -1)
-            assert pipe.estimate(problem.proba, labels=drawn).checks.contradiction == ""
+            assert pipe.estimate(problem.proba, labels=drawn).checks.labels_conflict == ""
     for seed in range(5):  # chosen, but by known chances
         rows, weights = rp.query(pipe.estimate(problem.proba), n=100, rng=seed)
         labels, label_weights = np.full(1500, -1), np.ones(1500)
         labels[rows], label_weights[rows] = y[rows], weights
         found = pipe.estimate(problem.proba, labels=labels, label_weights=label_weights)
-        assert found.checks.contradiction == ""
-        assert "unlike the others" in pipe.estimate(problem.proba, labels=labels).checks.contradiction  # weights lost
+        assert found.checks.labels_conflict == ""
+        assert "unlike the others" in pipe.estimate(problem.proba, labels=labels).checks.labels_conflict  # weights lost
     picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
     found = pipe.estimate(problem.proba, labels=picked)
-    assert "The labelled rows are unlike the others" in found.checks.contradiction
+    assert "The labelled rows are unlike the others" in found.checks.labels_conflict
     with pytest.raises(rp.InputError, match="Label rows drawn at random"):
         found.correct(problem.proba)
 
@@ -439,7 +439,7 @@ def test_an_output_of_zero_is_no_proof_against_labels_of_one_class():
     rows[0] = 0.0, 1.0
     pipe = rp.pipeline(rows[200:], (rng.random(200) > rows[200:, 0]).astype(int), calibration="none")
     labels = np.where(np.arange(200) < 60, 0, -1)
-    assert pipe.estimate(rows[:200], labels=labels).checks.contradiction == ""
+    assert pipe.estimate(rows[:200], labels=labels).checks.labels_conflict == ""
 
 
 def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh():
@@ -466,6 +466,6 @@ def test_diagnose_says_that_labels_contradict_the_outputs():
     labels[:150] = np.roll(problem.y[:150], 1)
     est = pipe.estimate(problem.proba, labels=labels)
     found = rp.diagnose(pipe.source, est.target, estimate=est)
-    assert est.checks.contradiction
-    assert str(found).startswith(est.checks.contradiction)
+    assert est.checks.labels_conflict
+    assert str(found).startswith(est.checks.labels_conflict)
     assert found.may_harm

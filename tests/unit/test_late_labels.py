@@ -12,7 +12,7 @@ import reprior as rp
 from reprior import datasets, simulate
 from reprior.online.ebls import MIN_SHARE, OnlineEbls
 from reprior.online.method import step
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def observed(stream: rp.Stream, rows, y) -> rp.Stream:
 
 
 def shares_alone(stream: rp.Stream, rows) -> np.ndarray:
-    return reweight(stream.calibrated(rows), stream.prior / stream.source.prior)
+    return correct_rows(stream.calibrated(rows), stream.prior / stream.source.prior)
 
 
 def test_a_label_moves_the_bias_as_the_formula_says(problem) -> None:

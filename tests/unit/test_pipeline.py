@@ -146,7 +146,7 @@ def test_a_weak_classifier_whose_shares_move_far_is_warned_of_before_it_corrects
     rows, labels = weak(2000, 0.4, 1, moved=0.4)  # the inputs moved; the classes are as they were
     found = pipe.estimate(rows)
     assert found.checks.label_shift_p > 1e-3  # not to be found by a test
-    assert found.checks.stretch > 2
+    assert found.checks.amplification > 2
     own = (np.arange(2000), labels)
     with pytest.warns(UserWarning, match="times as far as the mean output"):
         fixed = found.correct(rows)
@@ -154,7 +154,7 @@ def test_a_weak_classifier_whose_shares_move_far_is_warned_of_before_it_corrects
     assert "times as far as the mean output" in repr(found)
     found.correct(rows, anyway=True)  # no warning
     same = pipe.estimate(weak(2000, 0.4, 2)[0])
-    assert same.checks.stretch == 1
+    assert same.checks.amplification == 1
     same.correct(rows)
 
 

@@ -10,7 +10,7 @@ import reprior as rp
 from reprior import datasets
 from reprior.assess import query as module
 from reprior.assess.query import inclusion, precision, systematic, told, worth
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
     pipe, target = data
     est, n = pipe.estimate(target.proba, check=False), len(target.y)
     prior = np.maximum(est.shares, 0.1 / n)
-    rows = reweight(pipe.calibrate(target.proba), est.weights)
+    rows = correct_rows(pipe.calibrate(target.proba), est.weights)
     known = precision(est.target, n, est, prior)
 
     def left_open(often: np.ndarray) -> float:

@@ -61,7 +61,7 @@ def by_name(x: Any, classes: Sequence[str] | None, caller: str, name: str = "pro
     return values[..., order_of(names, classes, caller, name)]
 
 
-def as_given(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
+def like_input(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
     """Return `rows` (n, K), or one (K,), whose columns have the order of `classes`, as `x` came: with its names, its
     order and its other columns."""
     frame = frame_of(x, classes, numbers=False)

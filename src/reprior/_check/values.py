@@ -1,4 +1,4 @@
-"""Checks of the values that methods take: a prior, a source, an estimate."""
+"""Checks of the values that methods take: a prior, a source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check.errors import fail, refuse_where
 from reprior._check.names import check_classes, in_order
-from reprior._types import PriorEstimate, Source, Vector
+from reprior._types import Source, Vector
 
 
 def check_prior(
@@ -60,10 +60,3 @@ def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -
     numbers, classes = in_order(source, caller, "source", told)
     prior = check_prior(numbers, caller, "source")
     return Source(prior, classes=check_classes(classes, None, len(prior), caller))
-
-
-def check_estimate(x: Any, caller: str) -> PriorEstimate:
-    """Return `x` if it is an estimate."""
-    if not isinstance(x, PriorEstimate):
-        fail(caller, "estimate", "be what a method or a pipeline's `estimate` returned", f"a {type(x).__name__}")
-    return x

@@ -41,10 +41,10 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def told_p(p: float) -> str:
+def p_text(p: float) -> str:
     """Return a p-value as it is read, with digits enough to see on which side of a limit it is.
 
-    >>> told_p(0.27123), told_p(0.00098), told_p(0.0010012), told_p(0.04996), told_p(1e-20)
+    >>> p_text(0.27123), p_text(0.00098), p_text(0.0010012), p_text(0.04996), p_text(1e-20)
     ('p = 0.27', 'p = 0.00098', 'p = 0.001001', 'p = 0.04996', 'p < 1e-12')
     """
     if p < 1e-12:

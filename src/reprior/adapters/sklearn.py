@@ -17,13 +17,14 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
-from reprior._types import Labels, Matrix, PriorEstimate, Vector
+from reprior._types import Labels, Matrix, Vector
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import refuse_rejected
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import unwarned
 from reprior.pipelines.pipeline import ON_REJECT
-from reprior.pipelines.source import CONTRADICT, doubt
-from reprior.rows.correction import refuse_rejected
+from reprior.pipelines.source import CONTRADICT, label_mismatch
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -116,7 +117,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
-        said = doubt(pipe.source, pipe.calibrator)
+        said = label_mismatch(pipe.source, pipe.calibrator)
         if said == CONTRADICT or (said and not of_folds):  # outputs that `fit` made are at least those of its rows
             warn(said)
         self.pipeline_ = pipe

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from reprior._check import as_array, check_prior, fail
-from reprior._types import PriorEstimate
 from reprior.batch.registry import estimate as estimate_array
+from reprior.estimates.estimate import PriorEstimate
 
 HALF_TOLERANCE = 0.03  # of the row sums of half-precision tensors
 

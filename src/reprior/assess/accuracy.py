@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from reprior._check import percent
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.assess.conformal import nearby
-from reprior.model.interval import Posterior
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.sets import nearby
+from reprior.estimates.verdict import MANY_LABELS
 from reprior.rows.blocks import Blocks
-from reprior.rows.correction import MANY_LABELS, posteriors
+from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 REDRAWN = 16  # class mixes that the estimate might have been
@@ -145,7 +146,7 @@ def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
 def might_be(estimate: PriorEstimate) -> Matrix:
     """Return class shares (m, K) that these samples might have, as far as the estimate has a posterior; else none."""
     found, shares = estimate.posterior, estimate.shares
-    if not isinstance(found, Posterior):
+    if found is None:
         return np.empty((0, len(shares)))
     # shares are drawn class by class and then made to add up to one, which takes this part of their variance
     return nearby(shares, np.sqrt(found.shares.variance / np.maximum(1 - shares, 1e-9)), REDRAWN)
@@ -154,7 +155,7 @@ def might_be(estimate: PriorEstimate) -> Matrix:
 def without_bet(estimate: PriorEstimate) -> Matrix:
     """Return the estimated shares, and what they would be without the bet that nothing has shifted, (2, K)."""
     found = estimate.posterior
-    mean = found.shares.mean if isinstance(found, Posterior) else estimate.shares
+    mean = found.shares.mean if found is not None else estimate.shares
     return np.stack([estimate.shares, mean / mean.sum()])
 
 
@@ -177,13 +178,13 @@ def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabell
     rows, y = taken_rows(target.raw, there), target.labels[there]
     part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.mean()
-    known, p = estimate.posterior, posteriors(rows, estimate.weights)
-    step = known.log_weight_variance if isinstance(known, Posterior) else np.zeros(p.shape[1])
+    known, p = estimate.posterior, correct_float64(rows, estimate.weights)
+    step = known.log_weight_variance if known is not None else np.zeros(p.shape[1])
     # one Newton step back: a label moved log w by its variance times (1 at its class − p)
     apart = rows * np.exp(p * step)
     apart[np.arange(len(y)), y] *= np.exp(-step[y])
     each = np.maximum(each - part, 1e-9)  # samples that were sure to be chosen stand for no other
-    return AsUnlabelled(rows, y, each / each.sum(), posteriors(apart, estimate.weights))
+    return AsUnlabelled(rows, y, each / each.sum(), correct_float64(apart, estimate.weights))
 
 
 def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
@@ -202,7 +203,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
 
 
-def borne_out(estimate: PriorEstimate) -> str:
+def labels_support(estimate: PriorEstimate) -> str:
     """Return a sentence if labels of target rows show that the correction helps there, whatever else has changed; else
     "". It must lower the log-loss of rows that are looked at without their own label, beyond doubt, and get no fewer of
     them right."""
@@ -223,7 +224,7 @@ def borne_out(estimate: PriorEstimate) -> str:
 def promised(rows: Matrix, weights: Vector) -> Matrix:
     """Return how likely predictions are right (2, n), by corrected outputs: as they are, and after correction."""
     wide = np.asarray(rows, np.float64)
-    resp = posteriors(wide, weights)
+    resp = correct_float64(wide, weights)
     return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])
 
 

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, check_prior
-from reprior._types import PriorEstimate, Source, Vector
+from reprior._types import Source, Vector
 from reprior.assess.metrics import kl
 from reprior.batch.registry import METHODS, Method, estimate, method_name
+from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import given
 from reprior.rows.passes import e_step
 

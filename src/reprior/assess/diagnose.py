@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import NOTED, REJECTED, check_number, fail, percent, told_p
-from reprior._types import Checks, Labels, Matrix, PriorEstimate, Source, Vector
-from reprior.assess.accuracy import borne_out, expected_accuracy
-from reprior.assess.intervals import LocalLikelihood, around
+from reprior._check import NOTED, REJECTED, check_number, fail, p_text, percent
+from reprior._types import Checks, Labels, Matrix, Source, Vector
+from reprior.assess.accuracy import expected_accuracy, labels_support
 from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
 from reprior.assess.labels import look_at_labels
+from reprior.batch.intervals import LocalLikelihood, around
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import AMPLIFIED, MANY_LABELS, amplification, amplified
 from reprior.model.ebls import ebls
-from reprior.model.interval import Posterior
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
-from reprior.rows.correction import MANY_LABELS, STRETCHED, reweight, stretch, stretched
+from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
 from reprior.rows.passes import some_and_counts
 
@@ -57,11 +58,11 @@ class Diagnosis:
         A 95 % interval of the accuracy to expect of corrected predictions.
     accuracy_risk : float or None
         By how much correction may lower the accuracy, if the class mix is not quite the estimate.
-    stretch : float
+    amplification : float
         How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
-    borne_out : str
+    labels_support : str
         That labels of target rows show the correction to help though more than the class shares has changed, if so.
-    contradiction : str
+    labels_conflict : str
         How labels of target rows contradict the outputs, if they do.
 
     Examples
@@ -84,19 +85,19 @@ class Diagnosis:
     alpha: float
     accuracy_interval: tuple[float, float] | None = None
     accuracy_risk: float | None = None
-    stretch: float = 1.0
-    borne_out: str = ""
-    contradiction: str = ""
+    amplification: float = 1.0
+    labels_support: str = ""
+    labels_conflict: str = ""
 
     @property
     def may_harm(self) -> bool | None:
         """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
         target rows, were there to tell."""
-        if self.borne_out or self.contradiction or self.applies is False:
-            return not self.borne_out
+        if self.labels_support or self.labels_conflict or self.applies is False:
+            return not self.labels_support
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
             return None
-        return self.stretch >= STRETCHED or self.risky
+        return self.amplification >= AMPLIFIED or self.risky
 
     @property
     def risky(self) -> bool:
@@ -163,8 +164,8 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
-        accuracy_risk=told and told.risk, stretch=found.stretch, borne_out=found.borne_out,
-        contradiction=found.contradiction,
+        accuracy_risk=told and told.risk, amplification=found.amplification, labels_support=found.labels_support,
+        labels_conflict=found.labels_conflict,
     )  # fmt: skip
 
 
@@ -180,18 +181,18 @@ def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     if source.heldout is not None:
         # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones; and
         # without labels that do not fit, for it is the rows that are asked
-        asked = estimate if isinstance(estimate.posterior, Posterior) and not said else ebls(source, sample)
-        assert isinstance(asked.posterior, Posterior)
+        asked = estimate if estimate.posterior is not None and not said else ebls(source, sample)
+        assert asked.posterior is not None
         p = label_shift_p_value(sample, *source.heldout, asked.shares, source.prior,
                                 asked.posterior.shares.variance)  # fmt: skip
     many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
-    far = 1.0 if many else stretch(estimate.shares - source.prior, sample.mean(axis=0) - source.prior)
+    far = 1.0 if many else amplification(estimate.shares - source.prior, sample.mean(axis=0) - source.prior)
     trained = p is not None and p < REJECTED and by_heart(source, sample, estimate.weights)
     shift_p = shift_p_value(counts, sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
-    helps = borne_out(estimate) if p is not None and p < NOTED and not said else ""
-    return Checks(shift_p, p, said, far, trained, borne_out=helps)
+    helps = labels_support(estimate) if p is not None and p < NOTED and not said else ""
+    return Checks(shift_p, p, said, far, trained, labels_support=helps)
 
 
 def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
@@ -207,7 +208,7 @@ def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
     under its own shares."""
     assert source.heldout is not None
     rows, y = source.heldout
-    seen = reweight(sample, weights)
+    seen = correct_rows(sample, weights)
     return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
 
 
@@ -286,9 +287,9 @@ def sentences(found: Diagnosis) -> list[Sentence]:
     def say(text: str, good: bool = True) -> None:
         said.append(Sentence(text, good))
 
-    if found.contradiction:
-        say(found.contradiction, False)
-    shift, heldout = told_p(found.shift_p), found.label_shift_p is not None
+    if found.labels_conflict:
+        say(found.labels_conflict, False)
+    shift, heldout = p_text(found.shift_p), found.label_shift_p is not None
     clearly = found.label_shift_p is not None and found.label_shift_p < REJECTED
     labels = "More labels" if found.estimate.n_labels else "Labels of some rows"
     if found.shift_p >= found.alpha:
@@ -303,15 +304,15 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         say("Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.",
             False)  # fmt: skip
     elif found.applies:
-        say(f"New class shares alone explain the outputs ({told_p(found.label_shift_p)}).")
+        say(f"New class shares alone explain the outputs ({p_text(found.label_shift_p)}).")
     elif clearly:
-        say(f"New class shares alone do NOT explain the outputs ({told_p(found.label_shift_p)}). The inputs look "
+        say(f"New class shares alone do NOT explain the outputs ({p_text(found.label_shift_p)}). The inputs look "
             "different within classes, or a class is new. "
-            + (found.borne_out or "Check the data before you use estimate or correction."), False)  # fmt: skip
+            + (found.labels_support or "Check the data before you use estimate or correction."), False)  # fmt: skip
     else:
-        say(f"New class shares alone may not explain the outputs ({told_p(found.label_shift_p)}). The inputs may look "
+        say(f"New class shares alone may not explain the outputs ({p_text(found.label_shift_p)}). The inputs may look "
             "different within classes, or a class may be new. "
-            + (found.borne_out or "Check the data before you rely on a correction."), False)  # fmt: skip
+            + (found.labels_support or "Check the data before you rely on a correction."), False)  # fmt: skip
     if found.confused:
         pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
         say(f"These classes are hard to tell apart: {pairs}. Their shares are less certain than their sum.", False)
@@ -330,11 +331,11 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if found.risky and not found.borne_out:
+        if found.risky and not found.labels_support:
             say("Correction may also lower the accuracy, because too little is known about the class mix. "
                 f"{labels} would show whether it does.", False)  # fmt: skip
-        elif found.stretch >= STRETCHED:
-            say(stretched(found.stretch), False)
+        elif found.amplification >= AMPLIFIED:
+            say(amplified(found.amplification), False)
     if found.applies and found.heldout_worth is not None:
         say(f"Weighed to these shares, the held-out rows count as {found.heldout_worth:.0f}.")
         if found.heldout_worth < ENOUGH_HELDOUT:

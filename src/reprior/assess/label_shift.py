@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reprior._types import Labels, Matrix, Vector
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 
 CENTRES = 128  # places among the outputs, in
 DIRECTIONS = 20  # of their log-odds, that the label-shift test looks at
@@ -71,7 +71,7 @@ def label_shift_p_value(
     # all in the mix of the held-out rows, whatever that is: half a row more, so that no class is impossible
     mix = (np.bincount(y, minlength=n_classes) + 0.5) / (n + 0.5 * n_classes)
     outputs = np.concatenate([sample, heldout])
-    rows = reweight(np.asarray(outputs, np.float64), mix / source_prior)
+    rows = correct_rows(np.asarray(outputs, np.float64), mix / source_prior)
     weights = (m * prior + 0.5 / n_classes) / (m + 0.5) / mix
     ratio = rows @ weights
     corrected = rows * weights / ratio[:, None]

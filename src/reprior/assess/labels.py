@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from reprior._check import REJECTED, percent
-from reprior._types import Labels, Matrix, PriorEstimate
+from reprior._types import Labels, Matrix
 from reprior.assess.label_shift import scaled_chi_square_p
+from reprior.estimates.estimate import PriorEstimate
 from reprior.model.ebls import ebls
-from reprior.rows.correction import posteriors, reweight
+from reprior.rows.correction import correct_float64, correct_rows
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 STRANGE = 0.3  # share of labelled samples that may have any class, whatever their probabilities
@@ -32,7 +33,7 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
 
 def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
     """Return a sentence if labels (n,) of rows (n, K) do not fit the outputs; else ""."""
-    seen = reweight(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
+    seen = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
     chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
     picked = "" if chosen else hand_picked(estimate, rows, sample)
     return (
@@ -95,10 +96,10 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
     shares[j] = most
     # a row that rules its label out is strange, not proof
-    own = np.maximum(posteriors(rows, shares / estimate.source.prior)[:, j], STRANGE / len(shares))
+    own = np.maximum(correct_float64(rows, shares / estimate.source.prior)[:, j], STRANGE / len(shares))
     if np.log(own).sum() >= np.log(ALL_ALIKE):
         return ""
-    usual = float(posteriors(rows, alone.weights)[:, j].sum())
+    usual = float(correct_float64(rows, alone.weights)[:, j].sum())
     called = estimate.source.called[j]
     return (f"The labels contradict the outputs. All {len(y)} labels are {called}; by the outputs about {usual:.0f} of "
             "these rows are. Are the labels right, and are rows of every class among them?")  # fmt: skip
@@ -167,7 +168,7 @@ def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
     if stray(rows) < max(draws.max(), draws.mean() + 6 * draws.std()):
         return ""
     weights = ebls(estimate.source, sample).weights  # without the labels, which may have moved all shares
-    some, every = (posteriors(x, weights).mean(axis=0) for x in (rows, sample))
+    some, every = (correct_float64(x, weights).mean(axis=0) for x in (rows, sample))
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
     return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reprior._check import as_rng, check_estimate, check_int, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Vector
-from reprior.assess.intervals import ENOUGH_ROWS, inverse
+from reprior._check import as_rng, check_int, fail
+from reprior._types import Labels, Matrix, Vector
+from reprior.batch.intervals import ENOUGH_ROWS, inverse
+from reprior.estimates.estimate import PriorEstimate, check_estimate
 from reprior.rows.blocks import Blocks, map_numbered
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, some_blocks
 from reprior.rows.passes import count_rows, information, some_rows
 
@@ -93,11 +94,11 @@ def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple
     class (N,) and how likely it is (N,)."""
     prior = np.maximum(estimate.shares, 0.1 / estimate.n)
     weights = estimate.weights * prior / np.maximum(estimate.shares, 1e-12)
-    some = reweight(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
+    some = correct_rows(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
     values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
     def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels, Vector], ...]:
-        resp = reweight(np.asarray(block, np.float64), weights)
+        resp = correct_rows(np.asarray(block, np.float64), weights)
         often = np.ones(len(resp))
         for value in values:
             often *= told(resp, value) ** STRIDE

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
-from reprior._types import PriorEstimate, Source, Status, Vector
+from reprior._types import Source, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import Counts, e_step
 
@@ -109,14 +109,3 @@ def drive(
         return bool(np.abs(new.prior - old.prior).sum() < tol)
 
     return iterate(advance, start, n_iter=n_iter, done=settled)
-
-
-def finish(target: Blocks, source: Source, prior: Vector, n_iter: int, status: Status) -> PriorEstimate:
-    """Return the estimate with its likelihood, which costs one more pass."""
-    weights = prior / source.prior
-    with np.errstate(divide="ignore", invalid="ignore"):  # −inf if a row has no class but such as are ruled out
-        last = e_step(target, weights, likelihood=True)
-    # a method may rule out every class of a sample: nothing then says what the sample is
-    shares = last.counts / last.n if np.isfinite(last.log_likelihood) else prior
-    return PriorEstimate(prior, weights, shares, status, n_iter, last.n, last.log_likelihood, source,
-                         target, n_labels=getattr(target, "n_labels", 0))  # fmt: skip

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_choice, check_number, check_prior, in_order
-from reprior._types import PriorEstimate, Status, Vector
-from reprior.batch.driver import Linear, MStep, Step, drive, finish
+from reprior._types import Status, Vector
+from reprior.batch.driver import Linear, MStep, Step, drive
+from reprior.batch.finish import finish
+from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import given
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows

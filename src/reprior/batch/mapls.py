@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_number
-from reprior._types import PriorEstimate, Status, Vector
-from reprior.batch.driver import Linear, Step, drive, finish
+from reprior._types import Status, Vector
+from reprior.batch.driver import Linear, Step, drive
+from reprior.batch.finish import finish
 from reprior.batch.mlls import M_STEP
+from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import given
 from reprior.rows.labelled import labelled
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from reprior._check import check_number
-from reprior._types import PriorEstimate, Status
-from reprior.batch.driver import Linear, Step, drive, finish
+from reprior._types import Status
+from reprior.batch.driver import Linear, Step, drive
+from reprior.batch.finish import finish
+from reprior.batch.intervals import ObservedInformation
 from reprior.batch.solve import maximize
+from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import given
 from reprior.rows.labelled import labelled
 
@@ -43,9 +46,10 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
     if n_iter is None:
         point, passes = maximize(target, known.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
+        prior = point.prior.copy()
         return PriorEstimate(
-            point.prior.copy(), point.prior / known.prior, point.prior.copy(), status, passes, point.n,
-            point.value * point.n, known, target, n_labels=getattr(target, "n_labels", 0),
+            prior, prior / known.prior, prior.copy(), status, passes, point.n, point.value * point.n, known, target,
+            spread=ObservedInformation(prior, known, target, point.n), n_labels=getattr(target, "n_labels", 0),
         )  # fmt: skip
     step, n, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
     return finish(target, known, step.prior, n, Status.STOPPED)

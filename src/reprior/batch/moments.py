@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
-from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector
-from reprior.batch.driver import finish
+from reprior._types import Interval, Matrix, Source, Status, Vector
+from reprior.batch.finish import finish
 from reprior.batch.solve import nonnegative_quadratic
+from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import Blocks, given
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 
@@ -81,6 +82,10 @@ class HardSpread:
         arm = np.sqrt(skew * skew + z * z * self.variance)
         lower, upper = self.prior + skew - arm, self.prior + skew + arm
         return Interval(np.clip(lower, 0.0, self.prior), np.clip(upper, self.prior, 1.0), level=level, note=HARD_NOTE)
+
+    def without_rows(self) -> HardSpread:
+        """Return the same: it holds no samples."""
+        return self
 
 
 def hard_spread(given: Moments, prior: Vector, n: float) -> HardSpread:

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from reprior._check import fail, perhaps
-from reprior._types import PriorEstimate
 from reprior.batch.fmapls import fmapls
+from reprior.batch.intervals import ObservedInformation
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
+from reprior.estimates.estimate import PriorEstimate
 from reprior.model.ebls import ebls
 from reprior.rows.blocks import given
 from reprior.rows.labelled import LabelledBlocks, labelled
@@ -80,7 +81,8 @@ def estimate(
         found = method(training, target, **options)
         if not isinstance(found, PriorEstimate):
             fail("estimate", "method", "return a PriorEstimate", type(found).__name__)
-        return replace(found, n_labels=getattr(target, "n_labels", 0))
+        spread = found.spread or ObservedInformation(found.prior, training, target, float(found.n))
+        return replace(found, spread=spread, n_labels=getattr(target, "n_labels", 0))
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:

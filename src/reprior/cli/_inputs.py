@@ -87,7 +87,7 @@ class Inputs:
 
     def verdict(self, found: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
-        from reprior.report.show import verdicts
+        from reprior.estimates.show import verdicts
 
         said = verdicts(found)
         return said if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in said]
@@ -223,7 +223,7 @@ def read_pipeline(
     from reprior.pipelines.fit import pipeline, unwarned
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.pipelines.source import doubt
+    from reprior.pipelines.source import label_mismatch
 
     if source is None and counts is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
@@ -238,7 +238,7 @@ def read_pipeline(
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
             pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
-        return Fitted(pipe, values, doubt(pipe.source, pipe.calibrator))
+        return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator))
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller, names=names)
     known = read_source(path, wanted, columns, values)
     if known.heldout is None:
@@ -259,4 +259,4 @@ def read_pipeline(
     pipe = replace(pipe, source=replace(pipe.source, made=made))
     apart = disagreement(known) if counts is None else 0.0
     mix = WARNING.format(percent(apart)) if apart else ""
-    return Fitted(pipe, values, doubt(pipe.source, pipe.calibrator) or mix)
+    return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator) or mix)

@@ -26,7 +26,7 @@ from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, form_from_json, form_to_json, recognise
 from reprior.io.table import Choice
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Job:
         while start < stop:
             end = min(stop, start + self.every - self.stream.n % self.every)
             if self.emit != "prior":
-                out.append(self.form.write(batch.records[start:end], reweight(seen[start:end], self.weights)))
+                out.append(self.form.write(batch.records[start:end], correct_rows(seen[start:end], self.weights)))
             self.watch.learn(self.stream, seen[start:end], times[start:end])
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reprior._types import Matrix, Vector
-    from reprior.assess.conformal import Scores
+    from reprior.estimates.sets import Scores
     from reprior.io.table import Part, Sets
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
@@ -138,7 +138,7 @@ def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callab
     from reprior._check import fail
     from reprior.io.keys import CHANGED, group_codes
     from reprior.io.table import Sets
-    from reprior.rows.correction import reweight
+    from reprior.rows.correction import correct_rows
 
     weights, calibrator = found["weights"], given.pipeline.calibrator
     by, least, at = given.table.choice.by, found.get("least"), 0
@@ -150,13 +150,13 @@ def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callab
         nonlocal at, last
         seen, at = rows if calibrator is None else calibrator(rows), at + len(rows)
         if codes is None:
-            out = reweight(seen, weights)
+            out = correct_rows(seen, weights)
             last = None if least is None else out >= least
             return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
             fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
-        out = reweight(seen, weights[own], at - len(rows)).astype(rows.dtype)
+        out = correct_rows(seen, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out
 
@@ -179,10 +179,10 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     clearly differ by more are refused."""
     import numpy as np
 
-    from reprior.assess.conformal import scores, scores_of
+    from reprior.estimates.sets import scores, scores_of
+    from reprior.estimates.verdict import refuse_clear
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
-    from reprior.rows.correction import refuse_clear
 
     def least(found: Scores) -> Any:
         return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
@@ -200,7 +200,7 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
     alone = given.table.choice.by is None
     if found.checks is not None and not wanted.anyway:
         # labels vouch for the correction of all rows together, and for no other
-        checks = found.checks if alone else found.checks._replace(borne_out="")
+        checks = found.checks if alone else found.checks._replace(labels_support="")
         refuse_clear(checks, "correct", "target", "say `--anyway`", "--labels")
     if alone:
         told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}

@@ -44,9 +44,9 @@ def shown(
 ) -> tuple[dict[str, Any], str]:
     """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
     from reprior._check import counted
+    from reprior.estimates.show import estimate_text
+    from reprior.estimates.show_groups import groups_text
     from reprior.report.collect import grouped
-    from reprior.report.groups import groups_text
-    from reprior.report.show import estimate_text
 
     value = described(found, given, level)
     labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""

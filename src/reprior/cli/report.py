@@ -31,8 +31,8 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
     from reprior._check import counted
+    from reprior.estimates.show_groups import groups_rows
     from reprior.report.collect import collect, grouped
-    from reprior.report.groups import groups_rows
     from reprior.report.page import GROUPS, page
     from reprior.state import whole_file
 

@@ -30,10 +30,10 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
     from reprior._check import fail, listed
     from reprior.cli._watch import Watch
+    from reprior.estimates.show import Shown, table
     from reprior.io.files import whole
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
-    from reprior.report.show import Shown, table
     from reprior.state import decode, kind_of, take
 
     data = whole(saved)
@@ -115,7 +115,7 @@ def raised(value: dict[str, Any]) -> str:
 
 def sources(pipe: Pipeline) -> list[str]:
     """Return lines of the classes that a pipeline knows with their source shares, the largest first."""
-    from reprior.report.show import cut, share
+    from reprior.estimates.show import cut, share
 
     prior = pipe.source.prior
     order = sorted(range(len(prior)), key=lambda j: -prior[j])

@@ -113,7 +113,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     from reprior.adapters.spark.frames import correct as corrected
     from reprior.adapters.spark.groups import groups
     from reprior.adapters.spark.parts import file_system
-    from reprior.rows.correction import refuse_rejected
+    from reprior.estimates.verdict import refuse_rejected
 
     target = given["target"]
     system, inside = file_system(output, "correct")

@@ -18,13 +18,13 @@ from urllib.parse import quote, urlencode, urlsplit
 import numpy as np
 
 from reprior._check import (
-    as_given,
     check_int,
     check_matrix,
     check_number,
     fail,
     in_order,
     is_named,
+    like_input,
     names_of,
     own_names,
 )  # fmt: skip
@@ -255,7 +255,7 @@ class Calls:
         if told.proba is None:
             return told
         known = self._classes.get(stream)
-        return replace(told, proba=as_given(told.proba, proba, None if known is None else known.names))
+        return replace(told, proba=like_input(told.proba, proba, None if known is None else known.names))
 
     def _label(self, stream: str, proba: Any, y: Any) -> Call:
         caller = f"{type(self).__name__}.label"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
 from reprior.model.likelihood import Reliability, information
 from reprior.model.samples import TwoSamples, density_ratio
-from reprior.rows.correction import posteriors
+from reprior.rows.correction import correct_float64
 from reprior.rows.passes import rows_kept
 
 MAX_DENSE_CLASSES = 4096  # classes above which no K×K matrix is inverted
@@ -66,7 +66,7 @@ def information_of_outputs(proba: Matrix, y: Labels, source_prior: Vector, shown
         return np.ones(n_shown)
     even = 1 / n_shown
     weight = even / np.maximum(np.bincount(y, minlength=len(shown)), 1)[y]
-    p = posteriors(proba, np.where(shown, even / source_prior, 0.0))[:, shown] / even
+    p = correct_float64(proba, np.where(shown, even / source_prior, 0.0))[:, shown] / even
     labels = min(n_shown / len(y), 1.0)
     if n_shown > MAX_DENSE_CLASSES:
         return np.asarray(np.clip(even * ((1 - labels) * (weight @ p**2) + labels / even), 1e-6, 1.0))

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_prior
-from reprior._types import Matrix, PriorEstimate, Status, Vector
+from reprior._types import Matrix, Status, Vector
+from reprior.estimates.estimate import PriorEstimate
 from reprior.model.classifier_error import classifier_error
-from reprior.model.interval import Posterior, mixture
+from reprior.model.interval import Posterior, mixture, posterior_spread
 from reprior.model.labels import label_conflict, without_labels
 from reprior.model.likelihood import Reliability
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
@@ -83,13 +84,13 @@ def ebls(
     priors, rates = population_priors(samples, shifts, shares, n)
     prior = (1 - shifts.no_shift) * (shifts.probability @ priors)
     prior += shifts.no_shift * (pooled(samples, unchanged, n, settings) if base is None else base)
+    prior, n_labels = prior / prior.sum(), getattr(target, "n_labels", 0)
+    shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unchanged
+    about = posterior(samples, shifts, reliability, shares, priors, rates, n)
     return PriorEstimate(
-        prior / prior.sum(), weights * factor,
-        (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unchanged,
-        Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED, shifts.steps, n,
-        log_ratio - n * float(np.log(known.prior @ (weights * factor))), known, target,
-        posterior=posterior(samples, shifts, reliability, shares, priors, rates, n),
-        n_labels=getattr(target, "n_labels", 0),
+        prior, weights * factor, shares_mean, Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED,
+        shifts.steps, n, log_ratio - n * float(np.log(known.prior @ (weights * factor))), known, target,
+        posterior=about, spread=posterior_spread(shares_mean, prior, n, about, known), n_labels=n_labels,
     )  # fmt: skip
 
 

@@ -15,23 +15,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_choice, check_flag, check_level, check_proba, fail, missing
+from reprior._check import check_choice, check_flag, check_level, check_proba, fail, like_input, missing
 from reprior._labels import same_rows
-from reprior._types import Interval, Matrix, PriorEstimate, Source, Status, Vector, comparable, door
+from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
+from reprior.estimates import show_groups
+from reprior.estimates.estimate import OF, PriorEstimate
+from reprior.estimates.verdict import refuse_rejected
 from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
-from reprior.model.interval import Moments, beta_interval
+from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.population import ENOUGH_GROUPS, Learned, Population, learn
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given, posteriors, refuse_rejected, reweight
+from reprior.rows.correction import correct_float64, correct_rows
 from reprior.rows.keys import Codes, factorize, plain
 from reprior.rows.labelled import LabelledBlocks, labelled, some_blocks
 from reprior.rows.passes import count_rows, rows_kept, some_rows
 
-OF = ("shares", "prior")
 GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
@@ -49,6 +51,10 @@ class GroupSpread:
         g = slice(self.number, self.number + 1)
         lower, upper = self.groups.ends(level, of, g)
         return Interval(lower[0], upper[0], level=level, note=self.groups.note)
+
+    def without_rows(self) -> GroupSpread:
+        """Return the same: all groups share one table of moments."""
+        return self
 
 
 @comparable
@@ -157,8 +163,8 @@ class Groups:
             rows = self.calibrator(rows, caller="Groups.correct")
         if len(codes) != len(rows):
             fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
-        corrected = reweight(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
-        return as_given(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
+        corrected = correct_rows(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
+        return like_input(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
         """Return lower and upper ends (G, K), (G, K) of an interval for each class in each group.
@@ -189,7 +195,7 @@ class Groups:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
-        return door("groups_frame")(self, level)
+        return show_groups.groups_frame(self, level)
 
     def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
         """Draw one class's share in the largest groups with intervals by matplotlib; return the axes.
@@ -203,10 +209,10 @@ class Groups:
         ax : matplotlib axes, optional
             Where to draw.
         """
-        return door("groups_plot")(self, label, top=top, ax=ax)
+        return show_groups.groups_plot(self, label, top=top, ax=ax)
 
     def __repr__(self) -> str:
-        return str(door("groups_text")(self))
+        return show_groups.groups_text(self)
 
 
 def groups(
@@ -285,9 +291,8 @@ def of_estimates(known: Source, names: tuple[Hashable, ...], found: list[PriorEs
         return np.stack([value(estimate) for estimate in found])
 
     def moments(of: str) -> Moments:
-        return Moments(
-            stacked(lambda e: getattr(e.posterior, of).mean), stacked(lambda e: getattr(e.posterior, of).variance)
-        )
+        return Moments(stacked(lambda e: getattr(posterior_of(e), of).mean),
+                       stacked(lambda e: getattr(posterior_of(e), of).variance))  # fmt: skip
 
     about = {of: moments(of) for of in OF}
     population, n = None, stacked(lambda e: int(e.n))
@@ -296,7 +301,7 @@ def of_estimates(known: Source, names: tuple[Hashable, ...], found: list[PriorEs
         population = Population(prior, np.inf, prior[None], np.ones(1), (), 1, int(n[0]), known.classes, differ=False)
     return Groups(
         names, stacked(lambda e: e.shares), stacked(lambda e: e.prior), stacked(lambda e: e.weights), n,
-        stacked(lambda e: 1 - e.posterior.no_shift), stacked(lambda e: e.log_likelihood),
+        stacked(lambda e: 1 - posterior_of(e).no_shift), stacked(lambda e: e.log_likelihood),
         stacked(lambda e: e.status.ok), population, known, note(known), about,
         lambda g: found[g].target, found[0] if len(found) == 1 else None,  # type: ignore[arg-type,return-value]
     )  # fmt: skip
@@ -310,9 +315,9 @@ def sharing(
     assert target is not None
     heldout = settings.counts_worth * k
     if known.heldout is not None:
-        heldout = len(known.heldout[1]) / whole.posterior.variance_factor
+        heldout = len(known.heldout[1]) / posterior_of(whole).variance_factor
     mean = mean_corrected(target, whole.weights[None], n)[0][0]
-    p = posteriors(some_rows(target, n, rows_kept(k)), whole.weights)
+    p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
     gram = p.T @ p / len(p) if k <= DENSE_CLASSES else np.diag((p**2).mean(axis=0))
     common = Common(whole.weights, mean, whole.prior, gram, heldout)
     learned = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
@@ -332,7 +337,7 @@ def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -
 
     It is less for a class that a group has less of, p(1 − p) being the measure.
     """
-    about, estimate = getattr(whole.posterior, of), getattr(whole, of)
+    about, estimate = getattr(posterior_of(whole), of), getattr(whole, of)
     error = about.variance + (about.mean - estimate) ** 2
     share = np.minimum(mean * (1 - mean) / np.maximum(estimate * (1 - estimate), 1e-9), 1)
     return Moments(mean, np.minimum(variance + error * share, mean * (1 - mean)))
@@ -350,7 +355,7 @@ def shifted(
     ratio = fit.log_ratio_common - n * np.log(whole.source.prior @ whole.weights)
     evidence = common.effective(n) / n * ratio + fit.log_evidence
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
-    return np.asarray(alike * (1 - whole.posterior.no_shift) + (1 - alike) * own)
+    return np.asarray(alike * (1 - posterior_of(whole).no_shift) + (1 - alike) * own)
 
 
 def described(

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reprior._types import Matrix, Vector
+from reprior._types import Interval, Matrix, Source, Vector
+from reprior.estimates.verdict import interval_notes
+
+if TYPE_CHECKING:
+    from reprior.estimates.estimate import PriorEstimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +57,36 @@ def beta_interval(about: Moments, level: float, *, estimate: Vector, n: Vector |
     lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
     lower, upper = np.floor(lower * n + 1e-3) / n, np.ceil(upper * n - 1e-3) / n
     return np.minimum(lower, estimate), np.clip(upper, estimate, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorSpread:
+    """What the default knows about `shares` and `prior` (K,) of `n` samples, and notes about it."""
+
+    shares: Vector
+    prior: Vector
+    n: float
+    posterior: Posterior
+    notes: tuple[str, ...]
+
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population; the estimate lies inside."""
+        about, estimate = (self.posterior.shares, self.shares) if of == "shares" else (self.posterior.prior, self.prior)
+        ends = beta_interval(about, level, estimate=estimate, n=self.n)
+        return Interval(*ends, level=level, note=" ".join(self.notes))
+
+    def without_rows(self) -> PosteriorSpread:
+        """Return the same: it holds no samples."""
+        return self
+
+
+def posterior_spread(shares: Vector, prior: Vector, n: float, posterior: Posterior, source: Source) -> PosteriorSpread:
+    """Return how sure an estimate is, with notes about what the intervals include."""
+    notes = interval_notes(source, n, "The interval includes what held-out samples leave open about the classifier.")
+    return PosteriorSpread(shares, prior, float(n), posterior, tuple(notes))
+
+
+def posterior_of(estimate: PriorEstimate) -> Posterior:
+    """Return what is known about an estimate of the default."""
+    assert estimate.posterior is not None
+    return estimate.posterior

@@ -12,16 +12,17 @@ from weakref import WeakSet
 
 import numpy as np
 
-from reprior._check import as_array, as_given, check_level, check_logits, check_proba, check_row, fail, in_order
+from reprior._check import as_array, check_level, check_logits, check_proba, check_row, fail, in_order, like_input
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
-from reprior._types import Interval, Labels, Matrix, Source, Vector, door
+from reprior._types import Interval, Labels, Matrix, Source, Vector
+from reprior.estimates import show
 from reprior.online.method import StreamMethod, StreamState, counted, learned, refuse
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_listed, refuse_listed, reweight
+from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
 from reprior.state import Key, decode, encode, kind_of, read_saved, take, write_atomically
 
 
@@ -101,7 +102,7 @@ def calibrated(proba: Any, source: Source, calibrator: Calibrator | None, caller
     """Return rows (n, K) as the method sees them, a DataFrame as one with its own columns."""
     rows = raw_rows(proba, source, caller, calibrator)
     seen = rows if calibrator is None else calibrator(np.asarray(rows, np.float64))
-    return as_given(seen, proba, source.classes)  # type: ignore[no-any-return]
+    return like_input(seen, proba, source.classes)  # type: ignore[no-any-return]
 
 
 def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
@@ -271,12 +272,12 @@ class Stream:
         with self._lock:
             if is_top_k(p) and self.calibrator is None:
                 row = one_top_k(p, self.source, "Stream.correct_one")
-                return np.asarray(correct_listed(self.source, counted(self.method, self._values)[None], row)[0])
+                return np.asarray(correct_top_k(self.source, counted(self.method, self._values)[None], row)[0])
             k = len(self.source.prior)
             out, known = np.empty(k), self._padded_weights()
             if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
                 learned(loops.correct(known, k, self._row(p, "Stream.correct_one"), out, 1))
-            return out if isinstance(p, np.ndarray) else as_given(out, p, self.classes)
+            return out if isinstance(p, np.ndarray) else like_input(out, p, self.classes)
 
     def _padded_weights(self) -> Vector:
         source = self.source.prior
@@ -296,10 +297,10 @@ class Stream:
                     return out
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
-            return correct_listed(self.source, counted(self.method, self._values)[None], blocks)
+            return correct_top_k(self.source, counted(self.method, self._values)[None], blocks)
         rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
-        fixed = reweight(as_stored(rows), self.weights).astype(blocks.array.dtype, copy=False)
-        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        fixed = correct_rows(as_stored(rows), self.weights).astype(blocks.array.dtype, copy=False)
+        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def observe(self, p: Any, y: Any) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes.
@@ -324,7 +325,7 @@ class Stream:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row a class."""
-        return door("estimate_frame")(self, level)
+        return show.estimate_frame(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
         """Draw the largest movers with their intervals by matplotlib; return the axes.
@@ -336,7 +337,7 @@ class Stream:
         ax : matplotlib axes, optional
             Where to draw.
         """
-        return door("estimate_plot")(self, top=top, ax=ax)
+        return show.estimate_plot(self, top=top, ax=ax)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the whole stream, with its method, options, source and calibrator, as bytes for `from_bytes`.
@@ -387,11 +388,11 @@ class Stream:
         return Stream.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        return str(door("stream_text")(self))
+        return show.stream_text(self)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
-        return str(door("stream_html")(self))
+        return show.stream_html(self)
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:

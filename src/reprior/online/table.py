@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from reprior._check import as_given, check_flag, check_int, check_level, fail, missing
+from reprior._check import check_flag, check_int, check_level, fail, like_input, missing
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label, check_learned, is_missing, same_rows
-from reprior._types import Interval, Labels, Matrix, Vector, door
+from reprior._types import Interval, Labels, Matrix, Vector
+from reprior.estimates import show
 from reprior.online.method import StreamState, counted, learned, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.stream import (
@@ -31,7 +32,7 @@ from reprior.online.stream import (
 from reprior.online.together import Together, shares
 from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct_listed, reweight
+from reprior.rows.correction import correct_rows, correct_top_k
 from reprior.rows.keys import plain
 from reprior.state import Key, decode, encode, read_saved, take, write_atomically
 from reprior.state import refuse as refuse_bytes
@@ -345,10 +346,10 @@ class StreamTable:
             priors = [counted(self.method, self._fresh if slot < 0 else self._table[slot]) for slot in used]
         prior = np.stack(priors)[which]
         if isinstance(blocks, TopKBlocks):
-            return correct_listed(self.source, prior, blocks)
+            return correct_top_k(self.source, prior, blocks)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        fixed = reweight(as_stored(seen), prior / self.source.prior).astype(rows.dtype, copy=False)
-        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        fixed = correct_rows(as_stored(seen), prior / self.source.prior).astype(rows.dtype, copy=False)
+        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def prior(self, key: Hashable) -> Vector:
         """Return `table[key].prior` (K,), without a copy of all else that the stream holds."""
@@ -377,7 +378,7 @@ class StreamTable:
 
     def to_frame(self, level: float | None = 0.95) -> Any:
         """Return a pandas DataFrame: under each key, what `Stream.to_frame(level)` returns of its stream."""
-        return door("table_frame")(self, level)
+        return show.table_frame(self, level)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""

@@ -10,7 +10,7 @@ from reprior._types import Labels, Matrix, Vector
 from reprior.online.method import StreamMethod, learned, refuse
 from reprior.online.robust import Robust
 from reprior.online.stream import aligned
-from reprior.rows.correction import posteriors
+from reprior.rows.correction import correct_float64
 from reprior.state import refuse as refuse_bytes
 from reprior.state import take
 
@@ -102,7 +102,7 @@ class Together:
         place = order[np.searchsorted(self.slots, slots, sorter=order) % len(order)]
         here = self.slots[place] == slots
         if here.any():
-            r, place = posteriors(rows[here], self.weights), place[here]
+            r, place = correct_float64(rows[here], self.weights), place[here]
             np.add.at(self.sums[0], place, r)
             np.add.at(self.sums[1], place, r * r)
             self.last[place] = self.rows + self.left()

@@ -14,8 +14,8 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows, carried_prior, doubt, pooled_prior, summarize, tilt_of
-from reprior.rows.calibrated import RIDGE, TINY, Calibrator, softmax
+from reprior.pipelines.source import as_rows, carried_prior, label_mismatch, pooled_prior, summarize, tilt_of
+from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, TINY, Calibrator, softmax
 from reprior.rows.correction import correct
 
 NO_MEMORY = (
@@ -23,10 +23,6 @@ NO_MEMORY = (
     " classes."
 )
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
-# held-out rows below which no class has a bias: with 2 to 8 rows biases cost 0.3 to 1.2 points of accuracy and 0.01 to
-# 0.05 of log-loss, shifted or not. With 12 and 16 rows they cost less, and where training weighed all classes alike and
-# nothing has shifted they bring 0.8 to 9 points (benchmarks/results/constants_biases.md)
-FEW = 10
 LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
 
 
@@ -74,7 +70,7 @@ def pipeline(
                         method=method, **options)  # fmt: skip
     except MemoryError as error:
         raise MemoryError(NO_MEMORY.format(" × ".join(f"{n:,}" for n in np.shape(proba)))) from error
-    if said := doubt(pipe.source, pipe.calibrator):
+    if said := label_mismatch(pipe.source, pipe.calibrator):
         warn(said)
     return pipe
 
@@ -84,7 +80,7 @@ def unwarned(
     logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
     **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Return the `pipeline` without a word on whether labels fit their rows: whoever calls this asks `doubt`."""
+    """Return the `pipeline` without a warning about labels that do not fit their rows; see `label_mismatch`."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
         given = f"only {' and '.join(there)}" if there else "none of them"
@@ -182,7 +178,7 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
 
 def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
     if kind == "auto":
-        return calibrate.learned(rows, labels, biases=len(labels) >= FEW)
+        return calibrate.learned(rows, labels, biases=len(labels) >= FEW_FOR_BIASES)
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 

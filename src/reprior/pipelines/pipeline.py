@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import as_given, check_choice, check_prior, fail, warn
+from reprior._check import check_choice, check_prior, fail, like_input, warn
 from reprior._labels import same_rows
-from reprior._types import Matrix, PriorEstimate, Source, Vector, comparable
+from reprior._types import Matrix, Source, Vector, comparable
 from reprior.assess.diagnose import checks
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
+from reprior.estimates.estimate import PriorEstimate
 from reprior.model.groups import Groups, groups
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
-from reprior.pipelines.source import doubt
+from reprior.pipelines.source import label_mismatch
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
@@ -84,7 +85,7 @@ class Pipeline:
         proba : (n, K) array or DataFrame
             Raw outputs; the columns of a DataFrame are matched to the classes by name, and it comes back as one.
         """
-        return as_given(self._calibrated(proba, "calibrate"), proba, self.classes)
+        return like_input(self._calibrated(proba, "calibrate"), proba, self.classes)
 
     def _calibrated(self, proba: Any, caller: str) -> Any:
         """Return raw outputs calibrated as an array (n, K), columns in the order of the classes."""
@@ -135,7 +136,8 @@ class Pipeline:
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
-        tested = checks(found, target)._replace(doubt=doubt(self.source, self.calibrator)) if check else None
+        mismatch = label_mismatch(self.source, self.calibrator) if check else ""
+        tested = checks(found, target)._replace(label_mismatch=mismatch) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 
     def groups(
@@ -173,9 +175,9 @@ class Pipeline:
             whole = groups(self.source, np.zeros(int(found.n.sum()), np.int8), target, labels=labels,
                            label_weights=label_weights, **options).whole  # fmt: skip
         assert whole is not None
-        tested = checks(whole, target)._replace(doubt=doubt(self.source, self.calibrator))
-        if tested.contradiction:
-            warn(tested.contradiction)
+        tested = checks(whole, target)._replace(label_mismatch=label_mismatch(self.source, self.calibrator))
+        if tested.labels_conflict:
+            warn(tested.labels_conflict)
         return replace(found, calibrator=self.calibrator, whole=replace(whole, checks=tested, on_reject=on_reject))
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
@@ -193,7 +195,7 @@ class Pipeline:
         target = check_prior(prior, "correct", "prior", allow_zero=True, n_classes=len(self.source.prior),
                              like="the pipeline", classes=self.classes)  # fmt: skip
         fixed = correct(self._calibrated(proba, "correct"), target / self.source.prior)
-        return as_given(fixed, proba, self.classes)  # type: ignore[no-any-return]
+        return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
         """Return a stream that takes raw outputs one by one.

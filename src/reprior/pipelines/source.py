@@ -80,7 +80,7 @@ UNRELATED = (
 )
 
 
-def doubt(source: Source, calibrator: Calibrator | None) -> str:
+def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     """Return a sentence on why the labels of the held-out rows may not be theirs, "" if there is no reason.
 
     Raw outputs are looked at: a calibrator has done for labels what it could.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from reprior.report.show import cut, share
+from reprior.estimates.show import cut, share
 
 TINY = 1e-7  # share below which a dot stays at the edge
 

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from reprior._types import Checks, Interval, Labels, Matrix, PriorEstimate, Status
+from reprior._types import Checks, Interval, Labels, Matrix, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
+from reprior.batch.intervals import ObservedInformation
 from reprior.batch.registry import METHODS
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
 from reprior.model.groups import Groups
-from reprior.report.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
 
 
@@ -45,7 +47,7 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
 
     def of_block(block: Matrix) -> Predictions:
         seen = block if calibrator is None else calibrator(block)
-        scaled = reweight(seen, weights)
+        scaled = correct_rows(seen, weights)
         before, between, after = (rows.argmax(axis=1) for rows in (block, seen, scaled))
         return Predictions(
             np.bincount(before, minlength=k), np.bincount(after, minlength=k), int((before != after).sum()),
@@ -65,11 +67,12 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
     rejected, shifted = found.applies is False, found.shift_p < found.alpha
     unknown = shifted and found.applies is None
     own = estimate.checks or Checks(1.0, None)
-    tested = own._replace(shift_p=found.shift_p, label_shift_p=found.label_shift_p, borne_out=found.borne_out, doubt="")
-    said = [Sentence(own.doubt, False)] * bool(own.doubt)
-    said += [Sentence(text, not rejected and not unknown and text != own.contradiction) for text in judged(tested)]
+    tested = own._replace(shift_p=found.shift_p, label_shift_p=found.label_shift_p,
+                          labels_support=found.labels_support, label_mismatch="")  # fmt: skip
+    said = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
+    said += [Sentence(text, not rejected and not unknown and text != own.labels_conflict) for text in judged(tested)]
     said += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
-    if rejected and not found.borne_out:
+    if rejected and not found.labels_support:
         said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
@@ -107,7 +110,10 @@ def kept(target: Blocks, n: float) -> Blocks:
 def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[str, Any]) -> dict[str, Any]:
     """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
     assert estimate.target is not None
-    estimate = replace(estimate, target=kept(estimate.target, estimate.n))
+    rows, spread = kept(estimate.target, estimate.n), estimate.spread
+    if isinstance(spread, ObservedInformation):
+        spread = replace(spread, target=rows)
+    estimate = replace(estimate, target=rows, spread=spread)
     source, shares, target = estimate.source, estimate.shares, estimate.target
     interval, found = estimate.interval(level), diagnose(source, target, estimate=estimate)
     moved, n = predictions(raw, estimate), float(estimate.n)

@@ -10,8 +10,8 @@ from math import isfinite
 from typing import Any
 
 from reprior._check import counted
+from reprior.estimates.show import times
 from reprior.report.charts import TINY, cloud_chart, named, pair_chart, percent, shift_chart
-from reprior.report.show import times
 
 MOVERS = 20  # classes in the charts; the table has all
 BARS = 12

@@ -19,6 +19,10 @@ S = TypeVar("S")
 TINY = float(np.finfo(np.float64).tiny)
 RIDGE = 10.0  # of biases whose strength is not learned: labelled rows of a class that its bias must outweigh
 STIFF = 1e12  # the ridge of one without biases
+# held-out rows below which no class has a bias: with 2 to 8 rows biases cost 0.3 to 1.2 points of accuracy and 0.01 to
+# 0.05 of log-loss, shifted or not. With 12 and 16 rows they cost less, and where training weighed all classes alike and
+# nothing has shifted they bring 0.8 to 9 points (benchmarks/results/constants_biases.md)
+FEW_FOR_BIASES = 10
 
 
 @comparable

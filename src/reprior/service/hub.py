@@ -17,7 +17,7 @@ from reprior._check import fail
 from reprior._types import Matrix, Source
 from reprior.online.stream import Stream
 from reprior.rows.blocks import as_stored
-from reprior.rows.correction import reweight
+from reprior.rows.correction import correct_rows
 from reprior.service import late
 from reprior.service.alarm_store import Acknowledgement, Silence
 from reprior.service.alarms import Alarms
@@ -432,4 +432,4 @@ def corrected_rows(live: Live, rows: Matrix, seen: Matrix | None) -> Matrix:
         return rows
     if seen is None or live.stream.calibrator is None:
         return live.stream.correct_many(rows)
-    return np.asarray(reweight(as_stored(seen), live.stream.weights).astype(rows.dtype, copy=False))
+    return np.asarray(correct_rows(as_stored(seen), live.stream.weights).astype(rows.dtype, copy=False))

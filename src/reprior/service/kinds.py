@@ -14,7 +14,7 @@ from reprior._types import Source
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import pipeline, unwarned
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import doubt
+from reprior.pipelines.source import label_mismatch
 from reprior.service.settings import Limits
 from reprior.service.wire import known_keys, parse_json
 from reprior.state import kind_of
@@ -94,7 +94,7 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         called = None if classes is None else check_classes(classes, width)
         counts = None if given is None else np.asarray(given, np.float64)
         pipe = unwarned(proba, y, counts=counts, classes=called)
-        if said := doubt(pipe.source, pipe.calibrator):
+        if said := label_mismatch(pipe.source, pipe.calibrator):
             log.warning("%s", said)
     named = None if classes is None else check_classes(classes, len(pipe.source.prior))
     options = body.get("options", {})

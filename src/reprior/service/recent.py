@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.assess.diagnose import Diagnosis, diagnose
-from reprior.assess.intervals import MANY
+from reprior.batch.intervals import MAX_DENSE_CLASSES
 from reprior.service.live import Live
 from reprior.service.settings import Clock
 
@@ -81,8 +81,9 @@ class Diagnoses:
         if len(rows) >= 2:
             found = {"rows": len(rows), "at": self._clock(), "applies": None, "shifted": None}
             try:
-                if live.n_classes > MANY:
-                    fail("diagnose", "classes", f"be at most {MANY}, since this needs K×K numbers", live.n_classes)
+                if live.n_classes > MAX_DENSE_CLASSES:
+                    fail("diagnose", "classes", f"be at most {MAX_DENSE_CLASSES}, since this needs K×K numbers",
+                         live.n_classes)  # fmt: skip
                 made = await self._think(lambda: diagnose(live.source, live.stream.calibrated(rows)))
                 found |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
             except InputError as error:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from reprior._check import fail, order_of
-from reprior._types import Matrix, PriorEstimate
+from reprior._types import Matrix
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import refuse_rejected
 from reprior.io.table import Choice
 from reprior.model.groups import Groups
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import refuse_rejected, reweight
+from reprior.rows.correction import correct_rows
 
 
 def numbers_of(frame: Any, choice: Choice) -> Any:
@@ -143,7 +145,7 @@ class Correction:
         """Return rows (n, K), the first of which is row `at` of its partition, calibrated and corrected."""
         right = rows if self.order is None else rows[:, self.order]
         seen = checked(np.ascontiguousarray(right), self.calibrator, name, at)
-        done = reweight(seen, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
+        done = correct_rows(seen, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
 
 

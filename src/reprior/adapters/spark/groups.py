@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._types import Matrix, PriorEstimate, Source
+from reprior._types import Matrix, Source
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
+from reprior.estimates.estimate import PriorEstimate
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, Kinds, put

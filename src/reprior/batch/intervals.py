@@ -7,95 +7,59 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._check import check_choice, check_estimate, check_level, fail
-from reprior._types import Interval, Labels, Matrix, PriorEstimate, Spread, Vector
+from reprior._check import fail
+from reprior._types import Interval, Labels, Matrix, Source, Vector
 from reprior.batch.driver import iterate
 from reprior.batch.solve import nonnegative_quadratic
-from reprior.model.interval import Posterior, beta_interval
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import interval_notes
 from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
-from reprior.rows.correction import posteriors
+from reprior.rows.correction import correct_float64
 from reprior.rows.passes import e_step, information
 
 SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
 ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
 ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
-MANY = 4096  # classes, beyond which a K×K matrix is too dear
+MAX_DENSE_CLASSES = 4096  # classes beyond which a K×K matrix takes too much memory and time
 FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 
-OF = ("shares", "prior")
 FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
 REFIT_STEPS = 30  # EM steps on held-out samples; more would follow their noise
 
 
-def notes_on(estimate: PriorEstimate, widened: str, *, told: bool = True) -> list[str]:
-    """Return what to know of an interval: how far held-out rows, if they have `told` anything, `widened` it, which
-    classes they have no row of, and that target rows are few."""
-    heldout, k, notes = estimate.source.heldout, len(estimate.prior), []
-    if heldout is None:
-        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
-    elif not told:
-        notes.append("Optimistic: the held-out rows have none of the target's classes.")
-    else:
-        unseen = int((np.bincount(heldout[1], minlength=k) == 0).sum())
-        whose = "class has no held-out row. Its" if unseen == 1 else "classes have no held-out row. Their"
-        notes += [widened] * bool(widened)
-        notes += [f"{unseen} {whose} misfit is taken to be that of the others."] * bool(unseen)
-    return notes + [f"There are few rows: {estimate.n:.0f} for {k} classes."] * (estimate.n < k)
+@dataclass(frozen=True, slots=True)
+class ObservedInformation:
+    """How sure shares are by the observed information of the `target` samples, which is computed when it is asked for.
 
-
-def interval(estimate: PriorEstimate, level: float = 0.95, of: str = "shares") -> Interval:
-    """Return lower and upper ends (K,), (K,) of an interval for each class.
-
-    Parameters
-    ----------
-    estimate : PriorEstimate
-        What a method returned, with its samples.
-    level : float
-        Coverage probability of each interval, between 0 and 1.
-    of : str
-        "shares", the class proportions among these samples, or "prior", that of the population they come from.
-
-    Returns
-    -------
-    Interval
-        A pair (lower, upper); `note` says how far to trust it.
-
-    Examples
-    --------
-    >>> from reprior import mlls
-    >>> rows = [[0.9, 0.1]] * 60 + [[0.1, 0.9]] * 40
-    >>> lower, upper = interval(mlls([1, 1], rows), level=0.9)
-    >>> bool(lower[0] < 0.625 < upper[0])
-    True
+    The interval holds the shares whose best fit is not much worse than the best of all, by a quadratic model of the
+    log-likelihood around `prior`. It is centred on the maximum-likelihood shares: methods that shrink are biased, and
+    an interval around a biased estimate would miss large classes.
     """
-    check_choice(of, "interval", "of", OF)
-    return spread(check_estimate(estimate, "interval")).at(check_level(level, "interval"), of)
 
+    prior: Vector
+    source: Source
+    target: Blocks | None
+    n: float
 
-def spread(estimate: PriorEstimate) -> Spread:
-    """Return how sure an estimate is: what its method says itself, else from the observed information of its rows.
+    def at(self, level: float, of: str = "shares") -> Interval:
+        """Return the interval of each class's share, or of its prior in the population."""
+        return self.without_rows().at(level, of)
 
-    The interval then holds the shares whose best fit is not much worse than the best of all, by a quadratic model of
-    the log-likelihood around the estimate. It is centred on the maximum-likelihood shares: methods that shrink are
-    biased, and an interval around a biased estimate would miss large classes.
-    """
-    if estimate.spread is not None:
-        return estimate.spread
-    if isinstance(estimate.posterior, Posterior):
-        notes = notes_on(estimate, "The interval includes what held-out samples leave open about the classifier.")
-        return PosteriorSpread(estimate.shares, estimate.prior, float(estimate.n), estimate.posterior, tuple(notes))
-    source, (rows, fit) = estimate.source, around(estimate)
-    group, share = alike(rows)
-    if len(fit.shares) > group.max() + 1:
-        fit = maximum(merge(rows, group, share))
-    phi = source.heldout and misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
-    inflation = 1 + (phi or 0.0)
-    wider = np.sqrt(inflation)
-    widened = f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by that much more"
-    notes = notes_on(estimate, f"{widened} than chance." if wider >= 1.005 else "", told=phi is not None)
-    notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
-    return ObservedSpread(estimate.prior, fit, fit.variances * inflation, group, rows.n, tuple(notes))
+    def without_rows(self) -> ObservedSpread:
+        """Return what the samples tell, K numbers of each kind."""
+        source, (rows, fit) = self.source, around(self)
+        group, share = alike(rows)
+        if len(fit.shares) > group.max() + 1:
+            fit = maximum(merge(rows, group, share))
+        phi = source.heldout and misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
+        inflation = 1 + (phi or 0.0)
+        wider = np.sqrt(inflation)
+        widened = f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by that much"
+        notes = interval_notes(source, self.n, f"{widened} more than chance." if wider >= 1.005 else "",
+                               has_target_classes=phi is not None)  # fmt: skip
+        notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
+        return ObservedSpread(self.prior, fit, fit.variances * inflation, group, rows.n, tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,22 +91,9 @@ class ObservedSpread:
                          "its method shrinks and the interval does not. Use `ebls` if both must agree.")  # fmt: skip
         return Interval(lower, upper, level=level, note=" ".join(notes))
 
-
-@dataclass(frozen=True, slots=True)
-class PosteriorSpread:
-    """What the default knows about `shares` and `prior` (K,) of `n` samples, and what to say of it."""
-
-    shares: Vector
-    prior: Vector
-    n: float
-    posterior: Posterior
-    notes: tuple[str, ...]
-
-    def at(self, level: float, of: str = "shares") -> Interval:
-        """Return the interval of each class's share, or of its prior in the population; the estimate lies inside."""
-        about, estimate = (self.posterior.shares, self.shares) if of == "shares" else (self.posterior.prior, self.prior)
-        ends = beta_interval(about, level, estimate=estimate, n=self.n)
-        return Interval(*ends, level=level, note=" ".join(self.notes))
+    def without_rows(self) -> ObservedSpread:
+        """Return the same: it holds no samples."""
+        return self
 
 
 def ends(fit: Fit, *, z: float, variances: Vector, n: float) -> tuple[Vector, Vector]:
@@ -174,13 +125,14 @@ class LocalLikelihood:
     n: float
 
 
-def around(estimate: PriorEstimate, *, rounds: int = 4) -> tuple[LocalLikelihood, Fit]:
+def around(estimate: PriorEstimate | ObservedInformation, *, rounds: int = 4) -> tuple[LocalLikelihood, Fit]:
     """Return the log-likelihood of the rows next to an estimate, or to the maximum if that is far, and the maximum."""
     if estimate.target is None:
         fail("interval", "estimate", "carry its target rows", "none",
              remedy="Estimate again from the rows, or ask before `detach`")  # fmt: skip
-    if len(estimate.prior) > MANY:
-        fail("interval", "estimate", f"have at most {MANY} classes, since this needs K×K numbers", len(estimate.prior),
+    if len(estimate.prior) > MAX_DENSE_CLASSES:
+        fail("interval", "estimate", f"have at most {MAX_DENSE_CLASSES} classes, since this needs K×K numbers",
+             len(estimate.prior),
              remedy="The intervals of `ebls` have no such limit")  # fmt: skip
     n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
     while True:
@@ -342,7 +294,7 @@ def misfit(
     # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
     by_label = fit.shares * (1 - fit.shares)
     if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
-        corrected = posteriors(proba, shares / source_prior)
+        corrected = correct_float64(proba, shares / source_prior)
         by_output = by_label**2 / np.maximum(weight @ (corrected - shares) ** 2, 1e-12)
     else:
         by_output = n * fit.variances

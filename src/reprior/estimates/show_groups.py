@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
-from reprior.model.groups import Groups
-from reprior.report.show import SHOWN, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
+from reprior.estimates.show import SHOWN, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
+
+if TYPE_CHECKING:
+    from reprior.model.groups import Groups
 
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 

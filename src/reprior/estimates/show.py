@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, told_p
-from reprior._types import Checks, Interval, PriorEstimate, Source, Status, Vector
-from reprior.online.stream import Stream
-from reprior.online.table import StreamTable
-from reprior.pipelines.fit import FEW
-from reprior.rows.blocks import ArrayBlocks, TopKBlocks
-from reprior.rows.correction import STRETCHED, TRAINED, stretched
+from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, p_text
+from reprior._types import Checks, Interval, Source, Status, Vector
+from reprior.estimates.verdict import AMPLIFIED, amplified, in_training
+from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
+from reprior.rows.calibrated import FEW_FOR_BIASES
 from reprior.rows.labelled import LabelledBlocks
+
+if TYPE_CHECKING:
+    from reprior.estimates.estimate import PriorEstimate
+    from reprior.online.stream import Stream
+    from reprior.online.table import StreamTable
 
 # held-out rows: with 50 for 26 simulated classes a large shift went unnoticed in a third to a half of draws, with 100
 # in a quarter to none, with 300 in none
@@ -26,9 +29,14 @@ NAMED = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 
 
+def is_batch(estimate: PriorEstimate | Stream) -> TypeGuard[PriorEstimate]:
+    """Return whether this is the estimate of certain samples: a stream has a prior and no shares."""
+    return hasattr(estimate, "shares")
+
+
 def first_answer(estimate: PriorEstimate | Stream) -> Vector:
     """Return what is shown first (K,): the class shares of samples, or the prior that a stream has now."""
-    return estimate.shares if isinstance(estimate, PriorEstimate) else estimate.prior
+    return estimate.shares if is_batch(estimate) else estimate.prior
 
 
 def movers(estimate: PriorEstimate | Stream) -> list[int]:
@@ -69,10 +77,10 @@ def verdicts(estimate: PriorEstimate) -> list[str]:
 def few(source: Source) -> list[str]:
     """Return a sentence about how few held-out rows there are, if they hardly tell anything, or may miss a shift."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
-    if FEW <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
+    if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
         return [f"There are only {held} held-out rows for {k:,} classes, so a large shift may go unnoticed. Give ten a"
                 " class if you can."]  # fmt: skip
-    if not 0 < held < FEW:
+    if not 0 < held < FEW_FOR_BIASES:
         return []
     there = "is only 1 held-out row, which tells" if held == 1 else f"are only {held} held-out rows, which tell"
     return [f"There {there} little about the classifier. Give a few hundred if you can."]
@@ -93,23 +101,23 @@ def unseen(source: Source) -> list[str]:
 
 def judged(checks: Checks) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
-    said = [line for line in (checks.doubt, checks.contradiction) if line]
+    said = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift_p is not None and checks.label_shift_p < NOTED:
         how = "clearly differ" if checks.label_shift_p < REJECTED else "may differ"
         said.append(
             f"The rows {how} from the held-out rows by more than their class mix "
-            f"({told_p(checks.label_shift_p)}). "
-            + (checks.borne_out or "Check the data before you use the estimate." + TRAINED * checks.trained)
+            f"({p_text(checks.label_shift_p)}). "
+            + (checks.labels_support or f"Check the data before you use the estimate.{in_training(checks)}")
         )
     elif checks.label_shift_p is None and checks.shift_p < NOTED:
-        said.append(f"The mean output differs from the source prior ({told_p(checks.shift_p)}). Either the class mix"
+        said.append(f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix"
                     " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
                     " show which.")  # fmt: skip
     else:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
         found = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
-        said.append(f"{found} ({told_p(checks.shift_p)}).")
-    said += [stretched(checks.stretch)] * (checks.stretch >= STRETCHED)
+        said.append(f"{found} ({p_text(checks.shift_p)}).")
+    said += [amplified(checks.amplification)] * (checks.amplification >= AMPLIFIED)
     return said
 
 
@@ -153,10 +161,7 @@ def estimate_html(estimate: PriorEstimate) -> str:
 
 def estimate_shown(estimate: PriorEstimate, level: float | None, top: int, head: str) -> Shown:
     """Return what is shown of an estimate; without a `head` its interval is left out if that would take long."""
-    target = estimate.target.raw if isinstance(estimate.target, LabelledBlocks) else estimate.target
-    stored = target.array.size if isinstance(target, ArrayBlocks) else CHEAP + 1
-    stored = len(target.values) * target.n_classes if isinstance(target, TopKBlocks) else stored
-    cheap = estimate.spread is not None or stored <= CHEAP
+    cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
     interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
     head = head or (
         f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'row')}"
@@ -164,6 +169,14 @@ def estimate_shown(estimate: PriorEstimate, level: float | None, top: int, head:
     )
     rows, rest = table(estimate, interval, top)
     return Shown([head, *verdicts(estimate)], rows, [*rest, *endings(estimate.status, note)])
+
+
+def numbers_read(target: Blocks | None) -> int:
+    """Return how many numbers an interval that reads `target` again has to look at."""
+    rows = target.raw if isinstance(target, LabelledBlocks) else target
+    if isinstance(rows, TopKBlocks):
+        return len(rows.values) * rows.n_classes
+    return 0 if rows is None else rows.array.size if isinstance(rows, ArrayBlocks) else CHEAP + 1
 
 
 def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
@@ -202,7 +215,7 @@ def stream_shown(stream: Stream) -> Shown:
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
     """Return the rows of the table, and a line about the classes that it leaves out, if there are any."""
     called, order, now = estimate.source.called, movers(estimate), first_answer(estimate)
-    of_samples = isinstance(estimate, PriorEstimate)
+    of_samples = is_batch(estimate)
     shown = order[: top or None]
     band = [f"{100 * interval.level:g} % interval"] if interval is not None else []
     rows = [["class", "source", "shares" if of_samples else "prior", *band, *["prior"] * of_samples, "change"]]
@@ -234,7 +247,7 @@ def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[s
 def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95) -> Any:
     """Return an estimate, or a stream's, as a pandas DataFrame, one row a class in the classes' order."""
     pd, columns = pandas(), {"source": estimate.source.prior}
-    if isinstance(estimate, PriorEstimate):
+    if is_batch(estimate):
         columns["shares"] = estimate.shares
     columns |= {"prior": estimate.prior, "weight": estimate.weights}
     if level is not None:
@@ -262,7 +275,7 @@ def pandas() -> Any:
 
 def estimate_plot(estimate: PriorEstimate | Stream, *, top: int = 20, ax: Any = None) -> Any:
     """Draw source and target share of the largest movers, with intervals; return the matplotlib axes."""
-    first = unseen(estimate.source) if isinstance(estimate, Stream) else verdicts(estimate)
+    first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
     order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
     return drawn(
         [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],

@@ -8,17 +8,22 @@ to the mix of the target, give to their own class. So all that is needed of a he
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_flag, check_level, fail
-from reprior._types import Labels, Matrix, PriorEstimate, Source, Vector
+from reprior._check import check_flag, check_level, fail, like_input
+from reprior._types import Labels, Matrix, Source, Vector
+from reprior.estimates.verdict import refuse_rejected
 from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import as_given, correct, correct_estimated
+from reprior.rows.correction import correct
 
-LEAST, MOST = 100, 1 << 16  # held-out rows that a summary keeps of each class at least, and of all at most
+if TYPE_CHECKING:
+    from reprior.estimates.estimate import PriorEstimate
+
+# held-out samples that a summary keeps: of each class at least, of all classes at most
+MIN_KEPT_PER_CLASS, MAX_KEPT = 100, 1 << 16
 REDRAWN = 5  # class mixes within the estimate's uncertainty, to see what an error of the weights costs
 # of that cost: all of it if the estimate scattered around the truth, none if the truth does around the estimate
 CHARGED = 0.5
@@ -71,7 +76,7 @@ class Scores:
     def thinned(self) -> Scores:
         """Return scores of bounded size: evenly spaced ones of a class with many rows, which then count as its rows."""
         k = self.mixes.shape[1]
-        most, kept = max(LEAST, MOST // k), []
+        most, kept = max(MIN_KEPT_PER_CLASS, MAX_KEPT // k), []
         for c in np.unique(self.y):
             rows = np.flatnonzero(self.y == c)
             if len(rows) > most:
@@ -111,7 +116,7 @@ def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
 def scores(estimate: PriorEstimate) -> Scores:
     """Return what an estimate's prediction sets need of the held-out rows."""
     if estimate.scores is not None:
-        return estimate.scores  # type: ignore[no-any-return]
+        return estimate.scores
     error = None
     if estimate.source.heldout is not None:
         lower, upper = estimate.interval(0.6827)  # one standard error to both sides
@@ -126,5 +131,5 @@ def prediction_sets(
     check_flag(by_class, "prediction_sets", "by_class")
     least = scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
     rows = by_name(proba, estimate.classes, "prediction_sets")
-    sets: Any = np.asarray(correct_estimated(estimate, rows, anyway=anyway, caller="prediction_sets")) >= least
-    return as_given(sets, proba, estimate.classes)
+    refuse_rejected(estimate, anyway=anyway)
+    return like_input(np.asarray(estimate._correct(rows, "prediction_sets")) >= least, proba, estimate.classes)

@@ -1,0 +1,226 @@
+"""`PriorEstimate`: what a method returns, and what can be done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reprior._check import check_choice, check_level, fail, like_input
+from reprior._types import Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
+from reprior.estimates import sets, show
+from reprior.estimates.verdict import refuse_rejected
+from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
+from reprior.rows.calibrated import Calibrator
+from reprior.rows.correction import correct_proba, correct_top_k, refuse_listed
+
+if TYPE_CHECKING:
+    from reprior.model.interval import Posterior
+
+OF = ("shares", "prior")
+
+
+@comparable
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PriorEstimate:
+    """Three estimates for target samples, and what is needed to use them.
+
+    `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
+    they come from?", and `weights` "by what are predictions corrected?".
+
+    Parameters
+    ----------
+    prior : (K,)
+        The class prior of the population.
+    weights : (K,)
+        Class weights, target prior over source prior: `correct` multiplies by them.
+    shares : (K,)
+        The class proportions among these samples: the mean corrected probability, with known labels counted.
+    status : Status
+        How the estimate came about; `status.value` is a sentence.
+    n_iter : int
+        Iterations, or passes where passes are what is counted.
+    n : float
+        Target rows.
+    log_likelihood : float
+        That of the rows under `prior`, against the source prior (0: the source prior explains them as well).
+    source : Source
+        What the estimate started from.
+    target : Blocks, optional
+        The rows as the method saw them; `detach` lets go of them.
+    calibrator : Calibrator, optional
+        What a pipeline does to raw outputs before it uses them. `correct` does the same.
+    spread : Spread, optional
+        How sure the estimate is; intervals are read from it.
+    checks : Checks, optional
+        What a pipeline's tests of "no shift" and of "label shift" found.
+    alpha : (K,), optional
+        The Dirichlet parameters that the method ended with, if it has any.
+    posterior : Posterior, optional
+        What the default model knows about shares and prior.
+    on_reject : str
+        What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
+    scores : Scores, optional
+        What `detach` has kept of the held-out rows for prediction sets.
+    n_labels : int
+        How many of the target rows came with a label.
+
+    Examples
+    --------
+    >>> from reprior import ebls
+    >>> est = ebls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]])
+    >>> est.shares.round(2), est.weights.round(2), est.correct([[0.5, 0.5]]).shape
+    (array([0.74, 0.26]), array([1.04, 0.95]), (1, 2))
+    """
+
+    prior: Vector
+    weights: Vector
+    shares: Vector
+    status: Status
+    n_iter: int
+    n: float
+    log_likelihood: float
+    source: Source
+    target: Blocks | None = field(default=None, compare=False)
+    calibrator: Calibrator | None = None
+    spread: Spread | None = field(default=None, compare=False)
+    checks: Checks | None = None
+    on_reject: str = "ignore"
+    alpha: Vector | None = None
+    posterior: Posterior | None = field(default=None, compare=False)
+    scores: sets.Scores | None = field(default=None, compare=False)
+    n_labels: int = 0
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes, if they are known."""
+        return self.source.classes
+
+    def correct(self, proba: Any, *, anyway: bool = False) -> Matrix:
+        """Return raw outputs as the classifier would have put them under the estimated prior (eq. 8).
+
+        Parameters
+        ----------
+        proba : (n, K) array, DataFrame, or top-k pair
+            Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
+            DataFrame are matched to the classes by name. Of top-k rows, which no calibrator takes, come the listed
+            values.
+        anyway : bool
+            Correct even if the estimate's checks clearly reject label shift.
+        """
+        refuse_rejected(self, anyway=anyway)
+        return self._correct(proba, "correct")
+
+    def _correct(self, proba: Any, caller: str) -> Matrix:
+        if is_top_k(proba):
+            return self._correct_top_k(proba, caller)
+        rows = by_name(proba, self.classes, caller)
+        if self.calibrator is not None:
+            rows = self.calibrator(rows, caller=caller)
+        return like_input(correct_proba(rows, self.weights, caller), proba, self.classes)  # type: ignore[no-any-return]
+
+    def _correct_top_k(self, proba: Any, caller: str) -> Matrix:
+        (indices, values), prior = proba, self.weights * self.source.prior
+        if self.calibrator is None:
+            listed = check_top_k(indices, values, caller, self.source.prior)
+            return correct_top_k(self.source, prior[None] / prior.sum(), listed)
+        if self.calibrator.of_logits:
+            refuse_listed(caller, "proba")
+        like = top_k_in(self.target)  # a calibrator reads unlisted classes as it did for the estimate
+        listed = check_top_k(indices, values, caller, self.source.prior if like is None else like.prior)
+        out = np.empty(listed.values.shape)
+        for first, block in numbered(listed):
+            here = slice(first, first + len(block))
+            whole = correct_proba(self.calibrator(block), self.weights, caller)
+            out[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
+        return out
+
+    def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
+        """Return lower and upper ends (K,), (K,) of an interval for each class.
+
+        Parameters
+        ----------
+        level : float
+            Coverage probability of each interval, between 0 and 1.
+        of : str
+            "shares", the class proportions among these samples, or "prior", that of the population they come from.
+        """
+        check_choice(of, "interval", "of", OF)
+        return self._spread().at(check_level(level, "interval"), of)
+
+    def _spread(self) -> Spread:
+        if self.spread is None:
+            fail("interval", "estimate", "come from a method that tells how sure it is", "none",
+                 remedy="Call the method by `reprior.estimate`, which adds it")  # fmt: skip
+        return self.spread
+
+    def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
+        """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
+        promised, under the estimated class mix.
+
+        Parameters
+        ----------
+        proba : (n, K)
+            Outputs as the classifier gives them, as for `correct`. A DataFrame comes back as one.
+        level : float
+            How often a set is to hold the true class.
+        by_class : bool
+            Whether to promise it of each class by itself, whatever the class mix; sets are larger. A class with fewer
+            than level/(1 − level) held-out rows is then in every set.
+        anyway : bool
+            Return sets even if the estimate's checks clearly reject label shift.
+        """
+        return sets.prediction_sets(self, proba, level, by_class=by_class, anyway=anyway)
+
+    def detach(self) -> PriorEstimate:
+        """Return the estimate without its rows: small, and still with intervals and prediction sets."""
+        scores = self.scores if self.source.heldout is None else sets.scores(self)
+        source = replace(self.source, heldout=None)
+        return replace(self, target=None, source=source, spread=self._spread().without_rows(), scores=scores)
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: one row a class, with source and target shares and interval.
+
+        Parameters
+        ----------
+        level : float or None
+            Of the intervals; None leaves them out.
+        """
+        return show.estimate_frame(self, level)
+
+    def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
+        """Return the estimate as plain lists, numbers and text, which JSON can hold.
+
+        Parameters
+        ----------
+        level : float or None
+            Of the intervals; None leaves them out.
+        """
+        return show.estimate_dict(self, level)
+
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw the largest movers with their intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        top : int
+            How many classes.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
+        return show.estimate_plot(self, top=top, ax=ax)
+
+    def __repr__(self) -> str:
+        return show.estimate_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show."""
+        return show.estimate_html(self)
+
+
+def check_estimate(x: Any, caller: str) -> PriorEstimate:
+    """Return `x` if it is an estimate."""
+    if not isinstance(x, PriorEstimate):
+        fail(caller, "estimate", "be what a method or a pipeline's `estimate` returned", f"a {type(x).__name__}")
+    return x
