@@ -117,6 +117,8 @@ class Source:
         What a stream needs of the held-out samples once those are gone (see `model.classifier_error.measure_error`).
     made : str
         How `prior` was obtained.
+    calibrated : bool
+        Whether it describes calibrated predictions, as the source of a pipeline that calibrates does.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class Source:
     heldout: tuple[Matrix, Labels] | None = field(default=None, repr=False)
     made: str = "given by the user"
     error: ClassifierError | None = field(default=None, repr=False)
+    calibrated: bool = False
 
     @property
     def called(self) -> tuple[str, ...]:

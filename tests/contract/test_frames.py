@@ -90,7 +90,7 @@ NUMBERS = {
     "alarm": lambda pipe, x, y: np.array([rp.Alarm(pipe.source).look(x, pipe.source.prior).n]),
     "alarm reference": lambda pipe, x, y: rp.Alarm(pipe.source, reference=x).plan.mean,
     "watch": lambda pipe, x, y: watched(rp.Alarm(pipe.source), pipe.stream(), x),
-    "diagnose": lambda pipe, x, y: rp.diagnose(pipe.source, x).estimate.prior,
+    "diagnose": lambda pipe, x, y: pipe.diagnose(x).estimate.prior,
     "compare": lambda pipe, x, y: rp.compare(pipe.source, x, ["mlls"])[0].prior,
     "accuracy": lambda pipe, x, y: np.array([rp.metrics.accuracy(x, y), rp.metrics.log_loss(x, y)]),
     "calibrate.fit": lambda pipe, x, y: np.sort(rp.calibrate.fit(x, y, kind="bias-corrected").bias),

@@ -284,8 +284,28 @@ def test_heldout_rows_may_have_another_mix_than_training(how, applies):
     held, y = draw(UNIFORM, 1500, 12)
     default = rp.pipeline(trained(held), y, counts=counts)
     for prior in (mix, UNIFORM, mix[::-1]):
-        target = default.calibrate(trained(draw(prior, 3000, 13, **how)[0]))
-        assert diagnose(default.source, target).applies is applies
+        assert default.diagnose(trained(draw(prior, 3000, 13, **how)[0])).applies is applies
+
+
+def test_a_pipeline_diagnoses_raw_rows_and_its_source_refuses_them():
+    """Raw rows beside calibrated held-out rows used to be called no label shift, p < 1e-12, on good data."""
+    held, y = draw(UNIFORM, 2000, 1)
+    proba, labels = draw([0.4, 0.2, 0.2, 0.1, 0.1], 2000, 2)
+    sharp, target = (x**3 / (x**3).sum(axis=1, keepdims=True) for x in (held, proba))
+    pipe = rp.pipeline(sharp, y)
+    found = pipe.diagnose(target, alpha=0.01)
+    assert found.applies
+    assert found.alpha == 0.01
+    est = pipe.estimate(target)
+    assert found.label_shift_p == est.checks.label_shift_p
+    assert str(diagnose(pipe.source, est.target, estimate=est)) == str(pipe.diagnose(target))
+    known = np.where(np.arange(2000) < 100, labels, -1)
+    assert pipe.diagnose(target, known).estimate.n_labels == 100
+    for loaded in (pipe, rp.Pipeline.from_bytes(pipe.to_bytes())):
+        with pytest.raises(rp.InputError, match=r"calibrated by the pipeline .* `pipe.diagnose\(proba\)`"):
+            diagnose(loaded.source, target)
+    plain = rp.pipeline(held, y, calibration="none")
+    assert diagnose(plain.source, proba).applies  # nothing to calibrate
 
 
 def test_sure_outputs_and_classes_without_heldout_rows_are_no_trouble():
@@ -349,7 +369,8 @@ def test_a_correction_that_may_do_harm_is_said_beforehand():
     y = (rng.random(400) > vague).astype(int)
     moved = np.clip(rows[200:] + np.array([0.06, -0.06]), 0.01, 0.99)
     source = rp.pipeline(rows[:200], y[:200]).source
-    found = diagnose(source, moved, estimate=rp.mlls(source, moved))
+    estimate = rp.mlls(source, moved)
+    found = diagnose(source, estimate.target, estimate=estimate)
     assert found.may_harm
     assert "If anything but the class mix has changed, correction makes predictions worse" in str(found)
     assert diagnose([1, 1], rows).may_harm is None

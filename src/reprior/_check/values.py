@@ -52,7 +52,8 @@ def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -
         return replace(source, prior=prior, classes=called)
     if isinstance(getattr(source, "source", None), Source):
         raw = (
-            "; rows must then be calibrated, by its `calibrate`. Its own `estimate`, `stream` and `table` take raw rows"
+            "; rows must then be calibrated, by its `calibrate`. Its own `estimate`, `diagnose`, `stream` and `table`"
+            " take raw rows"
         )
         fail(caller, "source", "be a Source, class counts or a prior", f"a {type(source).__name__}",
              remedy="Pass its `source`" + raw * hasattr(source, "calibrate"))  # fmt: skip

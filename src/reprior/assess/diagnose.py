@@ -129,9 +129,10 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     Parameters
     ----------
     source : Source or (K,)
-        Made by `summarize`, or class counts. Of a pipeline it is `pipe.source`.
+        Made by `summarize`, or class counts. A pipeline has its own way, `pipe.diagnose(proba)`.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target, as the method sees them. Of a pipeline they are `pipe.calibrate(raw)`.
+        Predicted probabilities of the target. If `source` belongs to a pipeline that calibrates, only blocks that the
+        pipeline made are taken, such as `estimate.target`: of other rows nothing tells whether they are calibrated.
     estimate : PriorEstimate, optional
         The one whose accuracy and precision to tell; without it `ebls` makes one.
     alpha : float
@@ -146,6 +147,9 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     """
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
     known, target = given(source, proba, "diagnose")
+    if known.calibrated and not isinstance(proba, Blocks):
+        fail("diagnose", "proba", "be calibrated by the pipeline that `source` belongs to", f"a {type(proba).__name__}",
+             remedy="Diagnose the classifier's own predictions by `pipe.diagnose(proba)`")  # fmt: skip
     if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(known.prior)):
         fail("diagnose", "estimate", f"be what a method returned for these {len(known.prior)} classes",
              type(estimate).__name__)  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from reprior._check import check_choice, check_prior, fail, like_input, warn
 from reprior._labels import same_rows
 from reprior._types import Matrix, Source, Vector, comparable
-from reprior.assess.diagnose import checks
+from reprior.assess.diagnose import Diagnosis, checks, diagnose
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.groups import Groups, groups
@@ -71,6 +71,9 @@ class Pipeline:
     options: Mapping[str, Any] = field(default_factory=dict)
     raw_prior: Vector | None = None
     trials: tuple[Candidate, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", replace(self.source, calibrated=self.calibrator is not None))
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -139,6 +142,29 @@ class Pipeline:
         mismatch = label_mismatch(self.source, self.calibrator) if check else ""
         tested = checks(found, target)._replace(label_mismatch=mismatch) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
+
+    def diagnose(self, proba: Any, labels: Any = None, *, alpha: float = 0.05) -> Diagnosis:
+        """Return whether label-shift correction applies to these samples, and how well it can be measured.
+
+        Parameters
+        ----------
+        proba : (n, K) array, DataFrame, Blocks, or top-k pair
+            Predicted probabilities as the classifier returns them, as in `estimate`.
+        labels : (n,), optional
+            Labels of some samples, names or column indices, −1 where unknown.
+        alpha : float
+            The level at which the sentences decide.
+
+        Examples
+        --------
+        >>> from reprior import pipeline
+        >>> rows, y = [[0.8, 0.2], [0.3, 0.7], [0.9, 0.1]] * 40, [0, 1, 0] * 40
+        >>> pipe = pipeline(rows, y)
+        >>> pipe.diagnose(rows).applies
+        True
+        """
+        made = self.estimate(proba, labels, on_reject="ignore")
+        return diagnose(self.source, made.target, estimate=made, alpha=alpha)
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,

@@ -13,6 +13,7 @@ from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.assess.diagnose import Diagnosis, diagnose
 from reprior.batch.intervals import MAX_DENSE_CLASSES
+from reprior.rows.blocks import ArrayBlocks
 from reprior.service.live import Live
 from reprior.service.settings import Clock
 
@@ -84,7 +85,7 @@ class Diagnoses:
                 if live.n_classes > MAX_DENSE_CLASSES:
                     fail("diagnose", "classes", f"be at most {MAX_DENSE_CLASSES}, since this needs K×K numbers",
                          live.n_classes)  # fmt: skip
-                made = await self._think(lambda: diagnose(live.source, live.stream.calibrated(rows)))
+                made = await self._think(lambda: diagnose(live.source, ArrayBlocks(live.stream.calibrated(rows))))
                 found |= {"applies": made.applies, "shifted": bool(made.shifted), "sentences": str(made).split("\n")}
             except InputError as error:
                 found["sentences"] = [str(error)]
