@@ -65,10 +65,10 @@ def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logi
     values, names = names_of(proba, own_names(proba, classes), caller)
     same_rows(proba, y, caller)
     rows = check_logits(values, caller) if logits else check_proba(values, caller)
-    told = check_classes(classes, names, rows.shape[1], caller)
-    if names is not None and told is not None and told != tuple(map(str, names)):
-        rows = rows[:, order_of(names, told, caller, "proba")]
-    return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], told), told)
+    called = check_classes(classes, names, rows.shape[1], caller)
+    if names is not None and called is not None and called != tuple(map(str, names)):
+        rows = rows[:, order_of(names, called, caller, "proba")]
+    return Labelled(rows, check_labels(y, caller, "y", len(rows), rows.shape[1], called), called)
 
 
 def check_labels(
@@ -141,13 +141,13 @@ def check_some_labels(
     else:
         unknown = np.isnan(values) if values.dtype.kind == "f" else np.zeros(n, bool)
         unknown |= (values == -1) & bool(nothing)
-    out, known = np.full(n, -1, np.intp), np.flatnonzero(~unknown)
-    if len(known):
-        there = values[known]
+    out, labelled = np.full(n, -1, np.intp), np.flatnonzero(~unknown)
+    if len(labelled):
+        there = values[labelled]
         if there.dtype == object and all(isinstance(v, (int, float, np.number)) for v in there):
             there = np.array(there.tolist())
-        out[known] = check_labels(there, caller, name, len(known), n_classes, classes,
-                                  place=lambda i: place(int(known[i])), remedy=remedy)  # fmt: skip
+        out[labelled] = check_labels(there, caller, name, len(labelled), n_classes, classes,
+                                  place=lambda i: place(int(labelled[i])), remedy=remedy)  # fmt: skip
     return out
 
 

@@ -125,18 +125,18 @@ def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, sum
 
     `summed` is added to the remedy where a sum is wrong.
     """
-    found: Fault | None = None
+    worst: Fault | None = None
     for first, block in blocks:
         fault = row_fault(block)
-        if fault and found is None:
-            found = fault._replace(row=first + fault.row)
-        elif fault and found and fault.rule == found.rule:
-            found = found._replace(rows=found.rows + fault.rows)
-    if found:
-        place = f"row {found.row} (the first is row 0)"
-        more = summed * ("sum to 1" in found.rule)
-        fail(caller, name, found.rule, found.value, place=place, count=found.rows, remedy=found.remedy + more,
-             shell=found.shell + more)  # fmt: skip
+        if fault and worst is None:
+            worst = fault._replace(row=first + fault.row)
+        elif fault and worst and fault.rule == worst.rule:
+            worst = worst._replace(rows=worst.rows + fault.rows)
+    if worst:
+        place = f"row {worst.row} (the first is row 0)"
+        more = summed * ("sum to 1" in worst.rule)
+        fail(caller, name, worst.rule, worst.value, place=place, count=worst.rows, remedy=worst.remedy + more,
+             shell=worst.shell + more)  # fmt: skip
 
 
 def check_proba(x: Any, caller: str, name: str = "proba", n_classes: int | None = None) -> Matrix:

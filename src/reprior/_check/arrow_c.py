@@ -155,30 +155,30 @@ def moved(there: Any) -> Any:
 def check(stream: Any, code: int) -> None:
     """Raise what the producer of a stream says of an error."""
     if code:
-        said = stream.contents.get_last_error(stream) or b""
-        raise OSError(code, said.decode(errors="replace"))
+        message = stream.contents.get_last_error(stream) or b""
+        raise OSError(code, message.decode(errors="replace"))
 
 
 def field(schema: Any) -> Field:
     """Return name and format of a child; one whose values are looked up in a dictionary holds no numbers."""
-    found = Field((schema.name or b"").decode(), "" if schema.dictionary else schema.format.decode())
-    return found if found.is_number else found._replace(format="")
+    out = Field((schema.name or b"").decode(), "" if schema.dictionary else schema.format.decode())
+    return out if out.is_number else out._replace(format="")
 
 
 def values(array: Any, code: str, before: int, size: int) -> np.ndarray[Any, Any]:
     """Return `size` numbers of a column, from `before` on, as floats."""
     first = array.offset + before
     if code == BOOL:
-        found = bits(array.buffers[1], first, size).astype(np.float64)
+        out = bits(array.buffers[1], first, size).astype(np.float64)
     elif code in NUMBERS:
-        found = memory(array.buffers[1], NUMBERS[code], first, size)
+        out = memory(array.buffers[1], NUMBERS[code], first, size)
     else:
         low, high = memory(array.buffers[1], "i8", 2 * first, 2 * size).reshape(-1, 2).T
         small = high == low >> 63  # the upper half holds the sign alone
-        found = np.where(small, low, high * 2.0**64 + low.view(np.uint64)) / 10.0 ** int(DECIMAL.fullmatch(code)[1])  # type: ignore[index]
+        out = np.where(small, low, high * 2.0**64 + low.view(np.uint64)) / 10.0 ** int(DECIMAL.fullmatch(code)[1])  # type: ignore[index]
     if array.null_count and array.buffers[0]:
-        found = np.where(bits(array.buffers[0], first, size), found, np.nan)
-    return found
+        out = np.where(bits(array.buffers[0], first, size), out, np.nan)
+    return out
 
 
 def memory(address: int | None, kind: str, first: int, size: int) -> np.ndarray[Any, Any]:

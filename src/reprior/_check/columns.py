@@ -35,8 +35,8 @@ def class_places(columns: Sequence[Column], classes: Iterable[Any] | None) -> li
     `proba`, or the only list, or all columns of floats. Whole numbers beside floats are taken for ids, unless the
     floats do not sum to 1. Columns of anything else are left aside.
     """
-    if classes is not None and (found := named_places([column.name for column in columns], classes)):
-        return found
+    if classes is not None and (places := named_places([column.name for column in columns], classes)):
+        return places
     if lists := [j for j, column in enumerate(columns) if column.kind == LIST]:
         called = [j for j in lists if columns[j].name == "proba"] or lists
         return called if len(called) == 1 else []
@@ -59,6 +59,6 @@ def named_places(names: Sequence[Any], classes: Iterable[Any]) -> list[int]:
     """Return the place among `names` of each class; none if one of them is missing, or there twice."""
     spellings = [spelled(name) for name in names]
     place = {name: j for j, name in enumerate(spellings)}
-    found = [place.get(spelled(label), -1) for label in classes]
-    twice = len(place) < len(names) and any(spellings.count(spellings[j]) > 1 for j in found)
-    return [] if -1 in found or twice else found
+    places = [place.get(spelled(label), -1) for label in classes]
+    twice = len(place) < len(names) and any(spellings.count(spellings[j]) > 1 for j in places)
+    return [] if -1 in places or twice else places

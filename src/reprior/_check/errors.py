@@ -50,8 +50,8 @@ def fail(
     another one there."""
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
-    said = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
-    raise InputError(*(said + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
+    sentence = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
+    raise InputError(*(sentence + (f" {how}." if how else "") for how in (remedy, shell or remedy)))
 
 
 def refuse_where(
@@ -69,9 +69,9 @@ def refuse_where(
         fail(caller, name, rule, got, place=place(int(np.argmax(bad))), count=count, remedy=remedy)
 
 
-def missing(noun: str, key: object, known: Iterable[object]) -> KeyError:
+def missing(noun: str, key: object, keys: Iterable[object]) -> KeyError:
     """Return the error about a key that is not there, which says some that are."""
-    some = listed(list(known), 5, repr)
+    some = listed(list(keys), 5, repr)
     return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
 
 

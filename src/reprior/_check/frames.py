@@ -64,11 +64,11 @@ def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> l
 
     Where only all floats together sum to 1, all of them are classes: more than there should be, which is refused.
     """
-    found = sorted(class_places(columns, classes))
+    places = sorted(class_places(columns, classes))
     floats = [j for j, column in enumerate(columns) if column.kind == FLOAT]
-    if {*floats} > {*found} and not sum_to_one(columns, found) and sum_to_one(columns, floats):
+    if {*floats} > {*places} and not sum_to_one(columns, places) and sum_to_one(columns, floats):
         return floats
-    return found if len(found) > 1 else [*range(len(columns))]
+    return places if len(places) > 1 else [*range(len(columns))]
 
 
 def arrow_column(columns: arrow_c.Columns, j: int) -> Column:

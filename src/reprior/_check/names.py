@@ -37,8 +37,8 @@ def names_of(
     names, values = frame.names, frame.values
     if isinstance(values, np.ndarray) and values.dtype.kind == "O" and values.ndim == 2:
         refuse_text(values, names, caller, name)
-    told = None if classes is None else values_of(classes)
-    if is_default(names) and told is not None and told != sorted(told) and set(told) == set(names):
+    labels = None if classes is None else values_of(classes)
+    if is_default(names) and labels is not None and labels != sorted(labels) and set(labels) == set(names):
         fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
              f"0 to {len(names) - 1}, which pandas writes where there are none",
              remedy=f"Pass `{name}.to_numpy()` if it comes in the order of the classes, else name it by a list, as"
@@ -46,7 +46,7 @@ def names_of(
     order = index_order(names, classes)
     if order is None:
         return values, tuple(names)
-    if classes is not None and told is None and order.tolist() != list(range(len(order))):
+    if classes is not None and labels is None and order.tolist() != list(range(len(order))):
         fail(caller, name, f"name its numbers as the classes, {listed(classes)}",
              f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
              " numbers alone, in the order of the classes")  # fmt: skip
@@ -130,34 +130,34 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
     if not indices:
         return None
     if classes is not None:
-        told = values_of(classes)
+        labels = values_of(classes)
         same = {str(label) for label in names} == {str(label) for label in classes}
-        if same or are_truths(names) or (told is not None and told != sorted(told) and set(told) == set(names)):
+        if same or are_truths(names) or (labels is not None and labels != sorted(labels) and set(labels) == set(names)):
             return None
     return np.argsort(np.asarray(names, int))
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
     """Return the place in `names` of each of `classes`: the one way in which names are matched."""
-    found, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
-    if len(found) != len(classes) or set(found) != set(classes):
-        fail(caller, name, f"have the {len(classes)} classes of the source", difference(found, classes),
+    spellings, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
+    if len(spellings) != len(classes) or set(spellings) != set(classes):
+        fail(caller, name, f"have the {len(classes)} classes of the source", difference(spellings, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
-    place = column_map(found)
+    place = column_map(spellings)
     return [place[label] for label in classes]
 
 
-def difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+def difference(names: Sequence[str], wanted: Sequence[str]) -> str:
     """Return a short phrase for what a set of class names lacks, and has besides, of those wanted."""
-    there, asked = Counter(found), {*wanted}
+    there, asked = Counter(names), {*wanted}
     twice = [c for c, times in there.items() if times > 1]
-    lacks, more = [c for c in wanted if c not in there], [c for c in found if c not in asked]
+    lacks, more = [c for c in wanted if c not in there], [c for c in names if c not in asked]
     phrases = [
         say.format(listed(some, 5))
         for say, some in (("without {}", lacks), ("with {} besides", more), ("with {} twice", twice))
         if some
     ]
-    return f"{counted(len(found), 'class', 'classes')}, " + " and ".join(phrases)
+    return f"{counted(len(names), 'class', 'classes')}, " + " and ".join(phrases)
 
 
 def in_order(
@@ -199,22 +199,22 @@ def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, c
     if isinstance(classes, (str, int)):
         fail(caller, "classes", f"be the names of the {n_classes} classes", repr(classes))
     check_order(classes, caller)
-    found = names if classes is None else tuple(classes)
-    if found is None:
+    labels = names if classes is None else tuple(classes)
+    if labels is None:
         return None
-    told = tuple(str(label) for label in found)
-    check_text(told, caller, "classes")
-    if len(told) != n_classes or len({*map(spelled, told)}) < n_classes:
-        alike = len({*told}) == n_classes == len(told)
-        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(told)} names: {listed(told)}",
+    called = tuple(str(label) for label in labels)
+    check_text(called, caller, "classes")
+    if len(called) != n_classes or len({*map(spelled, called)}) < n_classes:
+        alike = len({*called}) == n_classes == len(called)
+        fail(caller, "classes", f"name {n_classes} classes, each once", f"{len(called)} names: {listed(called)}",
              remedy="Two of them look the same: only their Unicode differs (NFC and NFD)" * alike)  # fmt: skip
-    values = values_of(told) or ()
+    values = values_of(called) or ()
     if len({*values}) < len(values):
         first = next(j for j, value in enumerate(values) if values.index(value) < j)
         fail(caller, "classes", f"name {n_classes} classes, each once",
-             f"{told[values.index(values[first])]} and {told[first]}, which are the same number",
+             f"{called[values.index(values[first])]} and {called[first]}, which are the same number",
              remedy="Rename one of them")  # fmt: skip
-    return told
+    return called
 
 
 def check_text(classes: Iterable[str], caller: str, name: str) -> None:

@@ -57,7 +57,7 @@ def check_source(source: Any, caller: str, names: Sequence[Any] | None = None) -
         )
         fail(caller, "source", "be a Source, class counts or a prior", f"a {type(source).__name__}",
              remedy="Pass its `source`" + raw * hasattr(source, "calibrate"))  # fmt: skip
-    told = None if names is None else [str(label) for label in names]
-    numbers, classes = in_order(source, caller, "source", told)
+    labels = None if names is None else [str(label) for label in names]
+    numbers, classes = in_order(source, caller, "source", labels)
     prior = check_prior(numbers, caller, "source")
     return Source(prior, classes=check_classes(classes, None, len(prior), caller))

@@ -54,10 +54,10 @@ def p_text(p: float) -> str:
     return "p = " + next(text for text in shown if p in limits or float(text) not in limits)
 
 
-def perhaps(wanted: str, known: Iterable[str], quote: Callable[[str], str] = repr) -> str:
+def perhaps(wanted: str, candidates: Iterable[str], quote: Callable[[str], str] = repr) -> str:
     """Return a sentence that tells which of the `known` names may have been meant, if one looks like it."""
     from difflib import get_close_matches
 
-    lower = {name.lower(): name for name in known}
+    lower = {name.lower(): name for name in candidates}
     close = get_close_matches(wanted.lower(), lower, n=1)
     return f"Perhaps you mean {quote(lower[close[0]])}" if close else ""

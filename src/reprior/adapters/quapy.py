@@ -55,10 +55,10 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
 
     def aggregation_fit(self, classif_predictions: Any, labels: Any) -> None:
         """Calibrate and summarise held-out posteriors (n, K) and their labels (n,)."""
-        known = getattr(self, "counts_", None)
+        counts = getattr(self, "counts_", None)
         y = None if labels is None else self._columns(labels)
         self.pipeline_ = pipeline(
-            classif_predictions, y, counts=known, calibration=self.calibration, method=self.method,
+            classif_predictions, y, counts=counts, calibration=self.calibration, method=self.method,
             **(self.options or {}),
         )  # fmt: skip
 

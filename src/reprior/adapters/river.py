@@ -76,9 +76,9 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
 
     def _output(self, x: dict[Any, Any]) -> tuple[Vector, list[Any]]:
         """Return the classifier's own probabilities (K,) for x, and what it calls the classes."""
-        said: dict[Hashable, float] = self.model.predict_proba_one(x)
+        proba: dict[Hashable, float] = self.model.predict_proba_one(x)
         p, labels = np.zeros(len(self._labels)), [*self._labels]
-        for label, share in said.items():
+        for label, share in proba.items():
             column = self._column(label)
             p[column], labels[column] = share, label
         return p / p.sum() if p.sum() > 0 else self.stream.source.prior, labels  # an untrained model says nothing

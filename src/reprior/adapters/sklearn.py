@@ -117,9 +117,11 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
-        said = label_mismatch(pipe.source, pipe.calibrator)
-        if said == CONTRADICT or (said and not of_folds):  # outputs that `fit` made are at least those of its rows
-            warn(said)
+        mismatch = label_mismatch(pipe.source, pipe.calibrator)
+        if mismatch == CONTRADICT or (
+            mismatch and not of_folds
+        ):  # outputs that `fit` made are at least those of its rows
+            warn(mismatch)
         self.pipeline_ = pipe
         self.estimator_, self.classes_, self.fold_estimators_ = fitted, classes, of_folds
         for name in ("n_features_in_", "feature_names_in_"):
@@ -159,15 +161,15 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def set_prior(self, prior: Any) -> Self:
         """Predict under a prior that is known: shares or counts in the order of `classes_`, or by class."""
         check_is_fitted(self)
-        known = check_prior(prior, "set_prior", "prior", allow_zero=True, n_classes=len(self.classes_),
+        target_prior = check_prior(prior, "set_prior", "prior", allow_zero=True, n_classes=len(self.classes_),
                             like="the classifier", classes=self.pipeline_.classes)  # fmt: skip
-        return self._take(known)
+        return self._take(target_prior)
 
     def predict_proba(self, X: Any) -> Matrix:
         """Return calibrated class probabilities (n, K) under the current prior."""
         check_is_fitted(self)
-        known = self.prior_ if self.estimate_ is None else self.estimate_  # which labels may have told more
-        return self.pipeline_.correct(self.estimator_.predict_proba(X), known)
+        estimate = self.prior_ if self.estimate_ is None else self.estimate_  # which labels may have told more
+        return self.pipeline_.correct(self.estimator_.predict_proba(X), estimate)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """Return the most probable class (n,) of each row under the current prior."""
@@ -218,9 +220,9 @@ def is_fitted(estimator: Any) -> bool:
 
 def outputs(model: Any, X: Any, rows: Labels, classes: np.ndarray[Any, Any]) -> Matrix:
     """Return what a model says about some rows, (n, K); a class that its fold did not have gets nothing."""
-    found = model.predict_proba(_safe_indexing(*indexable(X), rows))
-    out = np.zeros((len(found), len(classes)))
-    out[:, np.searchsorted(classes, model.classes_)] = found
+    proba = model.predict_proba(_safe_indexing(*indexable(X), rows))
+    out = np.zeros((len(proba), len(classes)))
+    out[:, np.searchsorted(classes, model.classes_)] = proba
     return out
 
 

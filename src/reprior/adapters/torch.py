@@ -31,9 +31,9 @@ def estimate(source: Any, proba: torch.Tensor, method: str = "ebls", **options: 
 
 def adapt(source: Any, proba: torch.Tensor, method: str = "ebls", **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the estimated prior (K,) of a tensor `proba` (n, K), and `proba` corrected to it, both on its device."""
-    found = estimate(source, proba, method, **options)
+    estimated = estimate(source, proba, method, **options)
     wide = torch.float64 if proba.dtype == torch.float64 else torch.float32
-    return torch.as_tensor(found.prior, dtype=wide, device=proba.device), correct(proba, found.weights)
+    return torch.as_tensor(estimated.prior, dtype=wide, device=proba.device), correct(proba, estimated.weights)
 
 
 def correct(proba: torch.Tensor, weights: Any) -> torch.Tensor:

@@ -49,7 +49,7 @@ class Tried(NamedTuple):
     accuracies of rows with one (2,), how many of all rows those are, and by how much the others promise more than all
     (2,)."""
 
-    found: Vector
+    accuracy: Vector
     noise: Vector
     own: Vector
     part: float
@@ -63,15 +63,17 @@ class Rows(NamedTuple):
     right: Matrix
 
 
-def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) -> Accuracy | None:
+def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -> Accuracy | None:
     """Return the accuracy that held-out rows and labels of target rows let one expect; None without any of them."""
     labelled = estimate.target if isinstance(estimate.target, LabelledBlocks) else None
-    if known.heldout is None and labelled is None:
+    if source.heldout is None and labelled is None:
         return None
     weights, n = estimate.weights, float(estimate.n)
     per_share = weights / np.maximum(estimate.shares, 1e-12)
     others = np.concatenate([might_be(estimate), without_bet(estimate)]) * per_share
-    counts = np.zeros(len(weights)) if known.heldout is None else np.bincount(known.heldout[1], minlength=len(weights))
+    counts = (
+        np.zeros(len(weights)) if source.heldout is None else np.bincount(source.heldout[1], minlength=len(weights))
+    )
     untold = counts == 0
 
     def of_block(block: Matrix) -> Matrix:
@@ -88,11 +90,11 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, known: Source) ->
     redrawn, (kept, shifted) = sums[:, 3:-2], sums[:, -2:].T
     whole = promise = mean
     variance = np.full(2, np.inf)
-    if known.heldout is not None:
-        rows, y = known.heldout
+    if source.heldout is not None:
+        rows, y = source.heldout
         each = (estimate.shares / np.maximum(counts, 1))[y]
         fitted = estimate.calibrator
-        apart = told(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
+        apart = outcomes(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
         if redrawn.size:
             flattered = np.maximum(promise - redrawn.mean(axis=1), 0.0)
             # labels have taken part of it out of the mix already, and nothing tells how much
@@ -145,17 +147,17 @@ def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
 
 def might_be(estimate: PriorEstimate) -> Matrix:
     """Return class shares (m, K) that these samples might have, as far as the estimate has a posterior; else none."""
-    found, shares = estimate.posterior, estimate.shares
-    if found is None:
+    posterior, shares = estimate.posterior, estimate.shares
+    if posterior is None:
         return np.empty((0, len(shares)))
     # shares are drawn class by class and then made to add up to one, which takes this part of their variance
-    return nearby(shares, np.sqrt(found.shares.variance / np.maximum(1 - shares, 1e-9)), REDRAWN)
+    return nearby(shares, np.sqrt(posterior.shares.variance / np.maximum(1 - shares, 1e-9)), REDRAWN)
 
 
 def without_bet(estimate: PriorEstimate) -> Matrix:
     """Return the estimated shares, and what they would be without the bet that nothing has shifted, (2, K)."""
-    found = estimate.posterior
-    mean = found.shares.mean if found is not None else estimate.shares
+    posterior = estimate.posterior
+    mean = posterior.shares.mean if posterior is not None else estimate.shares
     return np.stack([estimate.shares, mean / mean.sum()])
 
 
@@ -178,8 +180,8 @@ def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabell
     rows, y = taken_rows(target.raw, there), target.labels[there]
     part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
     each = each / each.mean()
-    known, p = estimate.posterior, correct_float64(rows, estimate.weights)
-    step = known.log_weight_variance if known is not None else np.zeros(p.shape[1])
+    posterior, p = estimate.posterior, correct_float64(rows, estimate.weights)
+    step = posterior.log_weight_variance if posterior is not None else np.zeros(p.shape[1])
     # one Newton step back: a label moved log w by its variance times (1 at its class − p)
     apart = rows * np.exp(p * step)
     apart[np.arange(len(y)), y] *= np.exp(-step[y])
@@ -191,16 +193,16 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     """Return what labels of target rows tell of the accuracy: by how much the rows fail what they promise. The
     `promise` (2,) of all rows is then less by so much."""
     rows, y, each, alone = as_unlabelled(target, estimate)
-    part, seen = len(y) / len(target.labels), told(rows, y, estimate.weights)
-    right = np.stack([seen.right[0], alone.argmax(axis=1) == y])
+    part, results = len(y) / len(target.labels), outcomes(rows, y, estimate.weights)
+    right = np.stack([results.right[0], alone.argmax(axis=1) == y])
     promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
     missed = right - promises
     plain = PLAIN * unsettled(right @ each, len(y)) * float(each @ each)
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
-    apart_by = part / max(1 - part, 1e-6) * (promise - seen.promised.mean(axis=1))
-    return Tried(promise + apart_by + missed @ each, noise, seen.right.mean(axis=1), part, apart_by)
+    apart_by = part / max(1 - part, 1e-6) * (promise - results.promised.mean(axis=1))
+    return Tried(promise + apart_by + missed @ each, noise, results.right.mean(axis=1), part, apart_by)
 
 
 def labels_support(estimate: PriorEstimate) -> str:
@@ -228,7 +230,7 @@ def promised(rows: Matrix, weights: Vector) -> Matrix:
     return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])
 
 
-def told(rows: Matrix, y: Labels, weights: Vector) -> Rows:
+def outcomes(rows: Matrix, y: Labels, weights: Vector) -> Rows:
     """Return what rows (n, K) with labels (n,) tell."""
     right = np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)
     return Rows(promised(rows, weights), right)

@@ -74,10 +74,10 @@ def objective(prior: Any, alpha: Any, counts: Any) -> float:
     -6.931
     """
     pi, _ = _with_alpha(prior, alpha, "objective")
-    seen = as_array(counts, "objective", "counts").astype(np.float64)
-    if seen.shape != pi.shape or not np.isfinite(seen).all() or (seen < 0).any():
-        fail("objective", "counts", f"be ({len(pi)},) finite numbers, none negative", f"shape {seen.shape}")
-    return alpha_objective(alpha, prior) + float((seen * np.log(pi)).sum())
+    observed = as_array(counts, "objective", "counts").astype(np.float64)
+    if observed.shape != pi.shape or not np.isfinite(observed).all() or (observed < 0).any():
+        fail("objective", "counts", f"be ({len(pi)},) finite numbers, none negative", f"shape {observed.shape}")
+    return alpha_objective(alpha, prior) + float((observed * np.log(pi)).sum())
 
 
 def surrogate(prior: Any, c: float) -> Vector:
@@ -238,19 +238,19 @@ def cramer_rao_online(
     if label is not None:
         (y,) = check_labels([label], "cramer_rao_online", "label", 1, len(shares))
         delta = np.eye(len(shares))[y]
-    seen = (1 - weight) * delta + weight * check_prior(
+    observed = (1 - weight) * delta + weight * check_prior(
         mean_posterior, "cramer_rao_online", "mean_posterior", allow_zero=True
     )
-    return _bound(shares, seen, alpha, "cramer_rao_online", "mean_posterior")  # eq. 34
+    return _bound(shares, observed, alpha, "cramer_rao_online", "mean_posterior")  # eq. 34
 
 
 def _bound(prior: Any, counts: Any, alpha: Any, caller: str, name: str) -> DiagonalMinusRankOne:
     shares = check_prior(prior, caller, "prior")
-    seen, more = (as_array(x, caller, n).astype(np.float64) for x, n in ((counts, name), (alpha, "alpha")))
-    for x, n in ((seen, name), (more, "alpha")):
+    observed, more = (as_array(x, caller, n).astype(np.float64) for x, n in ((counts, name), (alpha, "alpha")))
+    for x, n in ((observed, name), (more, "alpha")):
         if x.shape not in ((), shares.shape) or not np.isfinite(x).all():
             fail(caller, n, f"be a finite number or ({len(shares)},) finite numbers", f"shape {x.shape}")
-    mass = np.broadcast_to(more - 1 + seen, shares.shape)
+    mass = np.broadcast_to(more - 1 + observed, shares.shape)
     if not (mass > 0).all():
         fail(caller, name, "leave every class a positive α − 1 + count, or there is no bound", float(mass.min()),
              place=f"class {int(mass.argmin())}", count=int((mass <= 0).sum()))  # fmt: skip

@@ -13,7 +13,7 @@ from reprior._types import Source, Vector
 from reprior.assess.metrics import kl
 from reprior.batch.registry import METHODS, Method, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import given
+from reprior.rows.blocks import check_inputs
 from reprior.rows.passes import e_step
 
 
@@ -38,8 +38,8 @@ class Comparison(tuple[Compared, ...]):
     """What each method found, in the order asked for; `str()` gives a table."""
 
     def __repr__(self) -> str:
-        known = any(row.kl is not None for row in self)
-        lines = [f"{'method':<14} {'distance':>9} {'log-lik./row':>13} {'time':>9}" + "  KL(true‖est.)" * known]
+        has_truth = any(row.kl is not None for row in self)
+        lines = [f"{'method':<14} {'distance':>9} {'log-lik./row':>13} {'time':>9}" + "  KL(true‖est.)" * has_truth]
         for row in self:
             if row.estimate is None:
                 lines.append(f"{row.method:<14} {row.skipped}")
@@ -82,25 +82,25 @@ def compare(
     >>> [row.method for row in compare([1, 1], rows, ["ebls", "mlls"])]
     ['ebls', 'mlls']
     """
-    known, target = given(source, proba, "compare")
-    truth = None if true is None else check_prior(true, "compare", "true", allow_zero=True, classes=known.classes)
-    e_step(target, np.ones(len(known.prior)))  # rows that must be decoded are, before any method is timed
-    found: list[Compared] = []
+    training, target = check_inputs(source, proba, "compare")
+    truth = None if true is None else check_prior(true, "compare", "true", allow_zero=True, classes=training.classes)
+    e_step(target, np.ones(len(training.prior)))  # rows that must be decoded are, before any method is timed
+    rows: list[Compared] = []
     if first is not None:
-        found.append(Compared(name, first, kl=None if truth is None else kl(truth, first.prior)))
+        rows.append(Compared(name, first, kl=None if truth is None else kl(truth, first.prior)))
     for method in methods if methods is not None else sorted(METHODS, key=lambda method: method != "ebls"):
         start = time.perf_counter()
         try:
-            made = estimate(known, target, method)
+            made = estimate(training, target, method)
         except InputError as error:
-            found.append(Compared(method_name(method), None, skipped=why(error, known)))
+            rows.append(Compared(method_name(method), None, skipped=why(error, training)))
             continue
         seconds = time.perf_counter() - start
-        reference = next((row.prior for row in found if row.prior is not None), made.prior)
+        reference = next((row.prior for row in rows if row.prior is not None), made.prior)
         distance = float(np.abs(made.prior - reference).sum() / 2)
         missed = None if truth is None else kl(truth, made.prior)
-        found.append(Compared(method_name(method), made, seconds, distance, missed))
-    return Comparison(found)
+        rows.append(Compared(method_name(method), made, seconds, distance, missed))
+    return Comparison(rows)
 
 
 def why(error: InputError, source: Source) -> str:

@@ -16,7 +16,7 @@ from reprior.batch.intervals import LocalLikelihood, around
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import AMPLIFIED, MANY_LABELS, amplification, amplified
 from reprior.model.ebls import ebls
-from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, given, top_k_in
+from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, check_inputs, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
@@ -146,7 +146,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     ...
     """
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
-    known, target = given(source, proba, "diagnose")
+    known, target = check_inputs(source, proba, "diagnose")
     if known.calibrated and not isinstance(proba, Blocks):
         fail("diagnose", "proba", "be calibrated by the pipeline that `source` belongs to", f"a {type(proba).__name__}",
              remedy="Diagnose the classifier's own predictions by `pipe.diagnose(proba)`")  # fmt: skip

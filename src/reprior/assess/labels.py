@@ -33,11 +33,14 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
 
 def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
     """Return a sentence if labels (n,) of rows (n, K) do not fit the outputs; else ""."""
-    seen = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
+    corrected = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
     chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
     picked = "" if chosen else hand_picked(estimate, rows, sample)
     return (
-        misplaced(seen, y) or swapped(seen, y, estimate.source.called) or picked or one_class(estimate, rows, y, sample)
+        misplaced(corrected, y)
+        or swapped(corrected, y, estimate.source.called)
+        or picked
+        or one_class(estimate, rows, y, sample)
     )
 
 
@@ -61,13 +64,13 @@ def labels_p_value(rows: Matrix, y: Labels, n_heldout: int) -> float:
 
 def misplaced(rows: Matrix, y: Labels) -> str:
     """Return a sentence if labels (m,) cannot be those of their rows (m, K), corrected; else ""."""
-    found, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
+    own, squares = rows[np.arange(len(y)), y], (rows**2).sum(axis=1)
     noise = float(np.sqrt(((rows**3).sum(axis=1) - squares**2).sum()))
     chance = float(np.bincount(y, minlength=rows.shape[1]) @ rows.mean(axis=0)) / len(y)  # of labels of other rows
-    if found.mean() >= (squares.mean() + chance) / 2 or squares.sum() - found.sum() <= 4 * noise:
+    if own.mean() >= (squares.mean() + chance) / 2 or squares.sum() - own.sum() <= 4 * noise:
         return ""
-    given, expected = percent(float(found.mean())), percent(float(squares.mean()))
-    return (f"The labels contradict the outputs. The outputs give the labelled class {given} on average, and "
+    average, expected = percent(float(own.mean())), percent(float(squares.mean()))
+    return (f"The labels contradict the outputs. The outputs give the labelled class {average} on average, and "
             f"{expected} would be expected. Do the labels belong to these rows?")  # fmt: skip
 
 
@@ -116,8 +119,8 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
     rows, y = estimate.source.heldout
     order = np.argsort(y, kind="stable")
     halves = (order[::2], order[1::2])  # of each class: one finds the way, the other says how far it is
-    told = [travelled(estimate, rows[a], y[a], rows[b], y[b], sample) for a, b in (halves, halves[::-1])]
-    gone, short = (sum(x) / 2 for x in zip(*told, strict=True))
+    parts = [travelled(estimate, rows[a], y[a], rows[b], y[b], sample) for a, b in (halves, halves[::-1])]
+    gone, short = (sum(x) / 2 for x in zip(*parts, strict=True))
     if gone >= UNMOVED or short <= BEYOND:
         return ""
     return ("The labels contradict the outputs. The mean output of all rows has moved only "
@@ -132,10 +135,10 @@ def travelled(
     say, and how many standard errors it is short of the end."""
     source, prior = estimate.source.prior, estimate.shares
     way = (prior - source) @ class_means(rows, y, len(prior)) / (rows.var(axis=0) + 1e-6)
-    now, seen, k = sample @ way, others @ way, len(prior)
+    now, positions, k = sample @ way, others @ way, len(prior)
     counts = np.bincount(other_y, minlength=k)
-    at = class_means(seen[:, None], other_y, k)[:, 0]
-    errors = (seen - at[other_y]) ** 2
+    at = class_means(positions[:, None], other_y, k)[:, 0]
+    errors = (positions - at[other_y]) ** 2
     # few rows of a class tell its variance badly: five of the mean one are put to them
     variance = (np.bincount(other_y, errors, k) + 5 * errors.mean()) / (counts + 5)
     end, start = float(prior @ at), float(source @ at)

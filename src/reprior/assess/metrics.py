@@ -37,10 +37,10 @@ def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
     0.511
     """
     p, q = _pair(true, estimate, "kl")
-    seen, q = p > 0, np.maximum(q, check_number(floor, "kl", "floor", low=0, high=1))
-    if (q[seen] == 0).any():
+    present, q = p > 0, np.maximum(q, check_number(floor, "kl", "floor", low=0, high=1))
+    if (q[present] == 0).any():
         return float("inf")
-    return float(max(0.0, np.sum(p[seen] * np.log(p[seen] / q[seen]))))
+    return float(max(0.0, np.sum(p[present] * np.log(p[present] / q[present]))))
 
 
 def weight_mse(true: Any, estimate: Any, source: Any) -> float:
@@ -59,8 +59,8 @@ def weight_mse(true: Any, estimate: Any, source: Any) -> float:
     0.04
     """
     p, q = _pair(true, estimate, "weight_mse")
-    known = check_prior(source, "weight_mse", "source", n_classes=len(p), like="`true`")
-    return float(np.mean(((p - q) / known) ** 2))
+    source_prior = check_prior(source, "weight_mse", "source", n_classes=len(p), like="`true`")
+    return float(np.mean(((p - q) / source_prior) ** 2))
 
 
 def absolute_error(true: Any, estimate: Any) -> float:

@@ -101,7 +101,7 @@ def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple
         resp = correct_rows(np.asarray(block, np.float64), weights)
         often = np.ones(len(resp))
         for value in values:
-            often *= told(resp, value) ** STRIDE
+            often *= information_value(resp, value) ** STRIDE
         return ((first, often, resp.argmax(axis=1), resp.max(axis=1)),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
@@ -109,23 +109,23 @@ def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple
     return often, likely, sure
 
 
-def designed(some: Matrix, known: Matrix, prior: Vector, n: float) -> list[Matrix]:
+def designed(some: Matrix, labelled: Matrix, prior: Vector, n: float) -> list[Matrix]:
     """Return VΠV (K, K) at each step towards the best chances of corrected rows (m, K), of which `n` get a label, where
-    so much is `known` (K, K) of log π without."""
+    so much is `labelled` (K, K) of log π without."""
     chance, values = np.full(len(some), n / len(some)), list[Matrix]()
     for _ in range(STEPS):
         drawn = chance @ some
-        if known.ndim == 1:
-            value = prior / (known + drawn - chance @ some**2) ** 2
+        if labelled.ndim == 1:
+            value = prior / (labelled + drawn - chance @ some**2) ** 2
         else:
-            after = inverse(known + np.diag(drawn) - (some.T * chance) @ some)
+            after = inverse(labelled + np.diag(drawn) - (some.T * chance) @ some)
             value = (after * prior) @ after
         values.append(value / np.max(value))
-        chance = inclusion(chance * told(some, values[-1]) ** STRIDE, n)
+        chance = inclusion(chance * information_value(some, values[-1]) ** STRIDE, n)
     return values
 
 
-def told(resp: Matrix, value: Matrix) -> Vector:
+def information_value(resp: Matrix, value: Matrix) -> Vector:
     """Return what a label of each row (n, K) tells, tr[(diag(r) − rrᵀ) `value`]; (K,) is a diagonal."""
     if value.ndim == 1:
         return np.asarray((resp * (1 - resp)) @ value)

@@ -13,7 +13,7 @@ from reprior._types import Status, Vector
 from reprior.batch.driver import Linear, MStep, Step, drive
 from reprior.batch.finish import finish
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import given
+from reprior.rows.blocks import check_inputs
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows
 
@@ -59,14 +59,14 @@ def fmapls(
     check_number(n_grad, "fmapls", "n_grad", low=1, whole=True)
     if not isinstance(c, str) or c != "auto":
         check_number(c, "fmapls", "c", low=0, high=1e100, open_low=True)
-    known, target = given(source, proba, "fmapls")
-    target = labelled(target, labels, known, "fmapls")
-    k = len(known.prior)
+    training, target = check_inputs(source, proba, "fmapls")
+    target = labelled(target, labels, training, "fmapls")
+    k = len(training.prior)
     n = count_rows(target) if c == "auto" else 0
     prior = np.full(k, 1.0 / k)
     if start is not None:
-        prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=known.classes)
-    first = None if alpha0 is None else check_alpha(alpha0, k, known.classes)
+        prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
+    first = None if alpha0 is None else check_alpha(alpha0, k, training.classes)
     if variant == "paper" or update != "lsf":
         strength = 2.0 * n if isinstance(c, str) else float(c)
         offset = 1.0 if variant == "paper" else 0.0
@@ -80,8 +80,8 @@ def fmapls(
         chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
         begin = Step(prior, first)
     tol = TOLERANCE if update == "newton" else 0.0
-    step, done, met = drive(target, known, chosen, begin, n_iter=int(n_iter), tol=tol)
-    return replace(finish(target, known, step.prior, done, status_of(met, update)), alpha=step.carry)
+    step, done, met = drive(target, training, chosen, begin, n_iter=int(n_iter), tol=tol)
+    return replace(finish(target, training, step.prior, done, status_of(met, update)), alpha=step.carry)
 
 
 def climbing(surrogate: Linear, update: str, mu: float, n_grad: int) -> MStep:

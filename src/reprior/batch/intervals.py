@@ -242,16 +242,16 @@ def _confusions(group: Labels, dependent: NDArray[np.bool_], called: tuple[str, 
         return ", ".join(called[j] for j in members)
 
     sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
-    said = [
+    sentences = [
         f"The rows cannot tell classes {name(s)} apart. Each may have all that they have together, or nothing."
         for s in sets[:3]
     ]
     if len(sets) > 3:
-        said.append(f"{len(sets) - 3} more groups of classes cannot be told apart.")
+        sentences.append(f"{len(sets) - 3} more groups of classes cannot be told apart.")
     if dependent.any():
         vague = name(np.flatnonzero(dependent[group]))
-        said.append(f"Little is known of classes {vague}, because mixtures of other classes look like them.")
-    return said
+        sentences.append(f"Little is known of classes {vague}, because mixtures of other classes look like them.")
+    return sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,14 +283,17 @@ def misfit(
     if wanted.sum() < 1e-6:
         return None
     wanted = wanted / wanted.sum()
-    found, told = refit(proba, y, wanted, source_prior), wanted > 0
-    error = np.where(told, found - wanted, 0.0)
+    refitted, has_labels = refit(proba, y, wanted, source_prior), wanted > 0
+    error = np.where(has_labels, refitted - wanted, 0.0)
     weight = (wanted / np.maximum(counts, 1))[y]
     worth = 1 / float(weight @ weight)
     if group is not None:
-        error, told = np.bincount(group, error, len(fit.shares)), np.bincount(group, told, len(fit.shares)) > 0
+        error, has_labels = (
+            np.bincount(group, error, len(fit.shares)),
+            np.bincount(group, has_labels, len(fit.shares)) > 0,
+        )
     floor = (1.0 / len(y)) ** 2  # of a variance: what one labelled row can show
-    observed = error[told] ** 2 / np.maximum(fit.variances[told], floor)
+    observed = error[has_labels] ** 2 / np.maximum(fit.variances[has_labels], floor)
     # a row's output says less than its label; so much less have the labelled rows said of what the classifier does
     by_label = fit.shares * (1 - fit.shares)
     if n is None:  # no target rows to ask how much less: ask the labelled ones, of each class against the rest
@@ -315,8 +318,8 @@ def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vect
     weight = prior[y] / counts[y]
     weight = weight / weight.sum()
 
-    def advance(found: Vector) -> Vector:
-        factors, moved = found / source_prior, np.zeros_like(prior)
+    def advance(at: Vector) -> Vector:
+        factors, moved = at / source_prior, np.zeros_like(prior)
         for first, block in numbered(ArrayBlocks(proba)):
             moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
         return factors * moved

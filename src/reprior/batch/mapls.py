@@ -12,7 +12,7 @@ from reprior.batch.driver import Linear, Step, drive
 from reprior.batch.finish import finish
 from reprior.batch.mlls import M_STEP
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import given
+from reprior.rows.blocks import check_inputs
 from reprior.rows.labelled import labelled
 
 EVEN = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
@@ -41,17 +41,17 @@ def mapls(
     check_number(n_iter, "mapls", "n_iter", low=1, whole=True)
     if not isinstance(lam, str) or lam != "auto":
         lam = check_number(lam, "mapls", "lam", low=0, high=1)
-    known, target = given(source, proba, "mapls")
-    target = labelled(target, labels, known, "mapls")
-    uniform = np.full(len(known.prior), 1.0 / len(known.prior))
-    if isinstance(lam, str) and np.ptp(known.prior) == 0:
+    training, target = check_inputs(source, proba, "mapls")
+    target = labelled(target, labels, training, "mapls")
+    uniform = np.full(len(training.prior), 1.0 / len(training.prior))
+    if isinstance(lam, str) and np.ptp(training.prior) == 0:
         lam = EVEN  # whatever the target
     elif isinstance(lam, str):
-        fitted, _, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
-        lam = adaptive_lambda(fitted.prior, known.prior, uniform)
+        fitted, _, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))
+        lam = adaptive_lambda(fitted.prior, training.prior, uniform)
     m_step = Linear(gain=lam, add_a_row=(1 - lam) / len(uniform))  # π ← λ n/N + (1 − λ)/K
-    step, n, _ = drive(target, known, m_step, Step(known.prior), n_iter=int(n_iter))
-    return finish(target, known, step.prior, n, Status.STOPPED)
+    step, n, _ = drive(target, training, m_step, Step(training.prior), n_iter=int(n_iter))
+    return finish(target, training, step.prior, n, Status.STOPPED)
 
 
 def adaptive_lambda(target: Vector, source: Vector, uniform: Vector) -> float:

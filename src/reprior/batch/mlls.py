@@ -11,7 +11,7 @@ from reprior.batch.finish import finish
 from reprior.batch.intervals import ObservedInformation
 from reprior.batch.solve import maximize
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import given
+from reprior.rows.blocks import check_inputs
 from reprior.rows.labelled import labelled
 
 M_STEP = Linear(least=1e-200)  # π ← n/N
@@ -41,15 +41,16 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
     check_number(tol, "mlls", "tol", low=0, open_low=True)
     if n_iter is not None:
         check_number(n_iter, "mlls", "n_iter", low=1, whole=True)
-    known, target = given(source, proba, "mlls")
-    target = labelled(target, labels, known, "mlls")
+    training, target = check_inputs(source, proba, "mlls")
+    target = labelled(target, labels, training, "mlls")
     if n_iter is None:
-        point, passes = maximize(target, known.prior, tol=tol)
+        point, passes = maximize(target, training.prior, tol=tol)
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
         prior = point.prior.copy()
         return PriorEstimate(
-            prior, prior / known.prior, prior.copy(), status, passes, point.n, point.value * point.n, known, target,
-            spread=ObservedInformation(prior, known, target, point.n), n_labels=getattr(target, "n_labels", 0),
+            prior, prior / training.prior, prior.copy(), status, passes, point.n, point.value * point.n, training,
+            target, spread=ObservedInformation(prior, training, target, point.n),
+            n_labels=getattr(target, "n_labels", 0),
         )  # fmt: skip
-    step, n, _ = drive(target, known, M_STEP, Step(known.prior), n_iter=int(n_iter))
-    return finish(target, known, step.prior, n, Status.STOPPED)
+    step, n, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))
+    return finish(target, training, step.prior, n, Status.STOPPED)

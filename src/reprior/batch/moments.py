@@ -12,7 +12,7 @@ from reprior._types import Interval, Matrix, Source, Status, Vector
 from reprior.batch.finish import finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.estimates.estimate import PriorEstimate
-from reprior.rows.blocks import Blocks, given
+from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 
 # λ at the ends of the ridge path, in units of the mean squared column of C: beyond them θ changes by rounding alone
@@ -45,7 +45,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> Mo
         many = isinstance(source, Source) and source.heldout is not None
         fail(caller, "source", "hold a confusion matrix", f"{len(source.prior):,} classes, too many for one" if many
              else type(source).__name__, remedy="Use 'ebls' or 'mlls'" if many else UNLABELLED)  # fmt: skip
-    source, target = given(source, proba, caller)
+    source, target = check_inputs(source, proba, caller)
     k = len(source.prior)
 
     def of_block(block: Matrix) -> Vector:
@@ -88,14 +88,14 @@ class HardSpread:
         return self
 
 
-def hard_spread(given: Moments, prior: Vector, n: float) -> HardSpread:
+def hard_spread(both: Moments, prior: Vector, n: float) -> HardSpread:
     """Return how sure the shares `prior` (K,) of `n` rows are."""
-    assert given.source.counts is not None
-    k, rows = len(prior), given.source.counts
+    assert both.source.counts is not None
+    k, rows = len(prior), both.source.counts
     share = SMOOTHING / k
-    counts = given.confusion / np.maximum(given.confusion.sum(axis=0), 1e-300) * rows + share
+    counts = both.confusion / np.maximum(both.confusion.sum(axis=0), 1e-300) * rows + share
     given_class = counts / counts.sum(axis=0)
-    predicted = (n * given.mean + share) / (n + SMOOTHING)
+    predicted = (n * both.mean + share) / (n + SMOOTHING)
     weight = prior**2 / (rows + SMOOTHING)
     covariance = np.diag(predicted / n + given_class @ weight) - np.outer(predicted, predicted) / n
     covariance -= (given_class * weight) @ given_class.T
@@ -104,10 +104,10 @@ def hard_spread(given: Moments, prior: Vector, n: float) -> HardSpread:
     return HardSpread(prior, np.maximum(variance, 0.0), n)
 
 
-def from_weights(given: Moments, weights: Vector) -> PriorEstimate:
+def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
     """Return the estimate π ∝ w·P(y); classes without a held-out row keep the source prior."""
-    source, target = given.source, given.target
-    frequency = given.confusion.sum(axis=0)  # the label shares that the weights refer to
+    source, target = both.source, both.target
+    frequency = both.confusion.sum(axis=0)  # the label shares that the weights refer to
     unseen = frequency == 0
     share = np.where(unseen, source.prior, weights * frequency)
     share[~unseen] *= (1 - share[unseen].sum()) / max(share[~unseen].sum(), 1e-300)
@@ -115,7 +115,7 @@ def from_weights(given: Moments, weights: Vector) -> PriorEstimate:
     if isinstance(target, LabelledBlocks):  # the mean output is that of all rows, for any of them may have been chosen
         share = put_in(share, target, source.prior)
     estimate = finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
-    return replace(estimate, spread=hard_spread(given, share, estimate.n)) if given.hard else estimate
+    return replace(estimate, spread=hard_spread(both, share, estimate.n)) if both.hard else estimate
 
 
 def bbse(

@@ -16,7 +16,7 @@ from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.ebls import ebls
-from reprior.rows.blocks import given
+from reprior.rows.blocks import check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 
 # from a source and target outputs, with options by keyword, to an estimate
@@ -40,13 +40,13 @@ def check_options(method: str | Method, options: Iterable[str], caller: str, bes
         parameters = signature(METHODS[method] if isinstance(method, str) else method).parameters
     except (TypeError, ValueError):  # some functions do not say what they take
         return
-    known = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
+    names = [option for option in list(parameters)[2:] if option not in ("labels", "label_weights")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
     for option in options:
-        if option not in known:
-            fail(caller, "options", "be among " + ", ".join(known), option,
-                 remedy=perhaps(option, [*beside, *known], "`{}`".format))  # fmt: skip
+        if option not in names:
+            fail(caller, "options", "be among " + ", ".join(names), option,
+                 remedy=perhaps(option, [*beside, *names], "`{}`".format))  # fmt: skip
 
 
 def estimate(
@@ -76,13 +76,13 @@ def estimate(
     True
     """
     if callable(method):
-        training, target = given(source, proba, "estimate")
+        training, target = check_inputs(source, proba, "estimate")
         target = labelled(target, labels, training, "estimate", label_weights)
-        found = method(training, target, **options)
-        if not isinstance(found, PriorEstimate):
-            fail("estimate", "method", "return a PriorEstimate", type(found).__name__)
-        spread = found.spread or ObservedInformation(found.prior, training, target, float(found.n))
-        return replace(found, spread=spread, n_labels=getattr(target, "n_labels", 0))
+        estimated = method(training, target, **options)
+        if not isinstance(estimated, PriorEstimate):
+            fail("estimate", "method", "return a PriorEstimate", type(estimated).__name__)
+        spread = estimated.spread or ObservedInformation(estimated.prior, training, target, float(estimated.n))
+        return replace(estimated, spread=spread, n_labels=getattr(target, "n_labels", 0))
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:
@@ -94,7 +94,7 @@ def estimate(
     # who chooses rows by their outputs misleads no method that is told the outputs of all: weights make good what the
     # classifier's errors leave, where a method knows of those. One of one's own sees labelled rows as certain ones
     parameters = signature(function).parameters
-    training, target = given(source, proba, "estimate")
+    training, target = check_inputs(source, proba, "estimate")
     target = labelled(target, labels, training, "estimate", label_weights)
     if "labels" in parameters and "label_weights" not in parameters and isinstance(target, LabelledBlocks):
         target = replace(target, weights=None)

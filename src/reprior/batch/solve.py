@@ -78,7 +78,7 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
     """
     passes, k = 0, len(source_prior)
-    found: Point | None = None
+    climbed: Point | None = None
     hessian: Matrix | None = None
     most = max(HELD // k, 4 * k)
     in_memory = isinstance(target, ArrayBlocks) and (target.array.size <= 2 * HELD or len(target.array) <= most)
@@ -95,15 +95,15 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
             return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     # with hardly more rows than classes EM stalls
     if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
-        (at, inverse), told = np.zeros((2, width(k))), np.zeros(2 + width(k))
+        (at, inverse), result = np.zeros((2, width(k))), np.zeros(2 + width(k))
         at[:k], inverse[:k] = source_prior, 1.0 / source_prior
         bends, most = np.empty((k, k)), min(max(CLIMB, MANY // target.array.size), max_pass // 2)
-        done = loops.climb(target.array, inverse, at, told, bends, tol, most)
-        if done != reference.REFUSED and isfinite(told[1]):  # else a type or order it cannot read
+        done = loops.climb(target.array, inverse, at, result, bends, tol, most)
+        if done != reference.REFUSED and isfinite(result[1]):  # else a type or order it cannot read
             passes, hessian = done, bends
-            found = Point(at[:k], told[2 : 2 + k], float(told[1]), float(told[0]), len(target.array))
-    point = found or evaluate(target, source_prior, source_prior)
-    if found is None:
+            climbed = Point(at[:k], result[2 : 2 + k], float(result[1]), float(result[0]), len(target.array))
+    point = climbed or evaluate(target, source_prior, source_prior)
+    if climbed is None:
         most = min(WARM_UP, max_pass) if k <= MAX_HESSIAN else max_pass
         point, passes = accelerated_em(target, source_prior, point, passes + 1, tol=tol, max_pass=most)
     if k <= MAX_HESSIAN and point.gap > tol:
@@ -205,8 +205,8 @@ def updated(hessian: Matrix, moved: Vector, bent: Vector) -> Matrix:
     """Return a Hessian after the BFGS update by a step that `moved` (K,) the prior and `bent` (K,) the gradient."""
     if moved @ bent > 1e-12 * np.linalg.norm(moved) * np.linalg.norm(bent):
         image = hessian @ moved
-        told = np.stack([bent / np.sqrt(moved @ bent), image / np.sqrt(moved @ image)])
-        hessian += told.T @ (told * [[1.0], [-1.0]])
+        directions = np.stack([bent / np.sqrt(moved @ bent), image / np.sqrt(moved @ image)])
+        hessian += directions.T @ (directions * [[1.0], [-1.0]])
     return hessian
 
 
@@ -232,8 +232,8 @@ def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
 def rescaled(hessian: Matrix, point: Point) -> Matrix:
     """Return a Hessian of elsewhere with the diagonal that a pass told at `point`; what is beside it goes along."""
     assert point.curvature is not None
-    told = np.isfinite(point.curvature) & (point.curvature > 0)
-    grown = np.sqrt(np.where(told, point.curvature, 1.0) / np.where(told, np.diag(hessian), 1.0))
+    positive = np.isfinite(point.curvature) & (point.curvature > 0)
+    grown = np.sqrt(np.where(positive, point.curvature, 1.0) / np.where(positive, np.diag(hessian), 1.0))
     return np.asarray(hessian * grown * grown[:, None])
 
 

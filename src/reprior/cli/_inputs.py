@@ -14,7 +14,7 @@ from reprior.cli._options import batch_methods, check_method, parse_options, str
 
 if TYPE_CHECKING:
     from reprior import PriorEstimate, Source
-    from reprior.io.labels import Given
+    from reprior.io.labels import TargetLabels
     from reprior.io.table import Table
     from reprior.model.groups import Groups
     from reprior.pipelines.pipeline import Pipeline
@@ -38,7 +38,7 @@ class Inputs:
     matched: str  # "name" or "position"
     warning: str = ""
     keys: Any = None  # of the rows' groups (n,), if the user names a column of them
-    given: Given | None = None  # labels of some rows
+    target_labels: TargetLabels | None = None  # labels of some rows
 
     @property
     def source(self) -> Source:
@@ -49,11 +49,11 @@ class Inputs:
         """Lines on how the classes were matched, where that is not plain from their names, and what to beware of."""
         return self.note_after([])
 
-    def note_after(self, said: Sequence[str]) -> str:
+    def note_after(self, sentences: Sequence[str]) -> str:
         """Return the same without what the sentences of a verdict have said already."""
         by_position = "Classes were matched by position, because the target or the source does not name them."
         beware = self.warning
-        for line in said:
+        for line in sentences:
             plain = line.removeprefix(TOGETHER)
             beware = beware.replace(plain[0].upper() + plain[1:], "").strip()
         lines = [by_position] * (self.matched == "position") + [beware] * bool(beware)
@@ -70,10 +70,10 @@ class Inputs:
         return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none"}
 
     @property
-    def told(self) -> str:
+    def method_text(self) -> str:
         """The same in a few words."""
-        said = self.taken
-        return f"method {said['method']}, calibration {said['calibration']}"
+        text = self.taken
+        return f"method {text['method']}, calibration {text['calibration']}"
 
     def estimate(self, *, check: bool = True) -> PriorEstimate:
         """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
@@ -82,15 +82,17 @@ class Inputs:
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of some rows and their weights, as estimates take them."""
-        labels, weights = (None, None) if self.given is None else (self.given.labels, self.given.weights)
+        labels, weights = (
+            (None, None) if self.target_labels is None else (self.target_labels.labels, self.target_labels.weights)
+        )
         return {"labels": labels, "label_weights": weights}
 
-    def verdict(self, found: PriorEstimate) -> list[str]:
+    def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
         from reprior.estimates.show import verdicts
 
-        said = verdicts(found)
-        return said if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in said]
+        sentences = verdicts(estimate)
+        return sentences if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
 
     def groups(self, *, share: bool = True) -> Groups:
         """Return the estimate of each group that the column of keys names."""
@@ -125,25 +127,35 @@ def read_inputs(
         pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
-    keys, given = read_keys(table, pipe) if by else None, None
+    keys, target_known = read_keys(table, pipe) if by else None, None
     if target_labels:
-        given = read_target_labels(target_labels, target, table, rows, pipe)
+        target_known = read_target_labels(target_labels, target, table, rows, pipe)
         table = replace(table, choice=replace(table.choice, by=by))  # the column of labels is none of groups
-        if all(map(is_missing, given.labels)) and caller != "query":
+        if all(map(is_missing, target_known.labels)) and caller != "query":
             beware = f"{beware} {target_labels} has no label yet.".strip()
-    return Inputs(table, rows, pipe, matched, beware, keys, given)
+    return Inputs(table, rows, pipe, matched, beware, keys, target_known)
 
 
-def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> Given:
+def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> TargetLabels:
     """Return the labels of some target rows, by a column of the target or by a list."""
-    from reprior.io.labels import Given, checked_labels, column_in, column_values, is_list, opened_again, read_list
+    from reprior.io.labels import (
+        TargetLabels,
+        checked_labels,
+        column_in,
+        column_values,
+        is_list,
+        opened_again,
+        read_list,
+    )
     from reprior.rows.passes import count_rows
 
     if is_list(where):
         return read_list(where, target, table.choice, count_rows(rows), pipe.source)
     if table.choice.by != where:  # that column holds the groups, and one is read at a time
         table = opened_again(target, table.choice, where, "--labels")
-    return Given(checked_labels(column_values(table), pipe.source, table.choice.caller, column_in(target, where)))
+    return TargetLabels(
+        checked_labels(column_values(table), pipe.source, table.choice.caller, column_in(target, where))
+    )
 
 
 def read_keys(table: Table, pipe: Pipeline) -> Any:
@@ -184,10 +196,10 @@ def read_names(path: Path | None, caller: str) -> tuple[str, ...]:
         return ()
     text = path.read_text(encoding="utf-8-sig")
     try:
-        found = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
+        listed_names = json.loads(text) if text.lstrip().startswith("[") else text.splitlines()
     except ValueError:
-        found = None
-    names = tuple(str(name).strip() for name in found or () if str(name).strip())
+        listed_names = None
+    names = tuple(str(name).strip() for name in listed_names or () if str(name).strip())
     if len(names) < 2 or len({*names}) < len(names):
         fail(caller, str(path), "hold the names of at least two classes, each once", f"{len(names)} names")
     return names
@@ -198,16 +210,16 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
     from reprior._check import fail
     from reprior.batch.registry import ALIASES, check_options, method_name
 
-    given, name = parse_options(options), method_name(pipe.method)
+    own, name = parse_options(options), method_name(pipe.method)
     if method is not None:
         name = ALIASES.get(method.lower(), method.lower())
         check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
         if name in ("bbse", "rlls") and pipe.source.confusion is None:
             fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
                  remedy="Give held-out rows with labels as --source")  # fmt: skip
-    check_options(name, given, name)
+    check_options(name, own, name)
     kept = pipe.options if name == pipe.method else {}
-    return replace(pipe, method=name, options={**kept, **given})
+    return replace(pipe, method=name, options={**kept, **own})
 
 
 def read_pipeline(
@@ -240,23 +252,25 @@ def read_pipeline(
             pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
         return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator))
     wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller, names=names)
-    known = read_source(path, wanted, columns, values)
-    if known.heldout is None:
+    source_read = read_source(path, wanted, columns, values)
+    if source_read.heldout is None:
         if calibrate not in ("auto", "none"):
             fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
                  remedy="Give held-out predictions as --source")  # fmt: skip
         if counts is not None:
             fail(caller, "--counts", "be given with held-out rows that have labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
-        pipe = pipeline(prior=read_counts(path, known, caller))
-        return Fitted(replace(pipe, source=known), values)
-    trained = None if counts is None else read_counts(counts, known, caller)
-    rows, y = known.heldout
-    pipe = unwarned(rows, named(y, known.classes), counts=trained, calibration=calibrate, classes=known.classes)
+        pipe = pipeline(prior=read_counts(path, source_read, caller))
+        return Fitted(replace(pipe, source=source_read), values)
+    trained = None if counts is None else read_counts(counts, source_read, caller)
+    rows, y = source_read.heldout
+    pipe = unwarned(
+        rows, named(y, source_read.classes), counts=trained, calibration=calibrate, classes=source_read.classes
+    )
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
     pipe = replace(pipe, source=replace(pipe.source, made=made))
-    apart = disagreement(known) if counts is None else 0.0
+    apart = disagreement(source_read) if counts is None else 0.0
     mix = WARNING.format(percent(apart)) if apart else ""
     return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator) or mix)

@@ -170,11 +170,11 @@ class Job:
         if self.form is None:
             choice = Choice(columns=self.columns, caller="stream", classes=self.stream.source.classes or (),
                             names=read_names(self.classes, "stream"))  # fmt: skip
-            found = recognise(bytes(data), choice, len(self.stream.source.prior), self.labels.label, self.labels.name,
-                              self.time)  # fmt: skip
-            if found is None:
+            recognised = recognise(bytes(data), choice, len(self.stream.source.prior), self.labels.label,
+                                   self.labels.name, self.time)  # fmt: skip
+            if recognised is None:
                 return
-            self.form, start = found
+            self.form, start = recognised
             if choice.names and choice.classes and self.form.named is None and choice.names != choice.classes:
                 fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                      listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
@@ -241,18 +241,18 @@ class Job:
         """Correct each row with the prior in use, learn it, and write it; take in each label when it comes."""
         out: list[bytes] = []
         done = 0
-        seen, classes = self.stream.calibrated(rows) if len(rows) else rows, self.stream.source.classes
+        calibrated, classes = self.stream.calibrated(rows) if len(rows) else rows, self.stream.source.classes
         for label in batch.labels:
-            done = self.advance(batch, rows, seen, times, done, label.at, out)
+            done = self.advance(batch, rows, calibrated, times, done, label.at, out)
             row = self.labels.find(label, rows)
             if row is not None:
                 self.stream.observe(row, label.y if classes is None else classes[label.y])
-        self.advance(batch, rows, seen, times, done, len(rows), out)
+        self.advance(batch, rows, calibrated, times, done, len(rows), out)
         self.write(b"".join(out))
         self.watch.tell(self.about)
 
     def advance(
-        self, batch: Batch, rows: Matrix, seen: Matrix, times: list[tuple[float, bool]], start: int, stop: int,
+        self, batch: Batch, rows: Matrix, calibrated: Matrix, times: list[tuple[float, bool]], start: int, stop: int,
         out: list[bytes],
     ) -> int:  # fmt: skip
         """Do so with rows from `start` to `stop`, between which no label comes; return `stop`."""
@@ -261,8 +261,8 @@ class Job:
         while start < stop:
             end = min(stop, start + self.every - self.stream.n % self.every)
             if self.emit != "prior":
-                out.append(self.form.write(batch.records[start:end], correct_rows(seen[start:end], self.weights)))
-            self.watch.learn(self.stream, seen[start:end], times[start:end])
+                out.append(self.form.write(batch.records[start:end], correct_rows(calibrated[start:end], self.weights)))
+            self.watch.learn(self.stream, calibrated[start:end], times[start:end])
             if self.stream.n % self.every == 0:
                 self.weights = self.stream.weights
                 if self.emit == "prior" or (self.emit == "both" and not self.form.opening):  # it would break a table
@@ -313,30 +313,30 @@ class Job:
         if self.state is None or not self.state.exists():
             return None
         caller, nothing = "stream", type(None)
-        found = decode(self.state.read_bytes(), "stream-job", caller, name=str(self.state))
-        output = take(found, "output", str, caller)
-        self.same_settings({"-o": output} | take(found, "settings", dict, caller))
-        known = take(found, "known", str, caller)
-        if self.known and self.fingerprint != known:
+        saved = decode(self.state.read_bytes(), "stream-job", caller, name=str(self.state))
+        output = take(saved, "output", str, caller)
+        self.same_settings({"-o": output} | take(saved, "settings", dict, caller))
+        sources = take(saved, "known", str, caller)
+        if self.known and self.fingerprint != sources:
             fail("stream", "--source", f"be the source that {self.state} was made from, or be left out",
                  "another", remedy="After a retraining name another state file, to start anew")  # fmt: skip
-        self.fingerprint = known
-        numbers = [take(found, name, int, caller) for name in ("offset", "written", "skipped", "records")]
+        self.fingerprint = sources
+        numbers = [take(saved, name, int, caller) for name in ("offset", "written", "skipped", "records")]
         if min(numbers) < 0:
             refuse(caller, "data", "a negative number of bytes or rows")
         self.offset, self.written, self.skipped, self.records = numbers
-        tails = (take(found, f"{name}_tail", np.ndarray, caller, (None,)).tobytes() for name in ("read", "written"))
+        tails = (take(saved, f"{name}_tail", np.ndarray, caller, (None,)).tobytes() for name in ("read", "written"))
         self.read_tail, self.written_tail = tails
-        self.mark, self.begins = take(found, "mark", (list, nothing), caller), take(found, "begins", bool, caller)
-        self.stream = Stream.from_bytes(take(found, "stream", np.ndarray, caller, (None,)).tobytes())
+        self.mark, self.begins = take(saved, "mark", (list, nothing), caller), take(saved, "begins", bool, caller)
+        self.stream = Stream.from_bytes(take(saved, "stream", np.ndarray, caller, (None,)).tobytes())
         k = len(self.stream.source.prior)
         try:
-            self.form = form_from_json(found["form"], k) if take(found, "form", (list, nothing), caller) else None
+            self.form = form_from_json(saved["form"], k) if take(saved, "form", (list, nothing), caller) else None
         except (LookupError, TypeError, ValueError, AttributeError):
             refuse(caller, "data", "records of no form that there is")
-        self.labels.restore(found, k, caller)
-        self.weights = take(found, "weights", np.ndarray, caller, (k,))
-        self.watch.restore(found, k, caller)
+        self.labels.restore(saved, k, caller)
+        self.weights = take(saved, "weights", np.ndarray, caller, (k,))
+        self.watch.restore(saved, k, caller)
         return str(output)
 
     def same_settings(self, then: dict[str, Any]) -> None:

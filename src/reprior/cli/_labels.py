@@ -57,10 +57,10 @@ class LateLabels:
                 continue  # still unknown; a CSV line like this is a row without its numbers
             if late and y >= 0:
                 if called is None:
-                    known = f"`--id {self.name}` and `--label {self.label}` say where to look"
+                    how = f"`--id {self.name}` and `--label {self.label}` say where to look"
                     fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80],
                          place=f"row {first + number}",
-                         remedy=known if self.name else "Say with `--id` what names rows")  # fmt: skip
+                         remedy=how if self.name else "Say with `--id` what names rows")  # fmt: skip
                 labels.append(Label(len(kept), y, called))
                 continue
             kept.append(record)

@@ -106,25 +106,25 @@ class MethodOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def check_method(caller: str, method: str, known: Sequence[str], others: Sequence[str], place: str) -> None:
+def check_method(caller: str, method: str, methods: Sequence[str], others: Sequence[str], place: str) -> None:
     """Refuse a method that is not `known`; say which was meant, or that those of `others` run in another `place`."""
     from reprior._check import fail, perhaps
 
-    if method in known:
+    if method in methods:
         return
-    remedy = f"`{place}` runs {method}" if method in others else perhaps(method, known, str)
-    fail(caller, "--method", f"be one of {', '.join(known)}", repr(method), remedy=remedy)
+    remedy = f"`{place}` runs {method}" if method in others else perhaps(method, methods, str)
+    fail(caller, "--method", f"be one of {', '.join(methods)}", repr(method), remedy=remedy)
 
 
 def parse_options(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Return NAME=VALUE pairs with numbers as numbers."""
-    found = {}
+    options = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise click.UsageError(f"-O takes NAME=VALUE, got {pair!r}")
         try:
-            found[name] = json.loads(text)
+            options[name] = json.loads(text)
         except ValueError:
-            found[name] = text
-    return found
+            options[name] = text
+    return options

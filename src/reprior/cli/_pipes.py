@@ -129,14 +129,14 @@ class Arriving:
         while not self.stop.asked:
             try:
                 self.stop.waiting = True
-                found = self.next()
+                piece = self.next()
             except KeyboardInterrupt:
                 return
             finally:
                 self.stop.waiting = False
-            if found == b"":
+            if piece == b"":
                 return
-            yield found
+            yield piece
 
     def next(self) -> bytes | None:
         """Return what arrives next: b"" is the end, None says that another file begins."""

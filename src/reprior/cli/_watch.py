@@ -30,9 +30,9 @@ def moment(value: Any, number: int) -> tuple[float, bool]:
     """Return a time in seconds and whether it was a date: a number, or text like 2026-11-16T12:00:00Z (else UTC)."""
     try:
         if not isinstance(value, bool):
-            found = float(value)
-            if np.isfinite(found):
-                return found, False
+            seconds = float(value)
+            if np.isfinite(seconds):
+                return seconds, False
     except (TypeError, ValueError, OverflowError):
         pass
     try:
@@ -47,7 +47,7 @@ class Watch:
     """An alarm that looks at rows by sixteen, so that a restart never changes what it says; or none."""
 
     def __init__(self, alarm: Alarm | None, hook: str | None) -> None:
-        self.alarm, self.told = alarm, False
+        self.alarm, self.reported = alarm, False
         try:
             self.hook = shlex.split(hook) if hook else None
         except ValueError as error:
@@ -63,14 +63,14 @@ class Watch:
         if self.alarm is None:
             fail("stream", "--rearm", "be used with an alarm", "none", remedy="`--alarm` asks for one")
         self.alarm.reset()
-        self.told, self.before, self.rows, self.times, self.believed = False, n, [], [], None
+        self.reported, self.before, self.rows, self.times, self.believed = False, n, [], [], None
 
     def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
         """Let the stream learn calibrated rows, and the alarm see them."""
-        told = []
+        seconds = []
         for time, dated in times:
             self.clock, self.dated = max(self.clock, time), self.dated or dated  # records may come late
-            told.append(self.clock)
+            seconds.append(self.clock)
         if self.alarm is None:
             stream.learn_calibrated(rows)
             return
@@ -79,7 +79,7 @@ class Watch:
             if not self.rows:
                 self.believed = stream.prior
             stop = min(len(rows), start + RENEW - len(self.rows))
-            self.times += told[start:stop]
+            self.times += seconds[start:stop]
             self.rows += [np.array(row, np.float64) for row in rows[start:stop]]
             stream.learn_calibrated(rows[start:stop])
             if len(self.rows) == RENEW:
@@ -89,12 +89,12 @@ class Watch:
 
     def verdict(self) -> dict[str, Any] | None:
         """Return when the alarm was raised, since when and by which classes; None: it was not."""
-        said = self.alarm.verdict if self.alarm else None
-        if said is None or said.raised_at is None or said.since is None:
+        verdict = self.alarm.verdict if self.alarm else None
+        if verdict is None or verdict.raised_at is None or verdict.since is None:
             return None
-        value: dict[str, Any] = {"raised_at": self.before + said.raised_at, "since": self.before + said.since,
-                                 "classes": list(said.names or said.classes)}  # fmt: skip
-        times = {"raised_time": said.raised_time, "since_time": said.since_time}
+        value: dict[str, Any] = {"raised_at": self.before + verdict.raised_at, "since": self.before + verdict.since,
+                                 "classes": list(verdict.names or verdict.classes)}  # fmt: skip
+        times = {"raised_time": verdict.raised_time, "since_time": verdict.since_time}
         return value | {name: self.shown(time) for name, time in times.items() if time is not None}
 
     def shown(self, time: float) -> float | str:
@@ -103,9 +103,9 @@ class Watch:
 
     def tell(self, about: Callable[[], dict[str, Any]]) -> None:
         """Run the hook, once for each alarm: no shell, the facts as JSON on its standard input."""
-        if self.told or self.verdict() is None:
+        if self.reported or self.verdict() is None:
             return
-        self.told = True
+        self.reported = True
         if self.hook is None:
             return
         text = json.dumps(about())
@@ -121,27 +121,28 @@ class Watch:
     def to_fields(self) -> dict[str, Any]:
         """Return what a state must keep."""
         return {
-            "alarm": self.alarm.to_bytes() if self.alarm else b"", "alarm_told": self.told, "alarm_dated": self.dated,
+            "alarm": self.alarm.to_bytes() if self.alarm else b"", "alarm_reported": self.reported,
+            "alarm_dated": self.dated,
             "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
             "alarm_times": list(self.times), "alarm_believed": self.believed, "alarm_before": self.before,
         }  # fmt: skip
 
-    def restore(self, found: dict[str, Any], n_classes: int, caller: str) -> None:
+    def restore(self, saved: dict[str, Any], n_classes: int, caller: str) -> None:
         """Go on from what a state has kept."""
-        data = take(found, "alarm", np.ndarray, caller, (None,)).tobytes()
+        data = take(saved, "alarm", np.ndarray, caller, (None,)).tobytes()
         self.alarm = Alarm.from_bytes(data) if data else None
-        self.told, self.dated = (take(found, f"alarm_{name}", bool, caller) for name in ("told", "dated"))
-        clock = take(found, "alarm_clock", (int, float, type(None)), caller)
+        self.reported, self.dated = (take(saved, f"alarm_{name}", bool, caller) for name in ("reported", "dated"))
+        clock = take(saved, "alarm_clock", (int, float, type(None)), caller)
         self.clock = -np.inf if clock is None else float(clock)
-        rows, times = found.get("alarm_rows"), take(found, "alarm_times", list, caller)
-        believed = take(found, "alarm_believed", (np.ndarray, type(None)), caller, (n_classes,))
+        rows, times = saved.get("alarm_rows"), take(saved, "alarm_times", list, caller)
+        believed = take(saved, "alarm_believed", (np.ndarray, type(None)), caller, (n_classes,))
         if not isinstance(rows, np.ndarray) or (rows.shape != (0,) and rows.shape[1:] != (n_classes,)):
             refuse(caller, "data", "rows that no alarm waits for")
         if len(rows) >= RENEW or len(times) not in (0, len(rows)) or (len(rows) and believed is None):
             refuse(caller, "data", "rows that no alarm waits for")
         if any(type(time) not in (int, float) for time in times):
             refuse(caller, "data", "times that are none")
-        before = take({"alarm_before": 0} | found, "alarm_before", int, caller)  # a state of 0.1 has none
+        before = take({"alarm_before": 0} | saved, "alarm_before", int, caller)  # a state of 0.1 has none
         if before < 0:
             refuse(caller, "data", "a negative number of rows")
         self.rows, self.times, self.believed, self.before = list(rows), times, believed, before

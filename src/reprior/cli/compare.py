@@ -40,40 +40,40 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
 
-    given, true = read_inputs("compare", **files), None
+    job, true = read_inputs("compare", **files), None
     wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"], by=files["by"])
     if files["by"]:
-        by_group(given, truth, wanted, as_json)
+        by_group(job, truth, wanted, as_json)
         return
     if truth is not None:
-        true = read_prior(truth, given.source.classes, given.table.n_classes, wanted)
-    with progress(given.rows):
-        first = given.estimate(check=False)
-        found = compare(given.source, first.target, true=true, first=first, name="the default")
+        true = read_prior(truth, job.source.classes, job.table.n_classes, wanted)
+    with progress(job.rows):
+        first = job.estimate(check=False)
+        compared = compare(job.source, first.target, true=true, first=first, name="the default")
     rows = [{"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
              "log_likelihood": row.estimate.log_likelihood / row.estimate.n, "seconds": row.seconds,
-             "distance": row.distance} for row in found]  # fmt: skip
-    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "methods": rows}
-    told = f"All were given the same rows. The default is {given.told}."
-    emit(value | given.taken, f"{found}\n{told}{given.note}", as_json)
+             "distance": row.distance} for row in compared]  # fmt: skip
+    value = {"classes": job.classes, "matched": job.matched, "warning": job.warning, "methods": rows}
+    note = f"All were given the same rows. The default is {job.method_text}."
+    emit(value | job.taken, f"{compared}\n{note}{job.note}", as_json)
 
 
-def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> None:
+def by_group(inputs: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> None:
     """Show how far the ways to estimate the mix of each group differ, and how wrong each is where that is known."""
     from reprior.assess.metrics import kl
 
-    true = None if truth is None else true_mixes(given, truth, wanted)
+    true = None if truth is None else true_mixes(inputs, truth, wanted)
     seconds, priors = [], []
-    with progress(given.rows):
-        overall = given.estimate(check=False)  # which also decodes the rows, before anything is timed
+    with progress(inputs.rows):
+        overall = inputs.estimate(check=False)  # which also decodes the rows, before anything is timed
         for share in (True, False):
             start = time.perf_counter()
-            found = given.groups(share=share)
+            groups = inputs.groups(share=share)
             seconds.append(time.perf_counter() - start)
-            priors.append(found.prior)
+            priors.append(groups.prior)
     priors.append(np.broadcast_to(overall.prior, priors[0].shape))
-    keys, first = found.keys, priors[0]
+    keys, first = groups.keys, priors[0]
     if true is not None and (lost := [key for key in keys if key not in true]):
         from reprior._check import fail
 
@@ -90,22 +90,22 @@ def by_group(given: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> N
         lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
     lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
                  " largest of them, and in which group.")  # fmt: skip
-    value = {"classes": given.classes, "matched": given.matched, "warning": given.warning, "by": wanted.by,
+    value = {"classes": inputs.classes, "matched": inputs.matched, "warning": inputs.warning, "by": wanted.by,
              "keys": keys, "ways": rows}  # fmt: skip
-    emit(value | given.taken, "\n".join(lines) + given.note, as_json)
+    emit(value | inputs.taken, "\n".join(lines) + inputs.note, as_json)
 
 
-def true_mixes(given: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
+def true_mixes(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
     from reprior.io.files import open_table
     from reprior.io.keys import group_keys
     from reprior.io.labels import label_columns
     from reprior.io.prepare import ordered
 
-    table = ordered(open_table(truth, wanted), given.source.classes, given.table.n_classes)
+    table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
     keys, labels = group_keys(table), table.load().labels
-    y = label_columns(labels, table, truth, len(keys), given.source.classes)
+    y = label_columns(labels, table, truth, len(keys), inputs.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):
-        counts.setdefault(key, np.zeros(given.table.n_classes))[k] += 1
+        counts.setdefault(key, np.zeros(inputs.table.n_classes))[k] += 1
     return {key: count / count.sum() for key, count in counts.items()}

@@ -57,16 +57,16 @@ def command(
     if prior is not None and files["by"]:
         raise click.UsageError("Give --prior or --by: a class mix from a file is the same for all groups")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
-    given, target = read_inputs("correct", **files), files["target"]
-    check_suffix(output, given.table.parts[0].kind, folder=target.is_dir())
-    wanted = Wanted(prior, anyway, check_sets(given, sets, sets_by_class), sets_by_class)
+    job, target = read_inputs("correct", **files), files["target"]
+    check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
+    wanted = Wanted(prior, anyway, check_sets(job, sets, sets_by_class), sets_by_class)
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
-        found = find_weights(given, wanted)
+        weighted = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            given.table.parts[0].rewrite(out, *correction(given, found, given.table.parts[0]))
-        return DONE if found["ok"] else NOT_CONVERGED
+            job.table.parts[0].rewrite(out, *correction(job, weighted, job.table.parts[0]))
+        return DONE if weighted["ok"] else NOT_CONVERGED
     with alone("correct", output, "--output"):
-        return corrected(given, target, output, wanted, as_json, files)
+        return corrected(job, target, output, wanted, as_json, files)
 
 
 class Wanted(NamedTuple):
@@ -78,7 +78,7 @@ class Wanted(NamedTuple):
     by_class: bool
 
 
-def check_sets(given: Inputs, level: float | None, by_class: bool) -> float | None:
+def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | None:
     """Return the level of the sets, if they are wanted and can be had."""
     from reprior._check import check_level, fail
 
@@ -86,33 +86,37 @@ def check_sets(given: Inputs, level: float | None, by_class: bool) -> float | No
         if by_class:
             raise click.UsageError("--sets-by-class says how --sets LEVEL is meant: give both")
         return None
-    if given.source.heldout is None:
+    if inputs.source.heldout is None:
         fail("correct", "--sets", "be measured on held-out rows with labels", "class counts alone",
              remedy="Give held-out predictions as --source")  # fmt: skip
-    for part in given.table.parts:
+    for part in inputs.table.parts:
         if part.kind == "npy":
             fail("correct", "--sets", "have a column to be written to", f"{part.name}, an array",
                  remedy="Save it with np.savez(file, proba=…)")  # fmt: skip
     return check_level(level, "correct")
 
 
-def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
+def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
     """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
     from reprior.state import hidden, whole_file
 
     prior = wanted.prior
     settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns",
                                                  "target_labels")]  # fmt: skip
-    listed = Path(files["target_labels"]) if given.given is not None and given.given.listed is not None else None
+    listed = (
+        Path(files["target_labels"])
+        if inputs.target_labels is not None and inputs.target_labels.listed is not None
+        else None
+    )
     settings += [str(wanted.sets), str(wanted.by_class)]
-    mark = fingerprint(given, [files["source"], files["counts"], files["classes"], prior, listed], settings)
+    mark = fingerprint(inputs, [files["source"], files["counts"], files["classes"], prior, listed], settings)
     journal = read_journal(output, mark)
     if not journal:
-        journal = {**find_weights(given, wanted), "mark": mark, "parts": 0, "rows": 0}
+        journal = {**find_weights(inputs, wanted), "mark": mark, "parts": 0, "rows": 0}
         write_journal(output, journal)
-    parts, kept = given.table.parts, journal["parts"]
+    parts, kept = inputs.table.parts, journal["parts"]
     for part in parts[kept:]:
-        fn, sets = correction(given, journal, part)
+        fn, sets = correction(inputs, journal, part)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
             write_mapped(part, path, fn, output, journal)
@@ -124,14 +128,15 @@ def corrected(given: Inputs, target: Path, output: Path, wanted: Wanted, as_json
             write_journal(output, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "verdict": journal["verdict"], "matched": given.matched, "warning": given.warning}  # fmt: skip
-    lines = [f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected" + ("" if prior else f" by {given.told}")
+             "verdict": journal["verdict"], "matched": inputs.matched, "warning": inputs.warning}  # fmt: skip
+    by = "" if prior else f" by {inputs.method_text}"
+    lines = [f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected{by}"
              + (f", {kept} of them by an earlier run" if kept else ""), *journal["verdict"]]  # fmt: skip
-    emit(value | given.taken, "\n".join(lines) + given.note_after(journal["verdict"]), as_json)
+    emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(journal["verdict"]), as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
 
 
-def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
+def correction(inputs: Inputs, weighted: dict[str, Any], part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
     """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
     of the rows corrected last, if they are wanted."""
 
@@ -140,27 +145,27 @@ def correction(given: Inputs, found: dict[str, Any], part: Part) -> tuple[Callab
     from reprior.io.table import Sets
     from reprior.rows.correction import correct_rows
 
-    weights, calibrator = found["weights"], given.pipeline.calibrator
-    by, least, at = given.table.choice.by, found.get("least"), 0
+    weights, calibrator = weighted["weights"], inputs.pipeline.calibrator
+    by, least, at = inputs.table.choice.by, weighted.get("least"), 0
     last: Any = None
-    slots = {key: g for g, key in enumerate(found.get("groups", []))}
-    codes = None if by is None else group_codes(given.table, part, slots, known=True)
+    slots = {key: g for g, key in enumerate(weighted.get("groups", []))}
+    codes = None if by is None else group_codes(inputs.table, part, slots, fixed=True)
 
     def fixed(rows: Matrix) -> Matrix:
         nonlocal at, last
-        seen, at = rows if calibrator is None else calibrator(rows), at + len(rows)
+        calibrated, at = rows if calibrator is None else calibrator(rows), at + len(rows)
         if codes is None:
-            out = correct_rows(seen, weights)
+            out = correct_rows(calibrated, weights)
             last = None if least is None else out >= least
             return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
             fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
-        out = correct_rows(seen, weights[own], at - len(rows)).astype(rows.dtype)
+        out = correct_rows(calibrated, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out
 
-    return fixed, None if least is None else Sets("set", given.classes, lambda: last)
+    return fixed, None if least is None else Sets("set", inputs.classes, lambda: last)
 
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
@@ -173,7 +178,7 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
         fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
 
 
-def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
+def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
     """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; the same way
     the cutoffs of sets, if they are wanted; whether it is what the method promises; and what to say first. Rows that
     clearly differ by more are refused."""
@@ -189,30 +194,34 @@ def find_weights(given: Inputs, wanted: Wanted) -> dict[str, Any]:
 
     prior = wanted.prior
     if prior is not None:
-        known = read_prior(prior, given.source.classes, given.table.n_classes, Choice(caller="correct"))
-        stored = stored_weights(prior, given)
-        weights = known / given.source.prior if stored is None else stored
-        told = {"weights": weights, "ok": True, "verdict": []}
-        exact = scores_of(given.source, given.pipeline.calibrator, known, None, weights) if wanted.sets else None
-        return told if exact is None else told | {"least": least(exact)}
-    with progress(given.rows):
-        found = given.estimate()
-    alone = given.table.choice.by is None
+        prior_read = read_prior(prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
+        stored = stored_weights(prior, inputs)
+        weights = prior_read / inputs.source.prior if stored is None else stored
+        weighted = {"weights": weights, "ok": True, "verdict": []}
+        exact = scores_of(inputs.source, inputs.pipeline.calibrator, prior_read, None, weights) if wanted.sets else None
+        return weighted if exact is None else weighted | {"least": least(exact)}
+    with progress(inputs.rows):
+        found = inputs.estimate()
+    alone = inputs.table.choice.by is None
     if found.checks is not None and not wanted.anyway:
         # labels vouch for the correction of all rows together, and for no other
         checks = found.checks if alone else found.checks._replace(labels_support="")
         refuse_clear(checks, "correct", "target", "say `--anyway`", "--labels")
     if alone:
-        told = {"weights": found.weights, "ok": found.status.ok, "verdict": given.verdict(found)}
-        return told if not wanted.sets else told | {"least": least(scores(found))}
-    with progress(given.rows):
-        groups = given.groups()
-    told = {"weights": groups.weights, "groups": list(groups.keys),
-            "ok": found.status.ok and bool(groups.converged.all()), "verdict": given.verdict(found)}  # fmt: skip
-    return told if not wanted.sets else told | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
+        weighted = {"weights": found.weights, "ok": found.status.ok, "verdict": inputs.verdict(found)}
+        return weighted if not wanted.sets else weighted | {"least": least(scores(found))}
+    with progress(inputs.rows):
+        groups = inputs.groups()
+    weighted = {"weights": groups.weights, "groups": list(groups.keys),
+            "ok": found.status.ok and bool(groups.converged.all()), "verdict": inputs.verdict(found)}  # fmt: skip
+    return (
+        weighted
+        if not wanted.sets
+        else weighted | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
+    )
 
 
-def stored_weights(prior: Path, given: Inputs) -> Vector | None:
+def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
     """Return the class weights (K,) that `reprior estimate --json` stored, if the prior comes from there.
 
     Weights for another source are refused, because its probabilities imply another prior.
@@ -226,12 +235,12 @@ def stored_weights(prior: Path, given: Inputs) -> Vector | None:
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return None
-    then, now = made.get("calibration"), given.taken["calibration"]
+    then, now = made.get("calibration"), inputs.taken["calibration"]
     shares, weights = made["source_prior"], made.get("weights")
-    if given.source.classes and made.get("classes") and {*made["classes"]} == {*given.source.classes}:
-        places = [made["classes"].index(name) for name in given.source.classes]
+    if inputs.source.classes and made.get("classes") and {*made["classes"]} == {*inputs.source.classes}:
+        places = [made["classes"].index(name) for name in inputs.source.classes]
         shares, weights = ([x[j] for j in places] if x else None for x in (shares, weights))
-    if then != now or max(abs(a - b) for a, b in zip(shares, given.source.prior, strict=True)) > 1e-6:
+    if then != now or max(abs(a - b) for a, b in zip(shares, inputs.source.prior, strict=True)) > 1e-6:
         fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
              remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
     return np.asarray(weights) if weights else None
@@ -291,10 +300,10 @@ def read_journal(output: Path, mark: str) -> dict[str, Any]:
     from reprior.state import decode, hidden
 
     try:
-        found = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
+        journal = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
     except (OSError, InputError):
         return {}
-    return found if found.get("mark") == mark else {}
+    return journal if journal.get("mark") == mark else {}
 
 
 def write_journal(output: Path, journal: dict[str, Any]) -> None:
@@ -306,9 +315,9 @@ def write_journal(output: Path, journal: dict[str, Any]) -> None:
         write_atomically(hidden(output, "journal"), encode("correct-journal", journal))
 
 
-def fingerprint(given: Inputs, files: list[Path | None], settings: list[str]) -> str:
+def fingerprint(inputs: Inputs, files: list[Path | None], settings: list[str]) -> str:
     """Return what tells whether a journal belongs to this very job: same files, unchanged, same settings."""
-    names = [part.name for part in given.table.parts] + [str(file) for file in files if file is not None]
+    names = [part.name for part in inputs.table.parts] + [str(file) for file in files if file is not None]
     stats = [os.stat(name) for name in names if os.path.exists(name)]
-    about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings, repr(given.table.choice)]
+    about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings, repr(inputs.table.choice)]
     return blake2b(repr(about).encode(), digest_size=16).hexdigest()

@@ -43,9 +43,9 @@ def command(data: str, rows: int | None, ratio: float | None, seed: int | None, 
     if output.suffix.lower() not in PICTURES:
         raise click.UsageError(f"-o names a picture, and so ends in one of {', '.join(PICTURES)}.")
     if data == "lid176":
-        given = [name for name, value in (("--rows", rows), ("--ratio", ratio), ("--seed", seed)) if value is not None]
-        if given:
-            raise click.UsageError(f"{given[0]} is for banking77 and clinc150; the channels of lid176 are as stored.")
+        chosen = [name for name, value in (("--rows", rows), ("--ratio", ratio), ("--seed", seed)) if value is not None]
+        if chosen:
+            raise click.UsageError(f"{chosen[0]} is for banking77 and clinc150; the channels of lid176 are as stored.")
         _channels(output, as_json)
     else:
         _methods(data, 2000 if rows is None else rows, 0.05 if ratio is None else ratio, seed or 0, output, as_json)

@@ -26,12 +26,12 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
     """
     from reprior.assess.diagnose import diagnose
 
-    given = read_inputs("diagnose", **files)
-    with progress(given.rows):
-        estimate = given.estimate(check=False)
-        found = diagnose(given.source, estimate.target, estimate=estimate, alpha=alpha)
-    value = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "estimate"}
-    value |= {"shifted": found.shifted, "applies": found.applies, "sentences": str(found).split("\n"),
-              "n": found.estimate.n, "n_labels": found.estimate.n_labels, "matched": given.matched,
-              "warning": given.warning} | given.taken  # fmt: skip
-    emit(value, f"{found}\nThe estimate was made by {given.told}.{given.note}", as_json)
+    job = read_inputs("diagnose", **files)
+    with progress(job.rows):
+        estimate = job.estimate(check=False)
+        diagnosis = diagnose(job.source, estimate.target, estimate=estimate, alpha=alpha)
+    value = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis) if field.name != "estimate"}
+    value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),
+              "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels, "matched": job.matched,
+              "warning": job.warning} | job.taken  # fmt: skip
+    emit(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note}", as_json)

@@ -73,22 +73,22 @@ def _lines(value: dict[str, Any]) -> list[str]:
     lines.append(f"kernels    {'native (compiled)' if NATIVE else SENTENCE}")
     lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
     for extra, (module, purpose) in EXTRAS.items():
-        found = value["extras"][extra]
+        extra_state = value["extras"][extra]
         package = "torch" if extra == "torch" else f"'.[{extra}]'"  # torch has as many wheels as devices
-        state = f"{module} {found}" if found else f"missing: pip install {package} for {purpose}"
+        state = f"{module} {extra_state}" if extra_state else f"missing: pip install {package} for {purpose}"
         lines.append(f"  {extra:<8} {state}")
-        if extra == "spark" and found:
+        if extra == "spark" and extra_state:
             lines += [f"           {line}" for line in _spark(value["spark"])]
     if not all(value["extras"].values()):
         lines.append("Run these pip commands in the folder of reprior's source: no package index has it yet.")
     return lines
 
 
-def _spark(found: dict[str, Any]) -> list[str]:
+def _spark(state: dict[str, Any]) -> list[str]:
     """Return what Spark needs besides pyspark, and how to get what is missing."""
     from reprior.adapters.spark.session import HOW_JAVA, JAVA
 
-    java, theirs, ours = found["java"], found["workers' python"], platform.python_version()
+    java, theirs, ours = state["java"], state["workers' python"], platform.python_version()
     fine = java is not None and java >= JAVA
     lines = [f"Java {java}" if fine else f"Java {java or 'is missing'}. {HOW_JAVA}."]
     if theirs is None:

@@ -30,17 +30,17 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     \b
     Example:  reprior estimate scores.parquet --source model.reprior
     """
-    given = read_inputs("estimate", **files)
-    with progress(given.rows):
-        found = given.estimate()
-        parts = given.groups() if files["by"] else None
-        told = shown(found, parts, given, files["by"], None if no_interval else level, top)
-    emit(*told, as_json)
-    return DONE if found.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
+    job = read_inputs("estimate", **files)
+    with progress(job.rows):
+        estimate = job.estimate()
+        parts = job.groups() if files["by"] else None
+        text = shown(estimate, parts, job, files["by"], None if no_interval else level, top)
+    emit(*text, as_json)
+    return DONE if estimate.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
 
 
 def shown(
-    found: PriorEstimate, parts: Groups | None, given: Inputs, by: str | None, level: float | None, top: int
+    estimate: PriorEstimate, parts: Groups | None, inputs: Inputs, by: str | None, level: float | None, top: int
 ) -> tuple[dict[str, Any], str]:
     """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
     from reprior._check import counted
@@ -48,18 +48,21 @@ def shown(
     from reprior.estimates.show_groups import groups_text
     from reprior.report.collect import grouped
 
-    value = described(found, given, level)
-    labelled = f" ({found.n_labels:,} with a label)" if found.n_labels else ""
-    head = f"{counted(found.n, 'row')}{labelled}, {len(found.prior)} classes, {given.told}"
+    value = described(estimate, inputs, level)
+    labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
+    head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
     if parts is None or by is None:
-        return value, estimate_text(found, level=level, top=top, head=head) + given.note_after(value["verdict"])
-    text = groups_text(parts, level=level, top=top, head=head, said=given.verdict(found), status=found.status)
-    return value | grouped(parts, by, level), text + given.note_after(value["verdict"])
+        return value, estimate_text(estimate, level=level, top=top, head=head) + inputs.note_after(value["verdict"])
+    text = groups_text(
+        parts, level=level, top=top, head=head, verdicts=inputs.verdict(estimate), status=estimate.status
+    )
+    return value | grouped(parts, by, level), text + inputs.note_after(value["verdict"])
 
 
-def described(found: PriorEstimate, given: Inputs, level: float | None) -> dict[str, Any]:
+def described(estimate: PriorEstimate, inputs: Inputs, level: float | None) -> dict[str, Any]:
     """Return an estimate as what `--json` prints."""
     return {
-        **found.to_dict(level), "verdict": given.verdict(found), "classes": given.classes, "matched": given.matched,
-        **given.taken, "warning": given.warning, "target": [part.name for part in given.table.parts][:1000],
+        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes,
+        "matched": inputs.matched,
+        **inputs.taken, "warning": inputs.warning, "target": [part.name for part in inputs.table.parts][:1000],
     }  # fmt: skip

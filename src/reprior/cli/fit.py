@@ -38,19 +38,21 @@ def command(
     Example:  reprior fit heldout.parquet --counts counts.csv -o model.reprior
     """
     keep_apart("fit", output, heldout, files["counts"])
-    found = read_pipeline("fit", source=heldout, columns=None, values=values, names=read_names(classes, "fit"), **files)
-    pipe = with_method(found.pipeline, method, options)
-    if found.values == "logits":
+    fitted = read_pipeline(
+        "fit", source=heldout, columns=None, values=values, names=read_names(classes, "fit"), **files
+    )
+    pipe = with_method(fitted.pipeline, method, options)
+    if fitted.values == "logits":
         pipe = of_logits(pipe)
     pipe.save(output)
     held = 0 if pipe.source.heldout is None else len(pipe.source.heldout[1])
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     value = {"output": str(output), "classes": pipe.classes, "n_classes": len(pipe.source.prior), "heldout": held,
              "method": pipe.method, "calibration": kind, "source_prior": pipe.source.prior,
-             "source": pipe.source.made, "warning": found.warning}  # fmt: skip
+             "source": pipe.source.made, "warning": fitted.warning}  # fmt: skip
     lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out rows, method {pipe.method},"
              f" calibration {kind}", f"Use it as --source, or as reprior.load({str(output)!r})."]  # fmt: skip
-    emit(value, "\n".join([*lines, *([found.warning] if found.warning else [])]), as_json)
+    emit(value, "\n".join([*lines, *([fitted.warning] if fitted.warning else [])]), as_json)
     return DONE
 
 

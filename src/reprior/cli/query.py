@@ -42,16 +42,16 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     if (count := filled_in(output)) and not (before and os.path.exists(before) and os.path.samefile(before, output)):
         fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
              remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip
-    given = read_inputs("query", **files)
-    before = None if given.given is None else given.given.listed
+    job = read_inputs("query", **files)
+    before = None if job.target_labels is None else job.target_labels.listed
     if before is not None and name is not None and name != before.name:
         fail("query", "--id", f"be {before.name!r}, as in the earlier list", repr(name))
     named = before.name if before is not None else name
-    column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], given.table.choice, named)
-    with progress(given.rows):
-        found = given.estimate(check=False)
-        rows, weights = query(found, size, rng=seed)
-    left = found.n - found.n_labels
+    column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], job.table.choice, named)
+    with progress(job.rows):
+        estimate = job.estimate(check=False)
+        rows, weights = query(estimate, size, rng=seed)
+    left = estimate.n - estimate.n_labels
     waiting = [] if before is None else [row for row, line in zip(before.rows, before.lines, strict=True)
                                          if not line["label"]]  # fmt: skip
     fresh = [i for i, row in enumerate(rows) if row not in {*waiting}]
@@ -59,13 +59,13 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     with whole_file(output) as file:
         write_list(file, column, ids, rows[fresh], weights[fresh], chances[fresh], before)
     value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
-             "named_by": column, "n": found.n, "n_labels": found.n_labels} | given.taken  # fmt: skip
+             "named_by": column, "n": estimate.n, "n_labels": estimate.n_labels} | job.taken  # fmt: skip
     lines = [f"{output}: {len(fresh)} of {counted(left, 'row')} without a label, named by {column}"]
     if why:
         lines[0] += f" number, since {why}"
-    if found.n_labels:
-        lines[0] += f"; {counted(found.n_labels, 'row')} had one already"
+    if estimate.n_labels:
+        lines[0] += f"; {counted(estimate.n_labels, 'row')} had one already"
     if waiting:
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"Fill in the column label, then say --labels {output}.")
-    emit(value, "\n".join(lines) + given.note, as_json)
+    emit(value, "\n".join(lines) + job.note, as_json)

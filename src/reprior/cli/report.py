@@ -39,31 +39,31 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     if output is None and not as_json:
         raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
-    given = read_inputs("report", **files)
-    name, used = Path(str(files["target"])).name, given.taken
+    job = read_inputs("report", **files)
+    name, used = Path(str(files["target"])).name, job.taken
     made = {
         "title": title or f"Class mix of {'standard input' if name == '-' else name}",
-        "target": ", ".join(part.name for part in given.table.parts[:3])
-        + (f" and {len(given.table.parts) - 3} more" if len(given.table.parts) > 3 else ""),
-        "source": f"{files['source'] or files['counts']} ({given.source.made})",
-        "classes": f"matched by {given.matched}",
+        "target": ", ".join(part.name for part in job.table.parts[:3])
+        + (f" and {len(job.table.parts) - 3} more" if len(job.table.parts) > 3 else ""),
+        "source": f"{files['source'] or files['counts']} ({job.source.made})",
+        "classes": f"matched by {job.matched}",
         "method": " ".join([used["method"], *files["options"]]), "calibration": used["calibration"],
         "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
-    with progress(given.rows):
-        found = given.estimate()
-        told = collect(found, given.rows, level=level, made=made)
+    with progress(job.rows):
+        estimate = job.estimate()
+        content = collect(estimate, job.rows, level=level, made=made)
         if files["by"]:
-            by_group = given.groups()
-            told |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
-        told = plain(told)
-    finding = "".join(f"\n{said['text']}" for said in told["headline"])
-    if given.warning and given.warning not in finding:
-        told["diagnosis"].append({"text": given.warning, "ok": False})
+            by_group = job.groups()
+            content |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
+        content = plain(content)
+    finding = "".join(f"\n{sentence['text']}" for sentence in content["headline"])
+    if job.warning and job.warning not in finding:
+        content["diagnosis"].append({"text": job.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
-            file.write(page(told).encode("utf-8", "backslashreplace"))
-    told |= {"matched": given.matched} | used
-    about = f"{counted(told['n'], 'row')}, {len(told['prior'])} classes, {given.told}"
-    emit(told, f"{output}: {about}{finding}{given.note_after(told['verdict'])}", as_json)
-    return DONE if found.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
+            file.write(page(content).encode("utf-8", "backslashreplace"))
+    content |= {"matched": job.matched} | used
+    about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
+    emit(content, f"{output}: {about}{finding}{job.note_after(content['verdict'])}", as_json)
+    return DONE if estimate.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

@@ -47,10 +47,10 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         value |= described(held, level)
         lines = [f"{saved}: {held.n} rows learned by {held.method.name}, calibration {value['calibration']}"]
         if kind == "stream-job":
-            found = decode(data, "stream-job", "show", name=str(saved))
+            saved_run = decode(data, "stream-job", "show", name=str(saved))
             watch = Watch(None, None)
-            watch.restore(found, len(held.source.prior), "show")
-            job = {name: take(found, name, kind, "show") for name, kind in JOB.items()}
+            watch.restore(saved_run, len(held.source.prior), "show")
+            job = {name: take(saved_run, name, kind, "show") for name, kind in JOB.items()}
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
@@ -66,12 +66,12 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:SHOWN]}
         lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, SHOWN)}"]
     elif isinstance(held, Alarm):
-        said = held.verdict
-        called = [str(name) for name in said.names or said.classes]
-        value |= {"n": said.n, "watched": True, "alarm": None}
-        if said:
-            value["alarm"] = {"raised_at": said.raised_at, "since": said.since, "classes": called}
-        lines = [f"{saved}: an alarm that has seen {said.n:,} rows", raised(value)]
+        verdict = held.verdict
+        called = [str(name) for name in verdict.names or verdict.classes]
+        value |= {"n": verdict.n, "watched": True, "alarm": None}
+        if verdict:
+            value["alarm"] = {"raised_at": verdict.raised_at, "since": verdict.since, "classes": called}
+        lines = [f"{saved}: an alarm that has seen {verdict.n:,} rows", raised(value)]
     elif isinstance(held, AlarmTable):
         loud = [name for name in held if held[name]]
         value |= {"streams": len(held), "raised": loud[:SHOWN]}
@@ -105,12 +105,12 @@ def described(stream: Stream, level: float) -> dict[str, Any]:
 
 def raised(value: dict[str, Any]) -> str:
     """Return what the alarm says, in one line."""
-    said = value["alarm"]
-    if said is None:
+    alarm = value["alarm"]
+    if alarm is None:
         return "no alarm was raised" if value["watched"] else "no alarm watches"
-    since = f" ({said['since_time']})" if "since_time" in said else ""
-    names = ", ".join(map(str, said["classes"][:8]))
-    return f"alarm raised at row {said['raised_at']}, since about row {said['since']}{since}: {names}"
+    since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
+    names = ", ".join(map(str, alarm["classes"][:8]))
+    return f"alarm raised at row {alarm['raised_at']}, since about row {alarm['since']}{since}: {names}"
 
 
 def sources(pipe: Pipeline) -> list[str]:

@@ -62,11 +62,11 @@ def command(
     classes = table.classes or tuple(str(j) for j in range(k))
     with whole_file(output) as file:
         writers[output.suffix](file, sample, table.classes)
-    told = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
+    summary = {"output": str(output), "rows": rows, "shift": shift, "strength": value, "seed": seed,
             "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
             "reused": [classes[j] for j in sample.reused]}  # fmt: skip
     again = f"; rows of {len(sample.reused)} classes occur more than once" if sample.reused else ""
-    emit(told, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}", as_json)
+    emit(summary, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}", as_json)
 
 
 def write_npz(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:

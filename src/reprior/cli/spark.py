@@ -72,7 +72,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
 @as_json
-def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: str | None, **given: Any) -> int:
+def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: str | None, **files: Any) -> int:
     """Estimate the class mix of TARGET, a folder of Parquet that all workers can read, or its address (s3://…).
 
     \b
@@ -81,14 +81,14 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     from reprior.adapters.spark.groups import groups
     from reprior.cli.estimate import shown
 
-    by = given["by"]
+    by = files["by"]
     with running(master, paths_only=not by) as spark:
-        known = opened(spark, "estimate", **given)
-        found = known.estimate()
-        parts = groups(known.pipeline, spark, given["target"], by=by, columns=given["columns"]) if by else None
-        told = shown(found, parts, known, by, None if no_interval else level, top)
-    emit(*told, as_json)
-    return DONE if found.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
+        inputs = opened(spark, "estimate", **files)
+        estimated = inputs.estimate()
+        parts = groups(inputs.pipeline, spark, files["target"], by=by, columns=files["columns"]) if by else None
+        text = shown(estimated, parts, inputs, by, None if no_interval else level, top)
+    emit(*text, as_json)
+    return DONE if estimated.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
 
 
 @command.command("correct")
@@ -100,7 +100,7 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
 @anyway_option
 @as_json
-def correct(output: str, anyway: bool, as_json: bool, master: str | None, **given: Any) -> int:
+def correct(output: str, anyway: bool, as_json: bool, master: str | None, **files: Any) -> int:
     """Write TARGET, a folder of Parquet, again with its predictions corrected for the estimated class mix.
 
     Columns, their types, and the rows of each partition stay as they are.
@@ -115,24 +115,30 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **give
     from reprior.adapters.spark.parts import file_system
     from reprior.estimates.verdict import refuse_rejected
 
-    target = given["target"]
+    target = files["target"]
     system, inside = file_system(output, "correct")
     if system.get_file_info(inside).type:
         fail("correct", "--output", "name a folder that is not there yet", output)
     with running(master) as spark:
-        known = opened(spark, "correct", logits=False, **given)
-        found = replace(known.estimate(), on_reject="refuse")
-        refuse_rejected(found, anyway=anyway, how="say `--anyway`")
-        rows, named = spark.read.parquet(target), {"columns": given["columns"]}
-        parts = groups(known.pipeline, spark, target, by=given["by"], **named) if given["by"] else None
-        frame = corrected(parts or found, rows, by=given["by"], anyway=anyway, **named)
-        by = hive_columns([about.file.path for about in known.rows.found])
+        inputs = opened(spark, "correct", logits=False, **files)
+        estimated = replace(inputs.estimate(), on_reject="refuse")
+        refuse_rejected(estimated, anyway=anyway, how="say `--anyway`")
+        rows, named = spark.read.parquet(target), {"columns": files["columns"]}
+        parts = groups(inputs.pipeline, spark, target, by=files["by"], **named) if files["by"] else None
+        frame = corrected(parts or estimated, rows, by=files["by"], anyway=anyway, **named)
+        by = hive_columns([about.file.path for about in inputs.rows.surveys])
         frame.write.partitionBy(*by).parquet(output)
-        verdict = known.verdict(found)
-    value = {"output": output, "rows": found.n, "ok": found.status.ok, "verdict": verdict, "matched": known.matched}
-    lines = [f"{output}: {found.n:,.0f} rows corrected by {known.told}", *verdict]
-    emit(value | known.taken, "\n".join(lines) + known.note_after(verdict), as_json)
-    return DONE if found.status.ok else NOT_CONVERGED
+        verdict = inputs.verdict(estimated)
+    value = {
+        "output": output,
+        "rows": estimated.n,
+        "ok": estimated.status.ok,
+        "verdict": verdict,
+        "matched": inputs.matched,
+    }
+    lines = [f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}", *verdict]
+    emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), as_json)
+    return DONE if estimated.status.ok else NOT_CONVERGED
 
 
 @command.command("stream")
@@ -195,7 +201,7 @@ def opened(
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
     from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
-    from reprior.io.labels import Given, checked_labels, column_in
+    from reprior.io.labels import TargetLabels, checked_labels, column_in
     from reprior.io.table import Choice, Part, Table
 
     if by and labels:
@@ -211,18 +217,18 @@ def opened(
         refuse_unsorted(pipe, caller, Path(target))
     if pipe.classes is None and rows.classes is not None:
         pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
-    parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.found)
-    known = None
+    parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.surveys)
+    labelled = None
     if labels:
-        known = Given(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by, known)
+        labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
+    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by, labelled)
 
 
 def fitted(caller: str, source: Path, columns: str | None, logits: bool) -> tuple[Pipeline, bool, str]:
     """Return the pipeline, whether rows are logits, and a warning or ""."""
-    found = read_pipeline(caller, source=source, counts=None, columns=columns, source_columns=None, label=None,
+    fit = read_pipeline(caller, source=source, counts=None, columns=columns, source_columns=None, label=None,
                           calibrate="auto", values="logits" if logits else None)  # fmt: skip
-    return found.pipeline, found.values == "logits", found.warning
+    return fit.pipeline, fit.values == "logits", fit.warning
 
 
 def nothing(*_: Any) -> None:

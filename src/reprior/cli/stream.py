@@ -77,15 +77,15 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
     finally:
         job.close()
     labels, alarm = job.labels, job.watch.verdict()
-    told = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+    summary = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
             "output": job.out.name, "state": str(job.state) if job.state else None, "matched": job.matched,
             "alarm": alarm}  # fmt: skip
     lines = []
     if job.skipped:
         lines.append(f"{counted(job.skipped, 'row')} left out; the first: {job.first_skipped}")
     if labels.lost:
-        found = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
-        lines.append(f"{found}; see --remember and --id")
+        lost = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
+        lines.append(f"{lost}; see --remember and --id")
     if alarm:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"
@@ -96,6 +96,6 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         lines.append(text + (f"; state in {job.state}" if job.state else "; no state kept"))
     if job.stream.n and job.matched == "position":
         lines.append(BY_POSITION)
-    for line in [json.dumps(told)] * (not piped) if as_json else lines:
+    for line in [json.dumps(summary)] * (not piped) if as_json else lines:
         click.echo(printable(line), err=True)
     return INTERRUPTED if job.stop.asked else DONE

@@ -101,24 +101,25 @@ def unseen(source: Source) -> list[str]:
 
 def judged(checks: Checks) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
-    said = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
+    sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift_p is not None and checks.label_shift_p < NOTED:
         how = "clearly differ" if checks.label_shift_p < REJECTED else "may differ"
-        said.append(
+        sentences.append(
             f"The rows {how} from the held-out rows by more than their class mix "
             f"({p_text(checks.label_shift_p)}). "
             + (checks.labels_support or f"Check the data before you use the estimate.{in_training(checks)}")
         )
     elif checks.label_shift_p is None and checks.shift_p < NOTED:
-        said.append(f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix"
-                    " has shifted, or the outputs never had that mean, as after class weights. Held-out rows would"
-                    " show which.")  # fmt: skip
+        sentences.append(
+            f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix has"
+            " shifted, or the outputs never had that mean, as after class weights. Held-out rows would show which."
+        )
     else:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
-        found = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
-        said.append(f"{found} ({p_text(checks.shift_p)}).")
-    said += [amplified(checks.amplification)] * (checks.amplification >= AMPLIFIED)
-    return said
+        shift = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
+        sentences.append(f"{shift} ({p_text(checks.shift_p)}).")
+    sentences += [amplified(checks.amplification)] * (checks.amplification >= AMPLIFIED)
+    return sentences
 
 
 class Shown(NamedTuple):

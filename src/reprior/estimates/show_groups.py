@@ -19,22 +19,22 @@ MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 def groups_text(
-    found: Groups, *, level: float | None = 0.95, top: int = SHOWN, head: str = "", said: Sequence[str] = (),
+    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN, head: str = "", verdicts: Sequence[str] = (),
     status: Status = Status.CONVERGED,
 ) -> str:  # fmt: skip
     """Return groups as what they have in common and a table of the largest; `said` are sentences to come first, and
     `status` is that of the estimate of all rows together."""
-    n, k = int(found.n.sum()), found.prior.shape[1]
+    n, k = int(groups.n.sum()), groups.prior.shape[1]
     first = [head] if head else []
-    if found.population is None:
-        first.append(f"Estimates of {len(found):,} groups, each by itself, from {n:,} rows, {k} classes")
-    common = [] if found.population is None else found.population.sentences()
-    rows, rest = groups_rows(found, level, top)
-    lines = [*first, *(said or unseen(found.source)), *common, "", *aligned(rows)]
+    if groups.population is None:
+        first.append(f"Estimates of {len(groups):,} groups, each by itself, from {n:,} rows, {k} classes")
+    common = [] if groups.population is None else groups.population.sentences()
+    rows, rest = groups_rows(groups, level, top)
+    lines = [*first, *(verdicts or unseen(groups.source)), *common, "", *aligned(rows)]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
-    late = int((~found.converged).sum())
-    lines += endings(status, found.note if level is not None else "",
+    late = int((~groups.converged).sum())
+    lines += endings(status, groups.note if level is not None else "",
                      f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
     return "\n".join(lines)
 
@@ -46,51 +46,51 @@ def aligned(rows: list[list[str]]) -> list[str]:
                       enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
 
 
-def groups_rows(found: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
+def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
     """Return a table of the largest groups, each with the class that moved most in it, and how many groups are left
     out; its first row names the columns."""
-    order = sorted(range(len(found)), key=lambda g: -found.n[g])
+    order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
     shown = order[: top or None]
     rows = [["group", "rows", "class that moved most", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
-    called = key_texts(found)
+    called = key_texts(groups)
     for g in shown:
-        estimate = found[found.keys[g]]
+        estimate = groups[groups.keys[g]]
         k = movers(estimate)[0]
-        rows.append([cut(called[g]), f"{found.n[g]:,}", cut(estimate.source.called[k]),
-                     share(found.source.prior[k]), share(found.shares[g, k])])  # fmt: skip
+        rows.append([cut(called[g]), f"{groups.n[g]:,}", cut(estimate.source.called[k]),
+                     share(groups.source.prior[k]), share(groups.shares[g, k])])  # fmt: skip
         if level is not None:
             interval = estimate.interval(level)
             rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
     return rows, len(order) - len(shown)
 
 
-def key_texts(found: Groups) -> list[str]:
+def key_texts(groups: Groups) -> list[str]:
     """Return what to call the groups: as their keys are written, and days by their date alone."""
-    called = [str(key) for key in found.keys]
+    called = [str(key) for key in groups.keys]
     return [name[:10] for name in called] if all(map(MIDNIGHT.fullmatch, called)) else called
 
 
-def groups_frame(found: Groups, level: float | None = 0.95) -> Any:
+def groups_frame(groups: Groups, level: float | None = 0.95) -> Any:
     """Return groups as a pandas DataFrame: the frame of each group's estimate below the other, under its key."""
-    frames = {key: estimate_frame(found[key], level) for key in found}
+    frames = {key: estimate_frame(groups[key], level) for key in groups}
     return pandas().concat(frames, names=["group"])
 
 
-def groups_plot(found: Groups, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
+def groups_plot(groups: Groups, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
     """Draw one class's share in the largest groups, with intervals; return the matplotlib axes."""
-    called = found.source.called
+    called = groups.source.called
     if label is None:
-        k = int(np.argmax(found.n @ (found.shares - found.shares.mean(axis=0)) ** 2))
+        k = int(np.argmax(groups.n @ (groups.shares - groups.shares.mean(axis=0)) ** 2))
     elif str(label) in called:
         k = called.index(str(label))
     else:
         fail("Groups.plot", "label", "be one of the classes", repr(label),
              remedy=f"The classes are {listed(called)}")  # fmt: skip
-    keys = key_texts(found)
-    order, interval = np.argsort(-found.n, kind="stable")[: top or None], found.interval()
+    keys = key_texts(groups)
+    order, interval = np.argsort(-groups.n, kind="stable")[: top or None], groups.interval()
     return drawn(
-        [keys[g] for g in order], np.full(len(order), found.source.prior[k]), found.shares[order, k],
+        [keys[g] for g in order], np.full(len(order), groups.source.prior[k]), groups.shares[order, k],
         Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
         [f"Share of {cut(called[k])} in each group", "Groups sorted by their number of rows"],
     )  # fmt: skip

@@ -80,12 +80,12 @@ def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
 
     def open_any(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
         try:
-            found = pa.ipc.open_file(file)
+            reader = pa.ipc.open_file(file)
         except pa.ArrowInvalid:
             file.seek(0)
             stream = pa.ipc.open_stream(file)
             return stream.schema, iter(stream)
-        return found.schema, (found.get_batch(i) for i in range(found.num_record_batches))
+        return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
 
     with opener() as file:
         schema, _ = open_any(file)
@@ -246,10 +246,10 @@ def table_part(
                 first += len(rows)
                 fixed = replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out)
                 if sets is not None:
-                    told: list[Any] = sets.names()
-                    told = [BETWEEN.join(x) for x in told] if writer is CsvOut else told
+                    texts: list[Any] = sets.names()
+                    texts = [BETWEEN.join(x) for x in texts] if writer is CsvOut else texts
                     fixed = pa.RecordBatch.from_arrays(
-                        [*fixed.columns, pa.array(told, wide.field(len(out)).type)], schema=wide
+                        [*fixed.columns, pa.array(texts, wide.field(len(out)).type)], schema=wide
                     )
                 target.write_batch(fixed)
 

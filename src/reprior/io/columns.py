@@ -30,20 +30,20 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
     return names
 
 
-def places_of(wanted: tuple[str, ...], found: tuple[str, ...], caller: str, name: str, remedy: str = "") -> list[int]:
+def places_of(wanted: tuple[str, ...], names: tuple[str, ...], caller: str, name: str, remedy: str = "") -> list[int]:
     """Return the place among the classes `found` in a file of each of the source's; others than those are refused."""
-    place, ours = {spelled(label): j for j, label in enumerate(found)}, [spelled(label) for label in wanted]
-    if place.keys() != {*ours} or len(place) < len(found):
-        fail(caller, name, "have the classes of the source", classes_apart(found, len(found), wanted), remedy=remedy)
+    place, ours = {spelled(label): j for j, label in enumerate(names)}, [spelled(label) for label in wanted]
+    if place.keys() != {*ours} or len(place) < len(names):
+        fail(caller, name, "have the classes of the source", classes_apart(names, len(names), wanted), remedy=remedy)
     return [place[label] for label in ours]
 
 
-def classes_apart(found: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
+def classes_apart(names: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
     """Return a short phrase for what a set of classes lacks, and has besides, of those wanted."""
-    if found is None or wanted is None:
-        said = counted(n_classes, "class", "classes")
-        return said + (" without names" if found is None else f": {listed(found)}")
-    return f"{n_classes} classes in another order" if sorted(found) == sorted(wanted) else difference(found, wanted)
+    if names is None or wanted is None:
+        count = counted(n_classes, "class", "classes")
+        return count + (" without names" if names is None else f": {listed(names)}")
+    return f"{n_classes} classes in another order" if sorted(names) == sorted(wanted) else difference(names, wanted)
 
 
 def pick(choice: Choice, columns: list[str]) -> list[str]:

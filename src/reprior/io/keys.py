@@ -15,10 +15,10 @@ from reprior.io.table import Part, Table, readable
 CHANGED = "The file was changed while it was read. Run the command again"
 
 
-def group_codes(table: Table, part: Part, slots: dict[Hashable, int], *, known: bool = False) -> NDArray[np.int64]:
+def group_codes(table: Table, part: Part, slots: dict[Hashable, int], *, fixed: bool = False) -> NDArray[np.int64]:
     """Return the number in `slots` of each row's key (n,); keys that are not there are added unless all are `known`."""
     assert part.groups is not None
-    choice, found, first = table.choice, [], 0
+    choice, codes, first = table.choice, [], 0
     with readable(part.name, choice.caller):
         for keys in part.groups():
             for row, key in enumerate(keys):
@@ -28,11 +28,11 @@ def group_codes(table: Table, part: Part, slots: dict[Hashable, int], *, known: 
                     fail(choice.caller, part.name, rule, "none" if lacks else repr(key)[:60],
                          place=f"row {first + row} of this file (the first is row 0)",
                          remedy="Drop those rows, or give them a key of their own")  # fmt: skip
-                if known and key not in slots:
+                if fixed and key not in slots:
                     fail(choice.caller, part.name, "have the groups it had at first", repr(key)[:60], remedy=CHANGED)
-            found.append(np.array([slots.setdefault(key, len(slots)) for key in keys], np.int64))
+            codes.append(np.array([slots.setdefault(key, len(slots)) for key in keys], np.int64))
             first += len(keys)
-    return np.concatenate([np.empty(0, np.int64), *found])
+    return np.concatenate([np.empty(0, np.int64), *codes])
 
 
 def is_key(key: Any) -> bool:

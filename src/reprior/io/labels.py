@@ -34,7 +34,7 @@ class Listed(NamedTuple):
     rows: list[int]
 
 
-class Given(NamedTuple):
+class TargetLabels(NamedTuple):
     """Labels of all rows of a target (n,), None where unknown; their weights (n,) if they were chosen; the list that
     they came from, if it was one."""
 
@@ -84,12 +84,12 @@ def opened_again(target: Path, choice: Choice, column: str, option: str) -> Tabl
 
 def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     """Return labels as they were meant: text that says a whole number is one, unless classes are called so."""
-    found = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
+    labels = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
     if classes is None or any(number_of(name) is None for name in classes):
         names = {*(classes or ())}
-        found = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
-                 for v in found]  # fmt: skip
-    return np.fromiter(found, object, len(found))
+        labels = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
+                 for v in labels]  # fmt: skip
+    return np.fromiter(labels, object, len(labels))
 
 
 def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
@@ -99,11 +99,11 @@ def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequen
 
 
 def checked_labels(
-    values: Sequence[Any], known: Source, caller: str, name: str, place: Callable[[int], str] = row_in_file
+    values: Sequence[Any], source: Source, caller: str, name: str, place: Callable[[int], str] = row_in_file
 ) -> Any:
     """Return labels of some rows of a file as they were meant; one that is of no class is refused by its `place`."""
-    labels = as_labels(values, known.classes)
-    check_some_labels(labels, caller, len(labels), len(known.prior), known.classes, name, place=place,
+    labels = as_labels(values, source.classes)
+    check_some_labels(labels, caller, len(labels), len(source.prior), source.classes, name, place=place,
                       remedy=FOR_FILES)  # fmt: skip
     return labels
 
@@ -142,9 +142,9 @@ def lines_in(text: str) -> csv.DictReader[str]:
 def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids:
     """Return what names the rows of a list that has these columns: one that is called so, else the first that the
     target has too."""
-    known = [column for column in (*ID_NAMES, ROW) if column in names]
+    id_columns = [column for column in (*ID_NAMES, ROW) if column in names]
     first: InputError | None = None
-    for column in known or names:
+    for column in id_columns or names:
         try:
             return Ids(ROW, None) if column == ROW else read_ids(target, choice, column, path)
         except InputError as error:
@@ -153,7 +153,7 @@ def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids
     raise first
 
 
-def read_list(path: str, target: Path, choice: Choice, n: int, known: Source) -> Given:
+def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -> TargetLabels:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
     with readable(path, choice.caller):
         data = Path(path).read_bytes()
@@ -187,18 +187,18 @@ def read_list(path: str, target: Path, choice: Choice, n: int, known: Source) ->
         twice = next(r for r in rows if rows.count(r) > 1)
         fail(choice.caller, path, "name each row once", f"{name} {lines[rows.index(twice)][name]!r} twice")
     labels, weights = [None] * n, np.ones(n)
-    values = checked_labels([line["label"] for line in lines], known, choice.caller, column_in(path, "label"),
+    values = checked_labels([line["label"] for line in lines], source, choice.caller, column_in(path, "label"),
                             lambda i: f"{name} {lines[i][name]!r}")  # fmt: skip
     for row, line, value in zip(rows, lines, values, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
             weight = weight.replace(",", ".") if between != "," else weight
-            found = number_of(weight)
-            if found is None:
+            parsed = number_of(weight)
+            if parsed is None:
                 fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight),
                      place=f"{name} {line[name]!r}")  # fmt: skip
-            weights[row] = found
-    return Given(as_labels(labels, known.classes), weights, Listed(name, lines, rows))
+            weights[row] = parsed
+    return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, lines, rows))
 
 
 def filled_in(path: Path) -> int:

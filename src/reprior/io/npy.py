@@ -101,11 +101,11 @@ def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 def array_columns(archive: Any) -> list[Column]:
     """Return the arrays of an NPZ file: those of two dimensions may hold the rows."""
-    found = []
+    columns = []
     for key in (name.removesuffix(".npy") for name in archive.zip.namelist() if name.endswith(".npy")):
         with archive.zip.open(f"{key}.npy") as file:
-            found.append(Column(key, LIST if len(npy_head(file)[0]) == 2 else OTHER))
-    return found
+            columns.append(Column(key, LIST if len(npy_head(file)[0]) == 2 else OTHER))
+    return columns
 
 
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:

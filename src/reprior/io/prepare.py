@@ -76,7 +76,7 @@ def check_commas(text: str, caller: str, name: str) -> None:
              remedy="Save it with commas, and points in numbers")  # fmt: skip
 
 
-def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ()) -> None:
+def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = ()) -> None:
     """Refuse the first line of a CSV file that is in another encoding, has other separators than commas, or is a row.
 
     Names that look like probabilities are a row, unless they are `known`.
@@ -88,7 +88,7 @@ def check_header(line: bytes, caller: str, name: str, known: Sequence[str] = ())
         check_commas(text, caller, name)
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy=f"Save it as CSV with an end after each line ({error})")  # fmt: skip
-    if known and {*known} <= {*names}:
+    if classes and {*classes} <= {*names}:
         return
     check_commas(text, caller, name)
     if sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:

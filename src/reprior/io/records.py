@@ -211,12 +211,12 @@ def recognise(
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
     no_class = [column for column in LABEL_NAMES if column in names]
     columns = [Column(column, OTHER if column in no_class else FLOAT) for column in names]
-    found = choose(columns, dict.fromkeys(names, ""), choice, "input", (label, name, time))
-    if len(found.names) != n_classes:
-        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(found.names, 30),
+    chosen = choose(columns, dict.fromkeys(names, ""), choice, "input", (label, name, time))
+    if len(chosen.names) != n_classes:
+        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    places = tuple(names.index(column) for column in matched(found.names, choice))
-    return CsvForm(line.decode(), places, len(names), caller, found.unused), end
+    places = tuple(names.index(column) for column in matched(chosen.names, choice))
+    return CsvForm(line.decode(), places, len(names), caller, chosen.unused), end
 
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:

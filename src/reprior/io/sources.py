@@ -199,9 +199,9 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
                          classes, place=row_in_file, remedy=FOR_FILES)  # fmt: skip
         return check_prior(np.bincount(y, minlength=n_classes), choice.caller, str(path), allow_zero=True)
     if vector is None:
-        known = read_source(path, choice)
-        assert known.counts is not None
-        vector = known.counts, known.classes
+        source = read_source(path, choice)
+        assert source.counts is not None
+        vector = source.counts, source.classes
     numbers, names = vector
     named = numbers if names is None else dict(zip(names, np.asarray(numbers).tolist(), strict=True))
     if names is not None and classes is None:

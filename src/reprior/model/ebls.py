@@ -21,7 +21,7 @@ from reprior.model.likelihood import Reliability
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import Settings
 from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source, variances
-from reprior.rows.blocks import Blocks, given
+from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import labelled
 from reprior.rows.passes import count_rows
 
@@ -60,7 +60,7 @@ def ebls(
     >>> ebls([1, 1], proba).shares.round(2)
     array([0.5, 0.5])
     """
-    known, target = given(source, proba, "ebls")
+    known, target = check_inputs(source, proba, "ebls")
     target = labelled(target, labels, known, "ebls", label_weights)
     if base is not None:
         base = check_prior(base, "ebls", "base", n_classes=len(known.prior), like="`source`")

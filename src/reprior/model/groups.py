@@ -27,7 +27,7 @@ from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.population import ENOUGH_GROUPS, Learned, Population, learn
 from reprior.model.settings import Settings
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, given
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, check_inputs
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_float64, correct_rows
 from reprior.rows.keys import Codes, factorize, plain
@@ -251,7 +251,7 @@ def groups(
     >>> found.keys, found.shares.shape, found["a"].n
     (('a', 'b'), (2, 2), 2)
     """
-    known, target = given(source, proba, "groups")
+    known, target = check_inputs(source, proba, "groups")
     check_flag(share, "groups", "share")
     same_rows(proba, keys, "groups", "keys")
     names, codes = factorize(keys)

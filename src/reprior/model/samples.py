@@ -105,4 +105,3 @@ def missing_classes(source: Source, base: Vector | None) -> NDArray[np.bool_]:
 def base_factor(source: Source, base: Vector | None) -> Vector:
     """Return what moves probabilities from the prior that they imply to `base` (K,)."""
     return np.ones(len(source.prior)) if base is None else np.asarray(base / source.prior)
-

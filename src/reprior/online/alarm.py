@@ -142,8 +142,8 @@ class Alarm:
 
     def __repr__(self) -> str:
         verdict, kind = self.purse.verdict, "monitor" if self.plan.forgets else "ever"
-        said = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
-        return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {said})"
+        state = f"raised at sample {verdict.raised_at:,}" if verdict else "not raised"
+        return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
 
     def reset(self, reference: Any = None) -> None:
         """Start the test again, as after an alarm that was dealt with.
@@ -218,14 +218,14 @@ class Alarm:
 
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
-            seen = block if self._weights is None else correct(block, self._weights)
-            self.purse = look(self.plan, self.purse, np.asarray(seen, np.float64), prior, when)
+            corrected = block if self._weights is None else correct(block, self._weights)
+            self.purse = look(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)
 
     def _fixed(self) -> dict[str, Any]:
         """Return what bytes must say of the alarm beside what it has seen."""
-        known = to_fields(self.source, parts=("prior", "classes"))
+        fields = to_fields(self.source, parts=("prior", "classes"))
         return (
-            known
+            fields
             | {"options": self.options, "weights": self._weights}
             | {f"plan_{name}": x for name, x in asdict(self.plan).items()}
         )
@@ -317,7 +317,7 @@ class Alarm:
         with np.errstate(divide="ignore", invalid="ignore"):
             needed = np.maximum(-flat[:, None], 0.0) / tilted
         ends = -plan.mean / (1 - plan.mean), np.ones(k)  # σ where the class is absent, and where it is alone
-        found = []
+        smallest = []
         for end, sign in zip(ends, (-1.0, 1.0), strict=True):
             fixed = np.where(sign * tilted > 0, np.abs(needed), math.inf).min(axis=0)
             # the bets on the stream's prior follow the shift; what they gain has no such form, and grows with σ
@@ -327,8 +327,8 @@ class Alarm:
                 sees = followers_gain(plan, rows, sign * middle)
                 low, high = np.where(sees, low, middle), np.where(sees, middle, high)
             sigma = np.minimum(fixed, np.where(high < np.abs(end), high, math.inf))
-            found.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))
-        return np.where(np.isinf(found[0]), 0.0, np.maximum(found[0], 0.0)), found[1]
+            smallest.append(np.where(sigma < np.abs(end), 1 + sign * sigma * (1 - plan.mean) / plan.mean, math.inf))
+        return np.where(np.isinf(smallest[0]), 0.0, np.maximum(smallest[0], 0.0)), smallest[1]
 
     def _reference(self, caller: str) -> Matrix:
         if self.rows is None:

@@ -114,14 +114,14 @@ class AlarmTable:
         names, slots = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
         if len(names) != len(rows):
             fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
-        found: dict[Hashable, list[int]] = {}
+        places: dict[Hashable, list[int]] = {}
         for row, name in enumerate(map(plain, names)):
-            found.setdefault(name, []).append(row)
+            places.setdefault(name, []).append(row)
         if table.on_evict is None:  # refuse what has no room before anything is learned
             new = {name for name, slot in zip(map(plain, names), slots.tolist(), strict=True) if slot < 0}
             table._make_room(len(new), slots[slots >= 0], caller)
         verdicts = {}
-        for name, where in found.items():
+        for name, where in places.items():
             alarm = self._of(name)
             verdicts[name] = alarm._follow(Keyed(table, name), rows[where], when[where])
             self._seen[name] = alarm.purse, alarm._believed
@@ -130,8 +130,8 @@ class AlarmTable:
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all alarms as bytes; keys must be strings or whole numbers."""
         check_storable(self._seen, "AlarmTable.to_bytes")
-        seen = [seen_to_fields(*pair) for pair in self._seen.values()]
-        arrays = {f"{i}_{name}": x for i, one in enumerate(seen) for name, x in one.items()}
+        purses = [seen_to_fields(*pair) for pair in self._seen.values()]
+        arrays = {f"{i}_{name}": x for i, one in enumerate(purses) for name, x in one.items()}
         return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
 
     @classmethod

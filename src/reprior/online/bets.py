@@ -207,11 +207,11 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
     lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
     time = stored.get("purse_lowest_time", np.full(bets, math.nan))
-    told = take(stored, "verdict", dict, caller)
+    fields = take(stored, "verdict", dict, caller)
     names = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
              "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
-    said = {name: take(told, name, kinds, caller) for name, kinds in names.items()}
-    n, raised, since, classes = said["n"], said["raised_at"], said["since"], said["classes"]
+    values = {name: take(fields, name, kinds, caller) for name, kinds in names.items()}
+    n, raised, since, classes = values["n"], values["raised_at"], values["since"], values["classes"]
     ordered = 0 <= n <= 2**53 and (raised is None) == (since is None) == (not classes)
     ordered &= raised is None or since is None or 1 <= since <= raised <= n
     counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and ((lowest <= 0) & (lowest > -1e100)).all()
@@ -222,5 +222,5 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     believed = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
     if believed is not None:
         check_prior(believed, caller, "believed", allow_zero=True)
-    verdict = Verdict(**{**said, "classes": tuple(classes), "threshold": plan.log_threshold})
+    verdict = Verdict(**{**values, "classes": tuple(classes), "threshold": plan.log_threshold})
     return Purse(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), believed

@@ -58,8 +58,8 @@ def find_kinds(sums: Matrix, common: Vector, most: int) -> Kinds:
         # one of the centres is split; keys then go to the nearest
         tried = [settle(sums[0], np.where(halved(sums[0], which == c, mean), n - 1, which), n, mean)
                  for c in range(n - 1)]  # fmt: skip
-        found = [(*weigh(sums, *one), one[0]) for one in tried]
-        evidence, other, moved = max(found, key=lambda one: one[0])
+        weighed = [(*weigh(sums, *one), one[0]) for one in tried]
+        evidence, other, moved = max(weighed, key=lambda one: one[0])
         # a centre has a weight and K numbers: each fits half a nat by chance, and errs by as much in other keys
         evidence -= (n - 1) * (k + float(np.log(n_keys)))
         if evidence <= best:

@@ -40,8 +40,8 @@ def black_box(method: Any) -> BlackBox:
     matrix = source.hard_confusion if method.hard else source.confusion
     if matrix is None or source.counts is None or ("heldout" in method.needs and source.heldout is None):
         fail(method.name, "source", "have held-out rows with labels", "a prior alone", remedy=UNLABELLED)
-    seen = source.counts > 0  # a class with no held-out row is taken to be predicted without error
-    forward = np.where(seen, matrix / np.where(seen, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
+    present = source.counts > 0  # a class with no held-out row is taken to be predicted without error
+    forward = np.where(present, matrix / np.where(present, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
     ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart
     return BlackBox(forward, np.linalg.solve(forward.T @ forward + ridge, forward.T))
 
@@ -237,15 +237,15 @@ def FlhFtl(method: Any, part: Parts, estimate: Vector) -> None:
     # Differs from baby2023: at most `experts` are kept, so that the state is bounded; the lightest gives way. The
     # published runs have 1000 estimates, so they are the same.
     weight, count, mean = part["weight"], part["count"], part["mean"]
-    estimate, seen = to_simplex(estimate), int(part["n"]) // method.batch
+    estimate, estimates = to_simplex(estimate), int(part["n"]) // method.batch
     rate = 1.0 / len(estimate) if method.rate == "auto" else method.rate
-    live = min(seen - 1, method.experts)
+    live = min(estimates - 1, method.experts)
     error = ((mean[:live] - estimate) ** 2).sum(axis=1)
     weight[:live] *= np.exp(-rate * error)
-    weight[:live] *= (1 - 1 / seen) / (weight[:live].sum() or 1.0)
+    weight[:live] *= (1 - 1 / estimates) / (weight[:live].sum() or 1.0)
     slot = live if live < method.experts else int(weight.argmin())
-    weight[slot], count[slot], mean[slot] = 1 / seen, 0.0, 0.0
-    live = min(seen, method.experts)
+    weight[slot], count[slot], mean[slot] = 1 / estimates, 0.0, 0.0
+    live = min(estimates, method.experts)
     count[:live] += 1.0
     mean[:live] += (estimate - mean[:live]) / count[:live, None]
 

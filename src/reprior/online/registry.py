@@ -24,9 +24,9 @@ ONLINE: dict[str, type[StreamMethod]] = {method.name: method for method in (Onli
 def online_method(name: Any, source: Any, options: dict[str, Any], caller: str) -> StreamMethod:
     """Return the online method of that name with its options, or say which there are."""
     made = ONLINE[check_choice(name, caller, "method", tuple(ONLINE))]
-    known = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
+    names = [field.name for field in fields(made) if field.name != "source"]  # type: ignore[arg-type]
     for option in options:
-        check_choice(option, caller, "options", [*known, "robust"])
+        check_choice(option, caller, "options", [*names, "robust"])
     own = {option: value for option, value in options.items() if option != "robust"}
     method: StreamMethod = made(check_source(source, caller), **own)  # type: ignore[call-arg]
     return method if options.get("robust") is None else cast(StreamMethod, Robust(method, options["robust"]))
@@ -47,9 +47,9 @@ def written(layout: Layout) -> list[Any]:
 
 def described(method: StreamMethod, calibrator: Calibrator | None) -> dict[str, Any]:
     """Return what bytes must say of a method: its name, options, layout, what it needs of the source, a calibrator."""
-    told = replace(method.source, error=method.error) if "error" in method.needs else method.source  # type: ignore[attr-defined]
+    source = replace(method.source, error=method.error) if "error" in method.needs else method.source  # type: ignore[attr-defined]
     return {"method": method.name, "options": chosen(method), "layout": written(method.layout),
-            **to_fields(told, calibrator, method.needs)}  # fmt: skip
+            **to_fields(source, calibrator, method.needs)}  # fmt: skip
 
 
 def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[StreamMethod, Calibrator | None]:

@@ -76,8 +76,8 @@ class Robust:
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         inner = state[: self.size]
-        found, note = self.method.variance(inner)
-        return found + (self.method.prior(inner) - state[self.size :]) ** 2, note
+        variance, note = self.method.variance(inner)
+        return variance + (self.method.prior(inner) - state[self.size :]) ** 2, note
 
     def valid(self, states: Vector) -> bool:
         shown = states[:, self.size :]

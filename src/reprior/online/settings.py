@@ -81,7 +81,7 @@ def as_settings(value: Any, caller: str) -> StreamSettings:
     """Return settings from settings, or from a dict of some of their fields."""
     if isinstance(value, StreamSettings):
         return value
-    known = StreamSettings.__dataclass_fields__
-    if not isinstance(value, dict) or not set(value) <= set(known):
-        fail(caller, "settings", f"be StreamSettings, or a dict with some of {', '.join(known)}", repr(value)[:80])
+    names = StreamSettings.__dataclass_fields__
+    if not isinstance(value, dict) or not set(value) <= set(names):
+        fail(caller, "settings", f"be StreamSettings, or a dict with some of {', '.join(names)}", repr(value)[:80])
     return StreamSettings(**value)

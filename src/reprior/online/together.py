@@ -148,10 +148,10 @@ class Together:
         """Go on with the keys that are compared, and return whether they can be such, in a table of so many rows."""
         sums = take(about, "together_sums", np.ndarray, caller, (2, None, self.sums.shape[2])).astype(np.float64)
         keys, last = (take(about, name, list, caller) for name in ("together_keys", "together_last"))
-        known = [key for key in keys if key != -1]
+        compared = [key for key in keys if key != -1]
         if not (
             all(type(x) is int for x in (*keys, *last)) and all(0 <= x <= rows + self.LONGEST for x in last)
-            and len(set(known)) == len(known) and all(0 <= key < len(slots) for key in known)
+            and len(set(compared)) == len(compared) and all(0 <= key < len(slots) for key in compared)
             and len(keys) == len(last) == sums.shape[1] <= self.KEYS
         ):  # fmt: skip
             return False

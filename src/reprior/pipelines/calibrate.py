@@ -122,13 +122,13 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
     """
     x, floor = _inputs(proba, logits, "from_accuracy")
     n, k = x.shape
-    known = check_number(accuracy, "from_accuracy", "accuracy", low=1 / k, high=1, open_low=True)
+    wanted = check_number(accuracy, "from_accuracy", "accuracy", low=1 / k, high=1, open_low=True)
     low, high = np.log(SCALE_BOUNDS)
     for _ in range(40):  # mean confidence grows with the scale, so bisection cannot fail
         middle = 0.5 * (low + high)
         rows = x * np.exp(middle)
         softmax(rows)
-        low, high = (low, middle) if rows.max(axis=1).mean() > known else (middle, high)
+        low, high = (low, middle) if rows.max(axis=1).mean() > wanted else (middle, high)
     return Calibrator("accuracy-temperature", np.full(k, np.exp(0.5 * (low + high))), np.zeros(k), floor, n, None)
 
 
@@ -157,7 +157,7 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     if k > LARGE:  # single precision does, where a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
     identity = np.append(1.0, np.zeros(k))
-    at, evidence, found, spread = identity.copy(), [], [], []
+    at, evidence, modes, spread = identity.copy(), [], [], []
     if k > LARGE:  # a scale from some rows to begin with, since steps from 1 may be many
         some = slice(None, None, START_STRIDE)
         at[:1] = minimum(SoftmaxLoss(x[some], labels[some], at[:1], NONE, 0.0, shrink=least)).theta
@@ -176,12 +176,12 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
             variance = 1 / curve + wide**2
             scale = 1 + off * wide**2 / variance
             evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
-            found.append(np.append(scale, at[1:] - along * (scale - at[0])))
+            modes.append(np.append(scale, at[1:] - along * (scale - at[0])))
             spread.append(far**2)
         if max(evidence[-len(FAR) - 1 :]) < max(evidence) - HOPELESS:
             break
     weights = np.exp(np.array(evidence) - max(evidence))
-    theta = weights @ np.array(found) / weights.sum()
+    theta = weights @ np.array(modes) / weights.sum()
     scale = np.full(k, np.clip(theta[0], *SCALE_BOUNDS))
     if not biases:
         return _calibrator("temperature", x, floor, labels, scale, theta[1:])

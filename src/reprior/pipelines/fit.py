@@ -70,8 +70,8 @@ def pipeline(
                         method=method, **options)  # fmt: skip
     except MemoryError as error:
         raise MemoryError(NO_MEMORY.format(" × ".join(f"{n:,}" for n in np.shape(proba)))) from error
-    if said := label_mismatch(pipe.source, pipe.calibrator):
-        warn(said)
+    if mismatch := label_mismatch(pipe.source, pipe.calibrator):
+        warn(mismatch)
     return pipe
 
 
@@ -83,8 +83,8 @@ def unwarned(
     """Return the `pipeline` without a warning about labels that do not fit their rows; see `label_mismatch`."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
-        given = f"only {' and '.join(there)}" if there else "none of them"
-        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", given)
+        passed = f"only {' and '.join(there)}" if there else "none of them"
+        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", passed)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
         method = ALIASES.get(method, method)
@@ -123,12 +123,12 @@ def unwarned(
 
 def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool) -> Labelled:
     """Return held-out rows and their labels, both checked; logits come back as probabilities."""
-    found = check_labelled(proba, y, caller, classes, logits=logits)
+    heldout = check_labelled(proba, y, caller, classes, logits=logits)
     if not logits:
-        return found
-    rows = np.array(found.rows, np.float64)
+        return heldout
+    rows = np.array(heldout.rows, np.float64)
     softmax(rows)
-    return found._replace(rows=rows)
+    return heldout._replace(rows=rows)
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
@@ -148,12 +148,12 @@ def _without_rows(
     names = None if classes is None else [str(label) for label in classes]
     if isinstance(prior, str) and prior not in ("auto", "training"):
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
-    told = counts if isinstance(prior, str) else prior
-    source = check_source(told, "pipeline", names)
+    numbers = counts if isinstance(prior, str) else prior
+    source = check_source(numbers, "pipeline", names)
     total = None if counts is None else training_rows(counts, source.classes)
     if total is not None and len(total) != len(source.prior):
         fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(total))
-    made = "training counts" if told is counts else "given by the user"
+    made = "training counts" if numbers is counts else "given by the user"
     cal = None
     if logits:
         k = len(source.prior)
@@ -170,9 +170,11 @@ def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) 
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
     moved = np.maximum(rows, floor)
     cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind)
-    seen = np.bincount(labels, minlength=len(tilt)) > 0
+    present = np.bincount(labels, minlength=len(tilt)) > 0
     back = cal.bias + (cal.scale - 1) * np.log(tilt)
-    back[~seen] = np.average(back[seen], weights=counts[seen])  # no row tells the bias of a class that is never seen
+    back[~present] = np.average(
+        back[present], weights=counts[present]
+    )  # no row tells the bias of a class that is never seen
     return replace(cal, floor=floor, bias=back), tilt
 
 
@@ -206,13 +208,13 @@ def _source(
             else:
                 # a class that is never seen, and not by chance, is missing from the mean output: it has its training
                 # share, and the other classes are looked at among themselves
-                seen = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
-                among = np.maximum(out[:, seen], 1e-12)
+                present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
+                among = np.maximum(out[:, present], 1e-12)
                 among /= among.sum(axis=1, keepdims=True)
-                shares = (pooled_prior(among, counts[seen], weight) if prior == "pooled" else
-                          carried_prior(among, counts[seen], weight, ridge=cal.ridge))  # fmt: skip
+                shares = (pooled_prior(among, counts[present], weight) if prior == "pooled" else
+                          carried_prior(among, counts[present], weight, ridge=cal.ridge))  # fmt: skip
                 prior = counts / counts.sum()
-                prior[seen] = shares / shares.sum() * prior[seen].sum()
+                prior[present] = shares / shares.sum() * prior[present].sum()
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)

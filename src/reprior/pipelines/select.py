@@ -86,10 +86,10 @@ def select(
 
 def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:
     """Return what a pipeline loses on a target whose labels are known."""
-    found = pipe.estimate(target.proba, check=False)
+    estimate = pipe.estimate(target.proba, check=False)
     if criterion == "kl":
-        return min(float(metrics.kl(target.prior, found.prior)), 50.0)
-    corrected = pipe.correct(target.proba, found.prior)
+        return min(float(metrics.kl(target.prior, estimate.prior)), 50.0)
+    corrected = pipe.correct(target.proba, estimate.prior)
     if criterion == "accuracy":
         return float(np.mean(corrected.argmax(axis=1) != target.y))
     own = corrected[np.arange(len(target.y)), target.y]

@@ -185,12 +185,14 @@ def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
     Both are samples, so a class's rows would fall to either as all rows do. The squared differences are summed so that
     classes of which less than a row is expected count little.
     """
-    seen, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
-    held, rows = n / (n + total), seen + counts
+    label_counts, n, total = np.bincount(labels, minlength=len(counts)), len(labels), counts.sum()
+    held, rows = n / (n + total), label_counts + counts
     variance, others = held * (1 - held) * rows, 1 - rows / (n + total)
     weight = 1 / (variance + 1)
     mean, scatter = weight @ (variance * others), weight**2 @ ((variance + 2 * variance**2) * others)
-    squares = weight @ (seen - held * rows) ** 2
+    squares = weight @ (label_counts - held * rows) ** 2
     if scaled_chi_square_p(float(squares), mean=float(mean), variance=float(scatter)) > CHANCE:
         return None
-    return np.asarray((seen + 0.5) / (n + 0.5 * len(counts)) / (counts / total))  # half a row: no class is impossible
+    return np.asarray(
+        (label_counts + 0.5) / (n + 0.5 * len(counts)) / (counts / total)
+    )  # half a row: no class is impossible

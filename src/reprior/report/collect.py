@@ -46,9 +46,9 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
     k, weights, calibrator = len(estimate.prior), estimate.weights, estimate.calibrator
 
     def of_block(block: Matrix) -> Predictions:
-        seen = block if calibrator is None else calibrator(block)
-        scaled = correct_rows(seen, weights)
-        before, between, after = (rows.argmax(axis=1) for rows in (block, seen, scaled))
+        calibrated = block if calibrator is None else calibrator(block)
+        scaled = correct_rows(calibrated, weights)
+        before, between, after = (rows.argmax(axis=1) for rows in (block, calibrated, scaled))
         return Predictions(
             np.bincount(before, minlength=k), np.bincount(after, minlength=k), int((before != after).sum()),
             int((before != between).sum()), int((between != after).sum()),
@@ -61,19 +61,21 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
 NAMED = 3  # classes that a headline names
 
 
-def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> list[Sentence]:
+def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) -> list[Sentence]:
     """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
     source, shares, k = estimate.source.prior, estimate.shares, len(estimate.prior)
-    rejected, shifted = found.applies is False, found.shift_p < found.alpha
-    unknown = shifted and found.applies is None
+    rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
+    unknown = shifted and diagnosis.applies is None
     own = estimate.checks or Checks(1.0, None)
-    tested = own._replace(shift_p=found.shift_p, label_shift_p=found.label_shift_p,
-                          labels_support=found.labels_support, label_mismatch="")  # fmt: skip
-    said = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
-    said += [Sentence(text, not rejected and not unknown and text != own.labels_conflict) for text in judged(tested)]
-    said += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
-    if rejected and not found.labels_support:
-        said.append(Sentence("What follows holds only if the class mix alone has changed.", True))
+    tested = own._replace(shift_p=diagnosis.shift_p, label_shift_p=diagnosis.label_shift_p,
+                          labels_support=diagnosis.labels_support, label_mismatch="")  # fmt: skip
+    sentences = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
+    sentences += [
+        Sentence(text, not rejected and not unknown and text != own.labels_conflict) for text in judged(tested)
+    ]
+    sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
+    if rejected and not diagnosis.labels_support:
+        sentences.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
@@ -82,11 +84,11 @@ def headline(estimate: PriorEstimate, interval: Interval, found: Diagnosis) -> l
         more = f", and {len(moved) - NAMED:,} more" if len(moved) > NAMED else ""
         text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
         by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
-        said.append(Sentence(text + by_chance, True))
+        sentences.append(Sentence(text + by_chance, True))
     else:
         so = " The rows do not tell which classes moved." if shifted else ""
-        said.append(Sentence(f"The {level} interval of every class includes its source share.{so}", True))
-    return said
+        sentences.append(Sentence(f"The {level} interval of every class includes its source share.{so}", True))
+    return sentences
 
 
 def ending(status: Status) -> list[Sentence]:
@@ -94,8 +96,8 @@ def ending(status: Status) -> list[Sentence]:
     return [Sentence(status.value, status.normal)] if status.value else []
 
 
-def plainly(said: list[Sentence]) -> list[dict[str, Any]]:
-    return [{"text": text, "ok": good} for text, good in said]
+def plainly(sentences: list[Sentence]) -> list[dict[str, Any]]:
+    return [{"text": text, "ok": good} for text, good in sentences]
 
 
 def kept(target: Blocks, n: float) -> Blocks:
@@ -115,7 +117,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         spread = replace(spread, target=rows)
     estimate = replace(estimate, target=rows, spread=spread)
     source, shares, target = estimate.source, estimate.shares, estimate.target
-    interval, found = estimate.interval(level), diagnose(source, target, estimate=estimate)
+    interval, diagnosis = estimate.interval(level), diagnose(source, target, estimate=estimate)
     moved, n = predictions(raw, estimate), float(estimate.n)
     # the method itself need not run again, unless its options were other than its own
     others = [method for method in METHODS if method != made["method"]]
@@ -123,8 +125,8 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     return {
         "classes": list(source.called), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
         "message": estimate.status.value, "level": level, "note": interval.note,
-        "headline": plainly(headline(estimate, interval, found)), "verdict": verdicts(estimate),
-        "shift_p": found.shift_p, "label_shift_p": found.label_shift_p, "source_made": source.made,
+        "headline": plainly(headline(estimate, interval, diagnosis)), "verdict": verdicts(estimate),
+        "shift_p": diagnosis.shift_p, "label_shift_p": diagnosis.label_shift_p, "source_made": source.made,
         "source_prior": source.prior, "shares": shares, "prior": estimate.prior,
         "lower": interval.lower, "upper": interval.upper,
         "weights": estimate.weights, "distance": float(np.abs(shares - source.prior).sum() / 2),
@@ -133,7 +135,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
             "changed_by_calibration": moved.by_calibration, "changed_by_correction": moved.by_correction,
             "confidence": moved.confidence / n, "corrected_confidence": moved.corrected_confidence / n,
         },
-        "diagnosis": plainly([*ending(estimate.status), *sentences(found)]), "made": made,
+        "diagnosis": plainly([*ending(estimate.status), *sentences(diagnosis)]), "made": made,
         "agreement": [
             {"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.estimate.shares, "distance": row.distance, "seconds": row.seconds,
@@ -143,19 +145,19 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     }  # fmt: skip
 
 
-def grouped(found: Groups, by: str, level: float | None) -> dict[str, Any]:
+def grouped(groups: Groups, by: str, level: float | None) -> dict[str, Any]:
     """Return the groups' estimates, to stand beside that of all rows; the column `by` names the groups."""
-    interval, common = None if level is None else found.interval(level), found.population
+    interval, common = None if level is None else groups.interval(level), groups.population
     assert common is not None
     return {
         "by": by,
         "groups": [
-            {"key": key, "n": found.n[g], "shares": found.shares[g], "prior": found.prior[g],
-             "shifted": found.shifted[g], "converged": bool(found.converged[g]),
+            {"key": key, "n": groups.n[g], "shares": groups.shares[g], "prior": groups.prior[g],
+             "shifted": groups.shifted[g], "converged": bool(groups.converged[g]),
              "interval": None if interval is None else list(zip(interval.lower[g], interval.upper[g], strict=True))}
-            for g, key in enumerate(found.keys)
+            for g, key in enumerate(groups.keys)
         ],
         "population": {"prior": common.prior, "concentration": common.concentration,
                        "stand_out": list(common.stand_out), "text": str(common)},
-        "groups_note": found.note,
+        "groups_note": groups.note,
     }  # fmt: skip

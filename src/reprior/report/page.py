@@ -80,12 +80,12 @@ const v=r=>r.cells[i].dataset.v??r.cells[i].textContent;
 def page(report: dict[str, Any]) -> str:
     """Return a collected report (plain lists and numbers) as an HTML document."""
     order = by_change(report["source_prior"], report["shares"])
-    title = escape(report["made"]["title"])
+    title, lead = escape(report["made"]["title"]), paragraphs(report["headline"], "lead ")
     parts = [
-        f"<header><h1>{named(report['made']['title'])}</h1>{told(report['headline'], 'lead ')}{cards(report)}</header>",
+        f"<header><h1>{named(report['made']['title'])}</h1>{lead}{cards(report)}</header>",
         section("Shares at a glance", glance(report, order[:MOVERS])),
         *([section(f"Groups by {report['by']}", groups(report))] if "by" in report else []),
-        section("What to make of it", told(report["diagnosis"]), whole=True),
+        section("What to make of it", paragraphs(report["diagnosis"]), whole=True),
         section("Predictions before and after", before_after(report), whole=True),
         section("Do other methods agree?", agreement(report), whole=True),
         section("All classes", everything(report, order)),
@@ -113,10 +113,10 @@ def section(title: str, body: str, *, whole: bool = False) -> str:
     return f'<section class="{"whole" * whole}"><h2>{escape(title)}</h2>\n{body}</section>'
 
 
-def told(said: list[dict[str, Any]], kind: str = "") -> str:
+def paragraphs(sentences: list[dict[str, Any]], kind: str = "") -> str:
     """Return sentences as paragraphs, those that warn marked."""
     style = {True: "" if kind else "fine", False: "warn"}
-    return "\n".join(f'<p class="{kind}{style[item["ok"]]}">{named(item["text"])}</p>' for item in said)
+    return "\n".join(f'<p class="{kind}{style[item["ok"]]}">{named(item["text"])}</p>' for item in sentences)
 
 
 def cards(report: dict[str, Any]) -> str:
@@ -167,21 +167,23 @@ def groups(report: dict[str, Any]) -> str:
 
 
 def before_after(report: dict[str, Any]) -> str:
-    said = report["predictions"]
-    order = by_change(said["before"], said["after"])[:BARS]
-    names, before, after = ([values[j] for j in order] for values in (report["classes"], said["before"], said["after"]))
+    predictions = report["predictions"]
+    order = by_change(predictions["before"], predictions["after"])[:BARS]
+    names, before, after = (
+        [values[j] for j in order] for values in (report["classes"], predictions["before"], predictions["after"])
+    )
 
     def rows(count: int) -> str:
         return f"{counted(count, 'row')} ({percent(count / report['n'])})"
 
-    what = f"Correction changes the predicted class of {rows(said['changed_by_correction'])}."
-    if said["changed_by_calibration"]:
-        what = f"Calibration changes the predicted class of {rows(said['changed_by_calibration'])}. {what} "
-        what += f"Together they change {rows(said['changed'])}."
-    some = f"the {BARS} with the largest change, " if len(said["before"]) > BARS else ""
+    what = f"Correction changes the predicted class of {rows(predictions['changed_by_correction'])}."
+    if predictions["changed_by_calibration"]:
+        what = f"Calibration changes the predicted class of {rows(predictions['changed_by_calibration'])}. {what} "
+        what += f"Together they change {rows(predictions['changed'])}."
+    some = f"the {BARS} with the largest change, " if len(predictions["before"]) > BARS else ""
     return (
-        f"<p>{what} Mean confidence goes from {percent(said['confidence'])} to "
-        f"{percent(said['corrected_confidence'])}.</p>"
+        f"<p>{what} Mean confidence goes from {percent(predictions['confidence'])} to "
+        f"{percent(predictions['corrected_confidence'])}.</p>"
         + key(before="rows predicted by the raw outputs", after="rows predicted after calibration and correction")
         + pair_chart(names, before, after)
         + f'<p class="soft">Classes: {some}sorted by how far the number of predictions moved.</p>'

@@ -276,7 +276,7 @@ def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
     return bool(getattr(proba[0], "ndim", isinstance(proba[0], Sequence)))
 
 
-def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
+def check_inputs(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     """Return the source and the target's blocks, both checked, with the classes of both matched by name."""
     rows: Any = proba
     names: Sequence[Any] | None = None
@@ -287,8 +287,8 @@ def given(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     else:
         called = getattr(source, "classes", None) or (None if isinstance(source, Source) else names_of(source)[1])
         rows, names = names_of(proba, called, caller)
-    known = check_source(source, caller, names)
-    return known, as_blocks(in_columns(rows, names, known.classes, caller), known.prior, caller)
+    training = check_source(source, caller, names)
+    return training, as_blocks(in_columns(rows, names, training.classes, caller), training.prior, caller)
 
 
 def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | None, caller: str) -> Any:

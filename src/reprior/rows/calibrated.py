@@ -59,11 +59,11 @@ class Calibrator:
     def of_block(self, block: Matrix, *, logits: bool | None = None) -> Matrix:
         """Return rows (n, K), which the caller has checked, calibrated, as float64: each row by itself, bit for bit."""
         k, out = len(self.scale), np.empty(block.shape)
-        known = np.zeros((3, width(k)))
-        known[0, :k], known[1, :k], known[2, :k] = self.scale, 1.0, self.bias
+        parameters = np.zeros((3, width(k)))
+        parameters[0, :k], parameters[1, :k], parameters[2, :k] = self.scale, 1.0, self.bias
         floor = 0.0 if (self.of_logits if logits is None else logits) else max(self.floor, TINY)
-        if loops.calibrate(known, k, np.ascontiguousarray(block), out, floor) == reference.REFUSED:
-            reference.calibrate(known, k, block, out, floor)
+        if loops.calibrate(parameters, k, np.ascontiguousarray(block), out, floor) == reference.REFUSED:
+            reference.calibrate(parameters, k, block, out, floor)
         return out
 
     def undone(self, rows: Matrix) -> Matrix:
@@ -96,19 +96,19 @@ class Calibrator:
     def from_bytes(cls, data: Any, key: Key = None) -> Calibrator:
         """Return the calibrator that `to_bytes` wrote; bytes that hold none are refused."""
         caller = "Calibrator.from_bytes"
-        found = decode(data, "calibrator", caller, key=key)
-        scale = take(found, "scale", np.ndarray, caller, (None,)).astype(np.float64)
-        bias = take(found, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
-        kind, n = take(found, "kind", str, caller), take(found, "n", int, caller)
-        floor = float(take(found, "floor", (int, float), caller))
+        fields = decode(data, "calibrator", caller, key=key)
+        scale = take(fields, "scale", np.ndarray, caller, (None,)).astype(np.float64)
+        bias = take(fields, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
+        kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
+        floor = float(take(fields, "floor", (int, float), caller))
         if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
             refuse(caller, "data", "numbers that no calibrator has")
-        score, ridge = (take(found, name, (int, float, type(None)), caller) for name in ("log_likelihood", "ridge"))
+        score, ridge = (take(fields, name, (int, float, type(None)), caller) for name in ("log_likelihood", "ridge"))
         if ridge is None:  # written before it was kept
             ridge = RIDGE if kind in ("bias-corrected", "vector") else STIFF
         if not 0 <= ridge <= STIFF:
             refuse(caller, "data", "a ridge that no calibrator has")
-        logits = bool(take(found, "of_logits", (bool, type(None)), caller))
+        logits = bool(take(fields, "of_logits", (bool, type(None)), caller))
         return cls(kind, scale, bias, floor, n, score, logits, float(ridge))
 
 
@@ -145,8 +145,8 @@ class CalibratedBlocks(View):
 def read(proba: Any, logits: Any, caller: str, n_classes: int | None = None) -> Matrix:
     """Return the one of `proba` and `logits` that was given, checked."""
     if (proba is None) == (logits is None):
-        given = "neither" if logits is None else "both"
-        fail(caller, "proba", "be given, or `logits` by name, and not both", given)
+        passed = "neither" if logits is None else "both"
+        fail(caller, "proba", "be given, or `logits` by name, and not both", passed)
     return check_logits(logits, caller, n_classes) if proba is None else check_proba(proba, caller, "proba", n_classes)
 
 

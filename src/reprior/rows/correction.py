@@ -19,13 +19,17 @@ def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matr
     `weights` are (K,), or (n, K) where each row has its own. `first` is the number of the first row, for the sentence
     about a row that the weights leave nothing of.
     """
-    out, k, known = np.empty(rows.shape, rows.dtype), rows.shape[1], padded(weights) if weights.ndim == 1 else None
-    if NATIVE and known is not None and loops.correct(known, k, rows, out, 2) == DONE:
+    out, k, wide_weights = (
+        np.empty(rows.shape, rows.dtype),
+        rows.shape[1],
+        padded(weights) if weights.ndim == 1 else None,
+    )
+    if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:
         return out
     for start, block in numbered(ArrayBlocks(rows)):
         part, wide = np.ascontiguousarray(block), np.empty(block.shape)  # the same sums, however the rows lie
-        if not NATIVE or known is None or loops.correct(known, k, part, wide, 2) != DONE:
-            np.multiply(part, weights if known is not None else weights[start : start + len(part)], out=wide)
+        if not NATIVE or wide_weights is None or loops.correct(wide_weights, k, part, wide, 2) != DONE:
+            np.multiply(part, weights if wide_weights is not None else weights[start : start + len(part)], out=wide)
             scale = wide.sum(axis=1)
             if not scale.all():
                 place = f"row {first + start + int(np.argmin(scale))}"

@@ -45,8 +45,8 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
             there = np.bincount(near) > 0
             codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
             return tuple((np.flatnonzero(there) + low).tolist()), codes
-        found, codes = np.unique(column, return_inverse=True)
-        called = map(plain, found) if found.dtype.kind == "M" else found.tolist()
+        distinct, codes = np.unique(column, return_inverse=True)
+        called = map(plain, distinct) if distinct.dtype.kind == "M" else distinct.tolist()
         return tuple(called), codes.astype(CODE)
     values = list(keys)
     slots: dict[Hashable, int] = {}

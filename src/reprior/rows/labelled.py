@@ -39,11 +39,11 @@ class LabelledBlocks(View):
 
         def of_block(first: int, block: Matrix) -> S:
             y = labels[first : first + len(block)]
-            known = np.flatnonzero(y >= 0)
-            if len(known):
+            labelled = np.flatnonzero(y >= 0)
+            if len(labelled):
                 block = np.array(block)
-                block[known] = 0.0
-                block[known, y[known]] = 1.0
+                block[labelled] = 0.0
+                block[labelled, y[labelled]] = 1.0
             return fn(first, block)
 
         return map_numbered(self.raw, of_block)
@@ -81,7 +81,7 @@ def taken_rows(raw: Blocks, wanted: NDArray[np.bool_]) -> Matrix:
     return np.concatenate([rows for _, rows in sorted(map_numbered(raw, of_block), key=lambda part: part[0])])
 
 
-def labelled(target: Blocks, labels: Any, known: Source, caller: str, weights: Any = None) -> Blocks:
+def labelled(target: Blocks, labels: Any, source: Source, caller: str, weights: Any = None) -> Blocks:
     """Return the target with the labels (n,) of some of its rows, checked; as it is if there are none."""
     if labels is None:
         if weights is not None:
@@ -89,7 +89,7 @@ def labelled(target: Blocks, labels: Any, known: Source, caller: str, weights: A
         return target
     target = target.raw if isinstance(target, LabelledBlocks) else target
     n = count_rows(target)
-    y = check_some_labels(labels, caller, n, target.n_classes, known.classes)
+    y = check_some_labels(labels, caller, n, target.n_classes, source.classes)
     if not (y >= 0).any():
         return target
     if weights is None:
@@ -109,7 +109,7 @@ def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vect
     Those without a label have these shares, but for how far their outputs, so corrected, differ from those of all.
     """
     y = target.labels[target.labels >= 0]
-    n, seen, weights = (
+    n, counts, weights = (
         len(target.labels),
         np.bincount(y, minlength=len(shares)),
         np.maximum(shares, 1e-200) / source_prior,
@@ -119,4 +119,4 @@ def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vect
     rest = shares * np.divide(rest, every, out=np.zeros(len(shares)), where=every > 0)
     left = rest.sum()
     rest = rest * ((n - len(y)) / left) if left > 0 else shares * (n - len(y))
-    return np.asarray((rest + seen) / n)
+    return np.asarray((rest + counts) / n)

@@ -47,14 +47,14 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
 
 def count_rows(target: Blocks) -> int:
     """Return the number of rows, by a pass if need be."""
-    known = known_rows(target)
-    return e_step(target, np.ones(target.n_classes)).n if known is None else known
+    n = known_rows(target)
+    return e_step(target, np.ones(target.n_classes)).n if n is None else n
 
 
 def known_rows(target: Blocks) -> int | None:
     """Return the number of rows if it is known without a pass."""
-    known = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
-    return None if known is None else int(known)
+    n = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
+    return None if n is None else int(n)
 
 
 def every(stride: int, first: int, block: Matrix) -> Matrix:
@@ -93,8 +93,8 @@ def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vec
         counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(len(ones))
         return Picked((np.array(every(stride, first, block)),), counts)
 
-    found = map_numbered(target, of_block)
-    return np.concatenate(found.rows), np.asarray(found.counts)
+    result = map_numbered(target, of_block)
+    return np.concatenate(result.rows), np.asarray(result.counts)
 
 
 def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
@@ -102,9 +102,9 @@ def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
     n = known_rows(target)
     if n is not None:
         return some_rows(target, n, at_most), n
-    found = map_numbered(target, lambda first, block: Thinned(((first, np.array(block)),), 1, at_most, len(block)))
-    found = found.thinned(found.stride)
-    return np.concatenate([rows for _, rows in sorted(found.pieces, key=lambda piece: piece[0])]), found.n
+    result = map_numbered(target, lambda first, block: Thinned(((first, np.array(block)),), 1, at_most, len(block)))
+    result = result.thinned(result.stride)
+    return np.concatenate([rows for _, rows in sorted(result.pieces, key=lambda piece: piece[0])]), result.n
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ NOTHING = type(None)
 
 def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """Return the fields for `encode` that tell these parts of a source, and a calibrator."""
-    known = {part: getattr(source, part) for part in parts}
-    known["proba"], known["y"] = known.pop("heldout", None) or (None, None)
-    if error := known.pop("error", None):
-        known |= {"error_heldout": error.heldout, "error_information": error.information}
-    known["calibrator"] = calibrator and calibrator.to_bytes()
-    return {"made": source.made} | {f"source_{part}": x for part, x in known.items() if x is not None}
+    fields = {part: getattr(source, part) for part in parts}
+    fields["proba"], fields["y"] = fields.pop("heldout", None) or (None, None)
+    if error := fields.pop("error", None):
+        fields |= {"error_heldout": error.heldout, "error_information": error.information}
+    fields["calibrator"] = calibrator and calibrator.to_bytes()
+    return {"made": source.made} | {f"source_{part}": x for part, x in fields.items() if x is not None}
 
 
 def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrator | None]:
@@ -35,9 +35,9 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
 
     prior = check_prior(take(about, "source_prior", np.ndarray, caller, (None,)), caller, "prior")
     k = len(prior)
-    known = {"confusion": array("confusion", k, k), "hard_confusion": array("hard_confusion", k, k),
+    parts = {"confusion": array("confusion", k, k), "hard_confusion": array("hard_confusion", k, k),
              "counts": array("counts", k)}  # fmt: skip
-    for part, x in known.items():
+    for part, x in parts.items():
         if x is not None and (x < 0).any():
             refuse(caller, "data", f"a negative number in {part!r}")
     error = stored_error(array("error_heldout", k), array("error_information", k), caller)
@@ -51,7 +51,7 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     if calibrator is not None and len(calibrator.scale) != k:
         refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
     made = take(about, "made", (str, NOTHING), caller) or "read from bytes"
-    return Source(prior, **known, classes=classes, heldout=heldout, made=made, error=error), calibrator
+    return Source(prior, **parts, classes=classes, heldout=heldout, made=made, error=error), calibrator
 
 
 def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError | None:

@@ -154,8 +154,14 @@ def openapi() -> dict[str, Any]:
     samples = closed({"proba": ROWS, "dtype": {"enum": ["f4", "f8", None]}, "correct": FLAG, "ids": IDS, **OFFSET},
                      ("proba",))  # fmt: skip
     labels = closed(
-        {"proba": {"anyOf": [ROWS, {"type": "null"}]}, "ids": IDS, "dtype": {"enum": ["f4", "f8", None]},
-         "y": {"type": "array"}, **OFFSET}, ("y",)
+        {
+            "proba": {"anyOf": [ROWS, {"type": "null"}]},
+            "ids": IDS,
+            "dtype": {"enum": ["f4", "f8", None]},
+            "y": {"type": "array"},
+            **OFFSET,
+        },
+        ("y",),
     )
     acknowledged = closed(
         {

@@ -81,11 +81,11 @@ class SparkBlocks:
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
-        self.found = self._survey(files, choice)
+        self.surveys = self._survey(files, choice)
         self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
-        self.n_classes: int = self.found[0].n_classes
-        self.classes: tuple[str, ...] | None = self.found[0].classes
-        self.n = sum(sum(about.rows) for about in self.found)
+        self.n_classes: int = self.surveys[0].n_classes
+        self.classes: tuple[str, ...] | None = self.surveys[0].classes
+        self.n = sum(sum(about.rows) for about in self.surveys)
         self._changed: SparkBlocks | None = None
         self._asked: Any = None
 
@@ -99,14 +99,14 @@ class SparkBlocks:
                 return error if isinstance(error, InputError) else InputError(f"{file.name}: {error.strerror}.")
 
         answers = raised(self._context.parallelize(files, slices).map(look).collect())
-        found = [about for about in answers if about.rows]
-        if not found:
+        surveys = [about for about in answers if about.rows]
+        if not surveys:
             fail(choice.caller, files[0].name, "have at least one row", "none")
-        for about in found[1:]:
-            if (about.n_classes, about.classes) != (found[0].n_classes, found[0].classes):
-                fail(choice.caller, about.file.name, f"have the classes of {found[0].file.name}",
-                     classes_apart(about.classes, about.n_classes, found[0].classes))  # fmt: skip
-        return found
+        for about in surveys[1:]:
+            if (about.n_classes, about.classes) != (surveys[0].n_classes, surveys[0].classes):
+                fail(choice.caller, about.file.name, f"have the classes of {surveys[0].file.name}",
+                     classes_apart(about.classes, about.n_classes, surveys[0].classes))  # fmt: skip
+        return surveys
 
     def _written(self, frame: Any, scratch: str | None, choice: Choice) -> list[File]:
         """Write the probabilities of a DataFrame once, a file for each partition; what it computes is then fixed."""
@@ -137,10 +137,10 @@ class SparkBlocks:
             except InputError as error:
                 return error
 
-        slices = min(len(self.found), TASKS * self._context.defaultParallelism)
-        answers = raised(self._context.parallelize(self.found, slices).map(look).collect())
+        slices = min(len(self.surveys), TASKS * self._context.defaultParallelism)
+        answers = raised(self._context.parallelize(self.surveys, slices).map(look).collect())
         out, first = np.full(self.n, None, object), 0
-        for about, (rows, values) in zip(self.found, answers, strict=True):
+        for about, (rows, values) in zip(self.surveys, answers, strict=True):
             for row, value in zip(rows, values, strict=True):  # one by one: a list would be taken for a row of numbers
                 out[first + row] = value
             first += sum(about.rows)
@@ -149,7 +149,7 @@ class SparkBlocks:
     @cached_property
     def _tasks(self) -> Any:
         """The pieces, so many for each task. Spark holds these few numbers, and sends later passes where they are."""
-        pieces = pieces_of(self.found)
+        pieces = pieces_of(self.surveys)
         n = min(len(pieces), TASKS * self._context.defaultParallelism)
         ends = np.cumsum([piece.rows for piece in pieces])
         cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n + 1) / n - 0.5, side="left") + 1
@@ -196,11 +196,11 @@ class SparkBlocks:
         """Return a reader with a mark of these files and of all that decides which rows it yields."""
         from pyspark import cloudpickle
 
-        about = cloudpickle.dumps((replace(reader, mark="", keep=None), [found.file for found in self.found]))
+        about = cloudpickle.dumps((replace(reader, mark="", keep=None), [survey.file for survey in self.surveys]))
         return replace(reader, mark=blake2b(about, digest_size=12).hexdigest())
 
     def __repr__(self) -> str:
-        return f"SparkBlocks({self.n:,} rows, {self.n_classes} classes, {len(self.found):,} files)"
+        return f"SparkBlocks({self.n:,} rows, {self.n_classes} classes, {len(self.surveys):,} files)"
 
 
 def raised(answers: list[Any]) -> list[Any]:
@@ -235,10 +235,10 @@ def files_at(path: str, caller: str) -> list[File]:
     if root.is_file:
         return [seen(root)]
     inner = system.get_file_info(fs.FileSelector(inside, recursive=True))
-    found = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
-    if not found:
+    files = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
+    if not files:
         fail(caller, path, f"hold files that end in {', '.join(SUFFIXES)}", "none")
-    return [seen(about) for about in found]
+    return [seen(about) for about in files]
 
 
 def visible(path: str, root: str) -> bool:

@@ -46,12 +46,12 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
 
     from reprior.io.arrow import typed_columns
 
-    known = {"double": pa.float64(), "float": pa.float32(), "integer": pa.int32(), "long": pa.int64()}
+    types = {"double": pa.float64(), "float": pa.float32(), "integer": pa.int32(), "long": pa.int64()}
 
     def like(kind: Any) -> Any:
         """Return the type that Arrow has for numbers and lists; all else is no probability, whatever it is."""
         name = kind.typeName()
-        return pa.list_(like(kind.elementType)) if name == "array" else known.get(name, pa.string())
+        return pa.list_(like(kind.elementType)) if name == "array" else types.get(name, pa.string())
 
     schema = pa.schema([(field.name, like(field.dataType)) for field in frame.schema])
     return list(typed_columns("the DataFrame", schema, choice).names)
@@ -144,8 +144,8 @@ class Correction:
     def fixed(self, rows: Matrix, weights: Matrix, name: str, at: int) -> Matrix:
         """Return rows (n, K), the first of which is row `at` of its partition, calibrated and corrected."""
         right = rows if self.order is None else rows[:, self.order]
-        seen = checked(np.ascontiguousarray(right), self.calibrator, name, at)
-        done = correct_rows(seen, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
+        calibrated = checked(np.ascontiguousarray(right), self.calibrator, name, at)
+        done = correct_rows(calibrated, weights[0] if len(weights) == 1 else weights, at).astype(rows.dtype, copy=False)
         return done if self.order is None else np.ascontiguousarray(done[:, np.argsort(self.order)])
 
 

@@ -76,7 +76,7 @@ def groups(
     one = len(listed_or_classes) == 1
     taken |= {"columns": listed_or_classes[0] if one else None, "classes": () if one else listed_or_classes}
     shuffled = SparkBlocks(spark, together, caller=CALLER, by=KEY, **taken)
-    rows, names = found(shuffled, pipe)
+    rows, names = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:
         made = sharing(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
@@ -102,10 +102,10 @@ def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bo
     return rows.repartition(n_buckets, KEY).sortWithinPartitions(KEY, *places).drop(*places)
 
 
-def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any, ...]]:
+def cluster_rows(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any, ...]]:
     """Return the rows in groups, and what the groups are called, in the order of their numbers."""
     pieces: dict[File, list[Piece]] = {}
-    for piece in pieces_of(shuffled.found):
+    for piece in pieces_of(shuffled.surveys):
         pieces.setdefault(piece.file, []).append(piece)
     files = list(pieces)
     context = shuffled.spark.sparkContext
@@ -121,10 +121,10 @@ def found(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tuple[Any
     sizes = np.zeros(len(names), np.int64)
     for bucket in buckets:
         sizes[bucket.groups] = bucket.sizes
-    seen: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, CALLER)
-    seen = seen if pipe.calibrator is None else seen.having(pipe.calibrator)
+    target: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, CALLER)
+    target = target if pipe.calibrator is None else target.having(pipe.calibrator)
     tasks = context.parallelize(buckets, len(buckets)).persist()
-    return ClusterRows(seen, tasks, sizes), names
+    return ClusterRows(target, tasks, sizes), names
 
 
 def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
@@ -184,8 +184,8 @@ class ClusterRows:
             return [(int(g), replace(ebls(source, rows.of_group(i), **options), target=None))
                     for i, g in enumerate(groups)]  # fmt: skip
 
-        found = dict(pair for part in self.run(of_bucket) for pair in part)
-        return [replace(found[g], target=self.of_group(g)) for g in range(len(self.sizes))]
+        estimates = dict(pair for part in self.run(of_bucket) for pair in part)
+        return [replace(estimates[g], target=self.of_group(g)) for g in range(len(self.sizes))]
 
     def some(self, which: Index) -> GroupedRows:
         """Return the rows of some groups (m,) alone, in memory; where they are too many, the first ones of each."""

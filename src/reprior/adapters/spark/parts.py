@@ -184,11 +184,11 @@ def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     return rows, [values[i] for i in rows]
 
 
-def pieces_of(found: Sequence[Found]) -> list[Piece]:
+def pieces_of(surveys: Sequence[Found]) -> list[Piece]:
     """Return the pieces of all files in their order: files, or runs of their row groups that are not too large."""
     pieces: list[Piece] = []
     first = 0
-    for about in found:
+    for about in surveys:
         start, low = 0, 0
         sizes = about.rows
         for high in range(1, len(sizes) + 1):

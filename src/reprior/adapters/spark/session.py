@@ -26,11 +26,11 @@ def java_version() -> int | None:
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     try:
-        said = subprocess.run([path or "java", "-version"], capture_output=True, text=True, check=False, timeout=60)
+        answer = subprocess.run([path or "java", "-version"], capture_output=True, text=True, check=False, timeout=60)
     except OSError:
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
-    return int(found[1]) if found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(version[1]) if version else None
 
 
 def workers_python() -> dict[str, str | None] | None:
@@ -43,11 +43,11 @@ def workers_python() -> dict[str, str | None] | None:
     )
     python = os.environ.get("PYSPARK_PYTHON", sys.executable)
     try:
-        said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False, timeout=60)
-        found: dict[str, str | None] = json.loads(said.stdout)
+        answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False, timeout=60)
+        versions: dict[str, str | None] = json.loads(answer.stdout)
     except (OSError, ValueError):
         return None
-    return found
+    return versions
 
 
 def session(master: str | None = None) -> Any:
@@ -105,8 +105,8 @@ def started(start: Callable[[], S]) -> S:
     try:
         return start()
     except Exception:
-        found = java_version()
-        if found is None or found < JAVA:
-            fail("spark", "java", f"be there in version {JAVA} or newer", "none" if found is None else found,
+        version = java_version()
+        if version is None or version < JAVA:
+            fail("spark", "java", f"be there in version {JAVA} or newer", "none" if version is None else version,
                  remedy=HOW_JAVA)  # fmt: skip
         raise

@@ -77,13 +77,13 @@ def follow(
     packed = functions.struct(*map(column, rest)).alias(REST)
     by = [column(key).alias(KEY), *([] if order is None else [column(order).alias(ORDER)])]
     kept = frame.select(*by, *numbers, packed)
-    given = [field for field in kept.schema.fields if field.name not in (KEY, ORDER)]
+    fields = [field for field in kept.schema.fields if field.name not in (KEY, ORDER)]
     more = [StructField(N, LongType()), StructField(PRIOR, ArrayType(DoubleType()))]
     out = kept.groupBy(KEY).transformWithStateInPandas(
-        statefulProcessor=work, outputStructType=StructType(given + more), outputMode="Append", timeMode="None"
+        statefulProcessor=work, outputStructType=StructType(fields + more), outputMode="Append", timeMode="None"
     )
     back = (column(plain[name]) if name in plain else column(REST).getField(name) for name in names)
-    return out.select(*(found.alias(name) for found, name in zip(back, names, strict=True)), N, PRIOR)
+    return out.select(*(value.alias(name) for value, name in zip(back, names, strict=True)), N, PRIOR)
 
 
 class Following:
@@ -123,8 +123,8 @@ class Following:
         numbers = self.numbers(batch, name, stream)
         good = ~np.isnan(numbers[:, 0])
         fixed, counts = np.full(numbers.shape, np.nan), np.empty(len(batch), np.int64)
-        seen = stream.calibrated(numbers[good]) if good.any() else numbers[:0]
-        at = iter(seen)
+        calibrated = stream.calibrated(numbers[good]) if good.any() else numbers[:0]
+        at = iter(calibrated)
         for i, fine in enumerate(good):
             if fine:
                 fixed[i] = corrected(stream, row := next(at))
@@ -206,5 +206,5 @@ def write_batch(folder: str, key: str, batch: Any, number: int) -> None:
     rows = f"{folder}/rows/batch={number}"
     batch.write.mode("overwrite").parquet(rows)
     # read back: to ask the batch twice would learn it twice
-    told = batch.sparkSession.read.schema(batch.schema).parquet(rows).where(f"{PRIOR} is not null")
-    told.select(quoted(key), N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
+    priors = batch.sparkSession.read.schema(batch.schema).parquet(rows).where(f"{PRIOR} is not null")
+    priors.select(quoted(key), N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
