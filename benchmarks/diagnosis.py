@@ -26,8 +26,8 @@ from coverage import Gaussians, shifted
 
 import reprior as rp
 from reprior import simulate
+from reprior._check import REJECTED
 from reprior.assess.diagnose import diagnose
-from reprior.rows.correction import REJECTED
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
 DESIGNED_ON = (

@@ -23,8 +23,8 @@ import numpy as np  # isort: skip
 from sklearn.base import clone
 from sklearn.model_selection import train_test_split
 
+from reprior._check import REJECTED
 from reprior.adapters.sklearn import LabelShiftClassifier
-from reprior.rows.correction import REJECTED
 
 NAMES = ("spam", "german", "satellite", "cut", "origin", "ticdata")
 FORMS = ("folds in turn", "final model", "a quarter held out")

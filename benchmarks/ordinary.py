@@ -22,9 +22,9 @@ from _record import RESULTS, markdown, progress, store
 
 import numpy as np  # isort: skip
 import reprior as rp
+from reprior._check import REJECTED
 from reprior.assess.label_shift import label_shift_p_value
-from reprior.estimates.verdict import AMPLIFIED, amplification
-from reprior.rows.correction import HARDLY, REJECTED
+from reprior.estimates.verdict import AMPLIFIED, MIN_MOVE, amplification
 
 BEGIN, END = "<!-- made by benchmarks/ordinary.py -->", "<!-- to there -->"
 HARM = 0.01  # nats of log-loss by which a single draw counts as harmed
@@ -62,7 +62,7 @@ def measure(pipe: Any, rows: np.ndarray, y: np.ndarray, prior: np.ndarray | None
         out["fmapls"] = losses(np.asarray(rp.fmapls(pipe.source, rows).correct(rows)), y)[0] - alone[0]
         out["uniform"] = losses(rp.correct(rows, 1 / pipe.source.prior), y)[0] - alone[0]
         out["rows_covered"], out["rows_width"] = held(rp.mlls(pipe.source, rows).interval(), prior)
-        out["left"] = float(np.abs(estimate.prior - pipe.source.prior).sum() < 2 * HARDLY)
+        out["left"] = float(np.abs(estimate.prior - pipe.source.prior).sum() < 2 * MIN_MOVE)
     return out
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from _ordinary import DESIGNED_ON, FRESH, KEPT_ASIDE, LATEST, draws, load
 
 import reprior as rp
-from reprior.rows.correction import HARDLY
+from reprior.estimates.verdict import MIN_MOVE
 
 PARTS_OF = {"kept-aside": KEPT_ASIDE, "designed-on": DESIGNED_ON, "fresh": FRESH, "latest": LATEST}
 SHIFTS = ("none", "mild", "strong")
@@ -75,7 +75,7 @@ def study(sets, n_draws, sizes, first):
                             found[label] = change(path, source, rows, y)
                             cells.setdefault((d.shift, size, label), []).append(found[label].mean())
                             if label == IN_TURN[0]:
-                                left = np.abs(path[-1] - source.prior).sum() < 2 * HARDLY
+                                left = np.abs(path[-1] - source.prior).sum() < 2 * MIN_MOVE
                         if d.shift == "strong" and counts is None:
                             batch = rp.estimate(source, rows, pipe.method, **pipe.options).prior
                             found[IN_TURN[2]] = change(batch, source, rows, y)

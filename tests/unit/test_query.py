@@ -9,7 +9,7 @@ from conftest import make_problem
 import reprior as rp
 from reprior import datasets
 from reprior.assess import query as module
-from reprior.assess.query import inclusion, precision, systematic, told, worth
+from reprior.assess.query import inclusion, information_value, precision, systematic, worth
 from reprior.rows.correction import correct_rows
 
 
@@ -141,7 +141,7 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
 
     often, _, _ = worth(est.target, n, est, n_labels)
     value = np.linalg.inv(known)
-    alone = told(rows, (value * prior) @ value)
+    alone = information_value(rows, (value * prior) @ value)
     together, even = left_open(often), left_open(np.ones(n))
     assert together < min(left_open(alone**power) for power in (0.5, 1.0, 1.5, 2.0, 3.0))
     assert together < 0.9 * even
