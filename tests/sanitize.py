@@ -108,12 +108,12 @@ def fuzz(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
             args = [state, known, options, slots, index, np.ascontiguousarray(value), 2]
         elif which == 2:
             filters, caution = int(rng.integers(1, 5)), float(rng.choice([0.0, 0.1]))
-            size = reference.width(2 + (3 if caution else 2) * filters) + 2 * filters * width
+            size = 2 + 3 * filters + 2 * filters * width + 3 * width
             state = np.abs(rng.normal(size=(states, size) if keyed else size))
             bank = np.abs(rng.normal(size=(filters, 5))) * rng.choice([0.0, 1.0, 30.0])
-            kept = np.zeros((3, width))
-            kept[:2], kept[2, :k] = known, rng.dirichlet(np.ones(k))
-            settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.0, 0.0], [0.05, 0.001, 0.1]])])
+            kept = np.zeros((4, width))
+            kept[:2], kept[2:, :k] = known, rng.dirichlet(np.ones(k), 2)
+            settings = np.array([k, 0.001, 0.01, caution, *rng.choice([[0.0, 0.4, 0.9], [0.05, 0.001, 0.1]])])
             call, args = native.ebls, [state, kept, settings, bank, slots, rows, 2]
         elif which == 3:
             call, args = native.correct, [known, k, rows, np.empty_like(rows), 2]
@@ -141,7 +141,7 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
 
     rng, told = np.random.default_rng(seed), {}
     for _ in range(calls // 5):
-        k, n, groups, parts = (int(x) for x in rng.integers((2, 1, 1, 1), (30, 12, 5, 4)))
+        k, n, groups = (int(x) for x in rng.integers((2, 1, 1), (30, 12, 5)))
         n, width = max(n, groups), reference.width(k)
         rows = rng.dirichlet(np.ones(k), n)
         if rng.random() < 0.2:
@@ -150,36 +150,18 @@ def fuzz_small(calls: int, seed: int = 0) -> dict[str, dict[str, int]]:
         inverse, prior = np.zeros((2, width))
         inverse[:k], prior[:k] = rng.uniform(0.01, 100, k), rng.dirichlet(np.ones(k))
         slots = rng.integers(-1 if rng.random() < 0.1 else 0, groups + (rng.random() < 0.1), n)
-        alpha = np.zeros((parts, width))
-        alpha[:, :k] = rng.uniform(0.01, 5, (parts, k))
-        terms = np.column_stack([alpha.sum(axis=1), np.log(rng.dirichlet(np.ones(parts))), np.zeros(parts)])
-        model = [alpha, terms, *(np.tile(prior, (groups, 1)) for _ in range(4)), np.ones((groups, parts)),
-                 np.zeros((groups, 3))]  # fmt: skip
-        sums, which = np.abs(rng.normal(size=(groups, 2, width))), int(rng.integers(6))
+        weights = np.tile(prior, (groups, 1))
+        sums, which = np.abs(rng.normal(size=(groups, 2, width))), int(rng.integers(3))
         args: list[Any]
         if which == 0:
             call, args = native.em, [rows, inverse, prior, np.array([1.0, 1, 0, 1e-300, 0, 0]), 3]
         elif which == 1:
             call, args = native.climb, [rows, inverse, prior, np.zeros(2 + width), np.zeros((k, k)), 1e-6, 9]
-        elif which == 2:
-            call, args = native.group_counts, [rows, inverse, slots, model[2], sums, np.zeros(groups)]
-        elif which == 3:
-            shares = rng.dirichlet(np.ones(k), parts)
-            args = [rows + rows.dtype.type(1e-3), inverse, shares * 5, shares, *np.ones((2, parts, k)),
-                    np.ones((parts, 4)), 0.5, 1e-6, 9, int(rng.integers(2))]  # fmt: skip
-            call = native.weigh
-        elif which == 4:
-            call, args = native.group_step, [k, np.full(groups, 3.0), sums, *model, 0.01]
         else:
-            starts = np.sort(np.concatenate([[0, n], 1 + rng.permutation(n - 1)[: groups - 1]])).astype(np.int64)
-            order = rng.permutation(n)
-            if rng.random() < 0.3:
-                some = (order, starts)[int(rng.integers(2))]
-                some[rng.integers(len(some))] = rng.choice([-1, n, 10**12, -(2**63), 2**63 - 1])
-            call, args = native.group_fit, [rows, inverse, order, starts, *model, 3, 1e-9, 0.01]
+            call, args = native.group_counts, [rows, inverse, slots, weights, sums, np.zeros(groups)]
         for turn in range(5):
             spot, given = int(rng.integers(len(args))), list(args)
-            if turn and (not isinstance(args[spot], int) or call is native.group_step):
+            if turn and not isinstance(args[spot], int):
                 given[spot] = odd(rng, args[spot])
             attempt(told, call, given)
     return told

@@ -707,15 +707,12 @@ static PyObject *e_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 
 /* in small.c */
 PyObject *climb(PyObject *, PyObject *const *, Py_ssize_t), *em(PyObject *, PyObject *const *, Py_ssize_t),
-    *group_counts(PyObject *, PyObject *const *, Py_ssize_t), *group_fit(PyObject *, PyObject *const *, Py_ssize_t),
-    *group_step(PyObject *, PyObject *const *, Py_ssize_t), *weigh(PyObject *, PyObject *const *, Py_ssize_t);
+    *group_counts(PyObject *, PyObject *const *, Py_ssize_t);
 
 static PyMethodDef functions[] = {
     {"climb", (PyCFunction)(void (*)(void))climb, METH_FASTCALL, NULL},
     {"em", (PyCFunction)(void (*)(void))em, METH_FASTCALL, NULL},
     {"group_counts", (PyCFunction)(void (*)(void))group_counts, METH_FASTCALL, NULL},
-    {"group_fit", (PyCFunction)(void (*)(void))group_fit, METH_FASTCALL, NULL},
-    {"group_step", (PyCFunction)(void (*)(void))group_step, METH_FASTCALL, NULL},
     {"calibrate", (PyCFunction)(void (*)(void))calibrate, METH_FASTCALL, NULL},
     {"correct", (PyCFunction)(void (*)(void))correct, METH_FASTCALL, NULL},
     {"e_step", (PyCFunction)(void (*)(void))e_step, METH_FASTCALL, NULL},
@@ -723,7 +720,6 @@ static PyMethodDef functions[] = {
     {"first_bad_row", (PyCFunction)(void (*)(void))first_bad_row, METH_FASTCALL, NULL},
     {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
     {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},
-    {"weigh", (PyCFunction)(void (*)(void))weigh, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,16 +12,3 @@ def fmapls_top(table: Any, known: Any, options: Any, slots: Any, indices: Any, v
 def climb(rows: Any, inverse: Any, prior: Any, answer: Any, hessian: Any, tol: float, max_pass: int, /) -> int: ...
 def em(rows: Any, inverse: Any, prior: Any, options: Any, n_iter: int, /) -> int: ...
 def group_counts(block: Any, inverse: Any, slots: Any, weights: Any, sums: Any, logs: Any, /) -> int: ...
-def weigh(
-    rows: Any, inverse: Any, alpha: Any, modes: Any, counts: Any, spread: Any, tail: Any, each: float, tol: float,
-    n_iter: int, single: bool, /,
-) -> int: ...  # fmt: skip
-def group_fit(
-    rows: Any, inverse: Any, order: Any, starts: Any, alpha: Any, terms: Any,
-    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, n_iter: int, tol: float,
-    unsure: float, /,
-) -> int: ...  # fmt: skip
-def group_step(
-    k: int, n: Any, sums: Any, alpha: Any, terms: Any,
-    belief: Any, prior: Any, variance: Any, counts: Any, member: Any, tail: Any, unsure: float, /,
-) -> int: ...  # fmt: skip

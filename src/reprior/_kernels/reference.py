@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reprior._kernels.small import climb, em, group_counts, group_fit, group_step, weigh
+from reprior._kernels.small import climb, em, group_counts
 
 __all__ = [  # what `native` offers, too
     "calibrate", "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "group_counts",
-    "group_fit", "group_step", "weigh",
 ]  # fmt: skip
 
 Array = NDArray[Any]

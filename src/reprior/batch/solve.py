@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
-from reprior._kernels.small import ascend
 from reprior._types import Matrix, Vector
 from reprior.batch.driver import SMALL, iterate
 from reprior.rows.blocks import ArrayBlocks, Blocks
@@ -31,6 +30,7 @@ HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to
 DEAR, SHARE = 4, 64  # times as many of very many rows in blocks, one in so many: rare classes are then better known
 BEND = 0.75  # of a gradient, that a step may be taken to close
 GIVEN = 0.5  # rows, to every class, of a sample that tells where to begin
+SAMPLE_STEPS = 60  # of EM on a sample, at most
 FEW = 256  # classes, up to which a Hessian of all rows costs hardly more than to read them
 MEMORY = 5  # past steps the acceleration looks at
 PIVOTS = 60  # exchanges of classes at most, until the signs of all are right
@@ -119,9 +119,11 @@ def from_sample(
     """Return where Newton steps get that begin at the optimum of a sample of the `n` rows."""
     k, size = len(source_prior), len(sample.array)
     # the optimum of a sample has too little of rare classes, from where Newton's steps would be short
-    few = np.full((1, k), GIVEN)
-    ratio = np.asarray(sample.array, np.float64) / source_prior
-    near = ascend(ratio, few, 1.0, source_prior[None], ratio[:0], np.empty(0), tol=1e-4, n_iter=60)[0][0]
+    ratio, near = np.asarray(sample.array, np.float64) / source_prior, source_prior
+    for _ in range(SAMPLE_STEPS):
+        before, near = near, (GIVEN + near * ((1 / (ratio @ near)) @ ratio)) / (k * GIVEN + size)
+        if np.abs(near - before).sum() < 1e-4:
+            break
     point = evaluate(target, near, source_prior, curvature=True)
     # a step with the sample's Hessian first: that of all rows is dear, and tells more where it is nearer to the optimum
     hessian = information(sample, point.prior, source_prior, dtype=np.float32).astype(np.float64) / size
