@@ -22,7 +22,7 @@ ROOMS = {  # pages of the reference, and the rooms whose public names they hold
     "pipelines": ("The pipeline", ("pipelines",)),
     "batch": ("Batch methods, groups", ("batch", "model")),
     "online": ("Streams and alarms", ("online",)),
-    "assess": ("Intervals, diagnosis, metrics", ("assess",)),
+    "assess": ("Estimates, diagnosis, metrics", ("estimates", "assess")),
     "rows": ("Rows and values", ("rows", "_types", "_check")),
     "simulate": ("Simulated shifts, shipped outputs", ("simulate", "datasets")),
     "adapters": ("Adapters and client", ("adapters", "client")),

@@ -142,7 +142,7 @@ class Watch:
             refuse(caller, "data", "rows that no alarm waits for")
         if any(type(time) not in (int, float) for time in times):
             refuse(caller, "data", "times that are none")
-        before = take({"alarm_before": 0} | saved, "alarm_before", int, caller)  # a state of 0.1 has none
+        before = take(saved, "alarm_before", int, caller)
         if before < 0:
             refuse(caller, "data", "a negative number of rows")
         self.rows, self.times, self.believed, self.before = list(rows), times, believed, before

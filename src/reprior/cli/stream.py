@@ -64,25 +64,26 @@ def command(as_json: bool, **settings: Any) -> int:
 
 
 def follow(as_json: bool, settings: dict[str, Any]) -> int:
-    """Run the job, say what was done and return the exit code."""
+    """Follow the stream, report what was done and return the exit code."""
     from reprior._check import counted
-    from reprior.cli._job import BY_POSITION, Job
+    from reprior.cli._stream_run import BY_POSITION, StreamRun
+    from reprior.cli._stream_state import StreamOptions
 
-    job = Job(**settings)
+    run = StreamRun(StreamOptions(**settings))
     try:
-        if job.warning:
-            click.echo(job.warning, err=True)
-        job.run()
-        piped = job.out.handle == 1
+        if run.warning:
+            click.echo(run.warning, err=True)
+        run.run()
+        piped = run.out.handle == 1
     finally:
-        job.close()
-    labels, alarm = job.labels, job.watch.verdict()
-    summary = {"rows": job.stream.n, "skipped": job.skipped, "labels": labels.taken, "labels_lost": labels.lost,
-            "output": job.out.name, "state": str(job.state) if job.state else None, "matched": job.matched,
-            "alarm": alarm}  # fmt: skip
+        run.close()
+    labels, alarm, at, state = run.labels, run.watch.verdict(), run.progress, run.options.state
+    summary = {"rows": run.stream.n, "skipped": at.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+               "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
+               "alarm": alarm}  # fmt: skip
     lines = []
-    if job.skipped:
-        lines.append(f"{counted(job.skipped, 'row')} left out; the first: {job.first_skipped}")
+    if at.skipped:
+        lines.append(f"{counted(at.skipped, 'row')} left out; the first: {at.first_skipped}")
     if labels.lost:
         lost = f"{counted(labels.lost, 'label')} found no row among the last {labels.remember:,} that wait for one"
         lines.append(f"{lost}; see --remember and --id")
@@ -91,11 +92,11 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; the outputs have moved since about row"
                      f" {alarm['since']}{since}: {', '.join(map(str, alarm['classes'][:8]))}.")  # fmt: skip
     if not piped:
-        text = f"{job.out.name}: {counted(job.stream.n, 'row')}"
+        text = f"{run.out.name}: {counted(run.stream.n, 'row')}"
         text += f", {counted(labels.taken, 'label')}" if labels.label else ""
-        lines.append(text + (f"; state in {job.state}" if job.state else "; no state kept"))
-    if job.stream.n and job.matched == "position":
+        lines.append(text + (f"; state in {state}" if state else "; no state kept"))
+    if run.stream.n and run.matched == "position":
         lines.append(BY_POSITION)
     for line in [json.dumps(summary)] * (not piped) if as_json else lines:
         click.echo(printable(line), err=True)
-    return INTERRUPTED if job.stop.asked else DONE
+    return INTERRUPTED if run.stop.asked else DONE

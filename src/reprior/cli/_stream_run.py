@@ -1,0 +1,279 @@
+"""A run of `reprior stream`: between two batches its state is always one to continue from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import numpy as np
+
+from reprior import InputError, Stream
+from reprior._check import check_rows, check_source, fail, listed, row_fault
+from reprior.cli._inputs import read_names, read_pipeline
+from reprior.cli._labels import Batch, LateLabels
+from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
+from reprior.cli._pipes import Arriving, Leaving, Stop
+from reprior.cli._stream_state import Progress, Saved, StreamOptions, restore, save
+from reprior.cli._watch import Watch, make_alarm, moment
+from reprior.io.columns import left_aside
+from reprior.io.files import RECORD_BYTES, too_long
+from reprior.io.msgpack import MsgpackForm
+from reprior.io.ndjson import keyed
+from reprior.io.prepare import prepare, refuse_probabilities
+from reprior.io.records import CsvForm, recognise
+from reprior.io.table import Choice
+from reprior.rows.correction import correct_rows
+
+if TYPE_CHECKING:
+    from reprior._types import Matrix
+
+BY_POSITION = "Classes were matched by position, because the input or the source does not name them."
+
+
+class Checked(NamedTuple):
+    """Records with their samples (n, K), all of them probabilities, calibrated too, and the times of the samples."""
+
+    batch: Batch
+    rows: Matrix
+    calibrated: Matrix
+    times: list[tuple[float, bool]]
+
+
+class StreamRun:
+    """Reads records, corrects and learns them, writes them, and saves how far it got."""
+
+    def __init__(self, options: StreamOptions) -> None:
+        self.options, self.values, self.warning = options, options.values, ""
+        self.labels = LateLabels(options.label, options.name, options.remember)
+        self.watch = Watch(None, options.on_alarm)
+        before = restore(options, self.labels, self.watch)
+        if before is None:
+            stream = self.new_stream()
+            self.saved = Saved(stream, stream.weights, None, Progress(), str(options.output), options.fingerprint)
+        else:
+            self.saved = before._replace(output=str(options.output))
+            if options.rearm:
+                self.watch.rearm(before.stream.n)
+        self.stream, self.weights, self.form, self.progress = self.saved[:4]
+        at = self.progress
+        self.out = Leaving(options.output, None if before is None else at.written, at.written_tail,
+                           before.output if before else "")  # fmt: skip
+        self.stop, self.saved_at = Stop(), time.monotonic()
+        try:
+            self.pieces = Arriving(options.input, at.offset, at.read_tail, at.mark, follow=options.follow,
+                                   replay=options.replay, stop=self.stop)  # fmt: skip
+        except BaseException:
+            self.stop.end()
+            raise
+        at.mark = self.pieces.mark
+
+    def new_stream(self) -> Stream:
+        """Return a stream that has learned nothing yet, and set the alarm."""
+        options = self.options
+        if options.source is None and options.counts is None:
+            fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
+        check_method("stream", options.method, stream_methods(), batch_methods(), "reprior estimate")
+        names = read_names(options.classes, "stream")
+        fitted = read_pipeline("stream", source=options.source, counts=options.counts, columns=options.columns,
+                               values=options.values, source_columns=options.source_columns,
+                               label=options.source_label, calibrate=options.calibrate, names=names)  # fmt: skip
+        pipe, self.values, self.warning = fitted.pipeline, fitted.values, fitted.warning
+        if pipe.classes is None and names:
+            pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
+        self.watch.alarm = make_alarm(pipe.source, options.wants_alarm)
+        return Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
+
+    def close(self) -> None:
+        """Release files and signals."""
+        self.stop.end()
+        self.pieces.close()
+        self.out.close()
+
+    def run(self) -> None:
+        """Process all that arrives."""
+        data = bytearray()
+        for piece in self.pieces:
+            if piece is None:
+                self.finish(data)
+                self.next_file()
+            else:
+                data += piece
+                if b"\n" in piece or self.binary(data):
+                    self.take(data)
+                if len(data) > RECORD_BYTES:
+                    self.save()
+                    too_long("stream", "input")
+            if time.monotonic() - self.saved_at >= self.options.save_every:
+                self.save()
+        if not self.stop.asked:
+            self.finish(data)
+        self.out.open()  # an empty input has an empty output
+        self.save()
+
+    def binary(self, data: bytearray) -> bool:
+        """Return whether these are records without lines."""
+        if self.form is not None:
+            return isinstance(self.form, MsgpackForm)
+        return bool(data) and data[0] >= 0x80 and not data.startswith(b"\xef\xbb\xbf"[: len(data)])
+
+    def finish(self, data: bytearray) -> None:
+        """Process what a file ends with: its last line may lack its end."""
+        at = self.progress
+        if data and not self.binary(data):
+            data += b"\n"
+            self.take(data)
+            at.offset, at.read_tail = at.offset - 1, at.read_tail[:-1]
+        if data.strip():
+            self.save()
+            place = f"byte {at.offset}"
+            if not self.options.skip_bad or not self.pieces.follow:
+                fail("stream", "input", "end with a whole record", f"{len(data)} bytes of one", place=place)
+            at.skip(f"half a record at {place}")
+        data.clear()
+
+    def next_file(self) -> None:
+        """Continue with another file: the old one was renamed, or cut."""
+        if self.pieces.note:
+            click.echo(self.pieces.note, err=True)
+            self.pieces.note = ""
+        self.progress.new_file(self.pieces.mark)
+        self.save()
+
+    def take(self, data: bytearray) -> None:
+        """Correct and learn the whole records in `data`, and leave the rest in it."""
+        at, start = self.progress, 0
+        if self.form is None:
+            header = self.recognise(bytes(data))
+            if header is None:
+                return
+            start = header
+        elif at.begins and isinstance(self.form, CsvForm):
+            end = data.find(b"\n") + 1
+            start = end if self.form.is_header(bytes(data[:end])) else 0
+        assert self.form is not None
+        whole = bytes(data[start:])
+        records, length = self.form.cut(whole)
+        before = at.records
+        try:
+            self.process(records)
+        except InputError:
+            at.read(bytes(data[:start]) + whole[: self.form.length(whole, at.records - before)])
+            self.save()
+            raise
+        at.read(bytes(data[: start + length]))
+        at.begins = False
+        del data[: start + length]
+
+    def recognise(self, data: bytes) -> int | None:
+        """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
+        source, options = self.stream.source, self.options
+        choice = Choice(columns=options.columns, caller="stream", classes=source.classes or (),
+                        names=read_names(options.classes, "stream"))  # fmt: skip
+        recognised = recognise(data, choice, len(source.prior), options.label, options.name, options.time_column)
+        if recognised is None:
+            return None
+        self.form, start = recognised
+        if choice.names and choice.classes and self.form.named is None and choice.names != choice.classes:
+            fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
+                 listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
+        if options.emitted != "prior" and self.form.opening:
+            self.write(self.form.opening.encode())
+        return start
+
+    def process(self, records: list[Any]) -> None:
+        """Correct and learn records; a bad one stops the run, after all before it, or is skipped."""
+        try:
+            if records:
+                self.learn(self.checked(records))
+                self.progress.records += len(records)
+        except InputError as error:
+            if len(records) > 1:
+                half = len(records) // 2
+                self.process(records[:half])
+                self.process(records[half:])
+            elif not self.options.skip_bad:
+                raise
+            else:
+                self.progress.records += 1
+                self.progress.skip(error.shell)
+
+    def checked(self, records: list[Any]) -> Checked:
+        """Return records with their samples, once those are known to be probabilities."""
+        assert self.form is not None
+        first, source = self.progress.records, self.stream.source
+        batch = self.labels.split(records, self.form, source.classes, len(source.prior), first)
+        rows = self.form.rows(batch.records, first) if batch.records else np.empty((0, len(source.prior)))
+        if not first:
+            refuse_probabilities(rows, self.values, "stream", "input")
+        rows = prepare(rows, self.values)
+        fault = row_fault(rows) if self.form.unused and len(rows) else None
+        if fault and (remedy := left_aside(fault, rows.shape[1], self.form.unused, "columns")):
+            fail("stream", "input", fault.rule, fault.value, place=f"row {first + fault.row}", remedy=remedy)
+        if len(rows):
+            check_rows([(first, rows)], "stream", "input")
+        times, column = [], self.options.time_column
+        if column is not None:
+            fields = self.form.fields(batch.records, first)
+            times = [moment(some.get(column), first + i) for i, some in enumerate(fields)]
+        return Checked(batch, rows, self.stream.calibrated(rows) if len(rows) else rows, times)
+
+    def learn(self, some: Checked) -> None:
+        """Correct each sample with the prior in use, learn it, and write it; use each label when it arrives."""
+        out: list[bytes] = []
+        done, classes = 0, self.stream.source.classes
+        for label in some.batch.labels:
+            self.advance(some, done, label.at, out)
+            done = label.at
+            row = self.labels.find(label, some.rows)
+            if row is not None:
+                self.stream.observe(row, label.y if classes is None else classes[label.y])
+        self.advance(some, done, len(some.rows), out)
+        self.write(b"".join(out))
+        self.watch.tell(self.about)
+
+    def advance(self, some: Checked, start: int, stop: int, out: list[bytes]) -> None:
+        """Correct and learn `rows[start:stop]` and append what to write to `out`; no label arrives in between."""
+        assert self.form is not None
+        batch, every, emitted = some.batch, self.options.every, self.options.emitted
+        self.labels.keep(batch.names[start:stop], some.rows[start:stop])
+        while start < stop:
+            end = min(stop, start + every - self.stream.n % every)
+            here = slice(start, end)
+            if emitted != "prior":
+                out.append(self.form.write(batch.records[here], correct_rows(some.calibrated[here], self.weights)))
+            self.watch.learn(self.stream, some.calibrated[here], some.times[here])
+            if self.stream.n % every == 0:
+                self.weights = self.stream.weights
+                if emitted == "prior" or (emitted == "both" and not self.form.opening):  # it would break a table
+                    out.append(self.form.write_value(self.about()))
+            start = end
+
+    def about(self) -> dict[str, Any]:
+        """Return samples, prior, its interval, the last time, and the verdict of the alarm."""
+        names, level = self.stream.source.classes or (self.form.named if self.form else None), self.options.level
+        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
+        if level < 1:
+            lower, upper = self.stream.interval(level)
+            value |= {"lower": keyed(lower, names), "upper": keyed(upper, names), "level": level}
+        if np.isfinite(self.watch.clock):
+            value["time"] = self.watch.shown(self.watch.clock)
+        return value | ({"alarm": self.watch.verdict()} if self.watch.alarm else {})
+
+    @property
+    def matched(self) -> str:
+        """How classes were matched: by "name" or by "position"."""
+        return "name" if self.form is not None and self.form.named and self.stream.source.classes else "position"
+
+    def write(self, data: bytes) -> None:
+        self.out.write(data)
+        self.progress.wrote(data)
+
+    def save(self) -> None:
+        """Put the state on disk, after what was written before it."""
+        self.saved_at = time.monotonic()
+        if self.options.state is not None:
+            self.out.sync()
+            now = self.saved._replace(weights=self.weights, form=self.form)
+            save(self.options.state, self.options, now, self.labels, self.watch)

@@ -1,0 +1,195 @@
+"""What a run of `reprior stream` was asked to do, how far it got, and the file that a restart reads both from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+import numpy as np
+
+from reprior import Stream
+from reprior._check import check_number, fail
+from reprior.cli._atomic import keep_apart
+from reprior.cli._pipes import tail_of
+from reprior.io.records import form_from_json, form_to_json
+from reprior.state import decode, encode, is_special, refuse, take, write_atomically
+
+if TYPE_CHECKING:
+    from reprior._types import Vector
+    from reprior.cli._labels import LateLabels
+    from reprior.cli._watch import Watch
+    from reprior.io.records import Form
+
+KIND, CALLER = "stream-job", "stream"
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The options of `reprior stream`, as its help lists them."""
+
+    input: Path
+    output: Path
+    source: Path | None
+    counts: Path | None
+    source_columns: str | None
+    source_label: str | None
+    calibrate: str
+    classes: Path | None
+    values: str | None
+    method: str
+    options: tuple[str, ...]
+    columns: str | None
+    label: str | None
+    name: str | None
+    remember: int
+    time_column: str | None
+    alarm: bool | None
+    on_alarm: str | None
+    rearm: bool
+    level: float
+    state: Path | None
+    emit: str | None
+    every: int
+    follow: bool
+    replay: bool
+    skip_bad: bool
+    save_every: float
+
+    def __post_init__(self) -> None:
+        check_number(self.every, CALLER, "--every", low=1, whole=True)
+        check_number(self.remember, CALLER, "--remember", low=1, whole=True)
+        check_number(self.level, CALLER, "--level", low=0, high=1, open_low=True)
+        if self.name is not None and self.label is None:
+            raise click.UsageError("--id names rows for late labels: say what holds those with --label")
+        keep_apart(CALLER, self.output, self.input, self.source, self.counts, self.state)
+        if self.state is not None and is_special(self.state):
+            fail(CALLER, "--state", "be a file, which a restart can read again", self.state)
+
+    @property
+    def emitted(self) -> str:
+        """What is written: "both", "rows" or "prior"."""
+        return self.emit or ("both" if str(self.output) == "-" else "rows")
+
+    @property
+    def wants_alarm(self) -> bool | None:
+        """Whether to watch for a shift; None if held-out samples decide. An alarm that nobody sees is not computed."""
+        if self.alarm is not None:
+            return self.alarm
+        return True if self.on_alarm else False if self.emitted == "rows" else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells the source from another; "" if no file was named."""
+        paths = [path for path in (self.source, self.counts) if path is not None]
+        content = (blake2b(path.read_bytes()).digest() if path.is_file() else b"" for path in paths)
+        return blake2b(b"".join(content)).hexdigest() if paths else ""
+
+    @property
+    def lasting(self) -> dict[str, Any]:
+        """The options that a restart must repeat."""
+        return {
+            "--method": self.method, "-O": list(self.options), "--every": self.every, "--columns": self.columns,
+            "--emit": self.emitted, "--calibrate": self.calibrate, "--label": self.label, "--id": self.name,
+            "--remember": self.remember, "--normalize": self.values == "normalize", "--logits": self.values == "logits",
+            "--time": self.time_column, "--level": self.level,
+        }  # fmt: skip
+
+
+@dataclass
+class Progress:
+    """How far a run has read and written, with the last bytes of both, and which file it reads."""
+
+    offset: int = 0
+    written: int = 0
+    skipped: int = 0
+    records: int = 0
+    read_tail: bytes = b""
+    written_tail: bytes = b""
+    mark: list[int] | None = None  # tells the file that is read
+    begins: bool = True  # a file, with a header if it is CSV
+    first_skipped: str = ""
+
+    def read(self, data: bytes) -> None:
+        """Note what has been read and dealt with."""
+        self.offset += len(data)
+        self.read_tail = tail_of(self.read_tail, data)
+
+    def wrote(self, data: bytes) -> None:
+        """Note what has been written."""
+        self.written += len(data)
+        self.written_tail = tail_of(self.written_tail, data)
+
+    def skip(self, why: str) -> None:
+        """Note that a record was left out."""
+        self.skipped, self.first_skipped = self.skipped + 1, self.first_skipped or why
+
+    def new_file(self, mark: list[int] | None) -> None:
+        """Continue at the start of another file."""
+        self.offset, self.read_tail, self.mark, self.begins = 0, b"", mark, True
+
+
+class Saved(NamedTuple):
+    """What a state file holds beside labels and alarm."""
+
+    stream: Stream
+    weights: Vector
+    form: Form | None
+    progress: Progress
+    output: str
+    fingerprint: str
+
+
+def save(path: Path, options: StreamOptions, saved: Saved, labels: LateLabels, watch: Watch) -> None:
+    """Write the state of a run, whole or not at all."""
+    at = saved.progress
+    fields = {
+        "settings": options.lasting, "source": saved.fingerprint, "offset": at.offset, "written": at.written,
+        "skipped": at.skipped, "records": at.records, "output": saved.output, "weights": saved.weights, "mark": at.mark,
+        "begins": at.begins, "form": form_to_json(saved.form) if saved.form else None, "read_tail": at.read_tail,
+        "written_tail": at.written_tail, "stream": saved.stream.to_bytes(), **labels.to_fields(), **watch.to_fields(),
+    }  # fmt: skip
+    write_atomically(path, encode(KIND, fields))
+
+
+def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved | None:
+    """Return what the state file holds, if there is one, with labels and alarm put back as they were."""
+    path, nothing = options.state, type(None)
+    if path is None or not path.exists():
+        return None
+    fields = decode(path.read_bytes(), KIND, CALLER, name=str(path))
+    output = take(fields, "output", str, CALLER)
+    same_options(options, {"-o": output} | take(fields, "settings", dict, CALLER))
+    fingerprint = take(fields, "source", str, CALLER)
+    if options.fingerprint not in ("", fingerprint):
+        fail(CALLER, "--source", f"be the source that {path} was made from, or be left out", "another",
+             remedy="After a retraining name another state file, to start anew")  # fmt: skip
+    names = ("offset", "written", "skipped", "records")
+    numbers = {name: take(fields, name, int, CALLER) for name in names}
+    if min(numbers.values()) < 0:
+        refuse(CALLER, "data", "a negative number of bytes or rows")
+    tails = {name: take(fields, name, np.ndarray, CALLER, (None,)).tobytes() for name in ("read_tail", "written_tail")}
+    mark, begins = take(fields, "mark", (list, nothing), CALLER), take(fields, "begins", bool, CALLER)
+    stream = Stream.from_bytes(take(fields, "stream", np.ndarray, CALLER, (None,)).tobytes())
+    k = len(stream.source.prior)
+    try:
+        form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), CALLER) else None
+    except (LookupError, TypeError, ValueError, AttributeError):
+        refuse(CALLER, "data", "records of no form that there is")
+    labels.restore(fields, k, CALLER)
+    watch.restore(fields, k, CALLER)
+    weights = take(fields, "weights", np.ndarray, CALLER, (k,))
+    return Saved(stream, weights, form, Progress(**numbers, **tails, mark=mark, begins=begins), output, fingerprint)
+
+
+def same_options(options: StreamOptions, then: dict[str, Any]) -> None:
+    """Refuse to continue with other options; an output file may have moved, but not turned into a pipe or back."""
+    output = str(options.output)
+    now = {"-o": output if "-" in (output, then["-o"]) else then["-o"]} | options.lasting
+    if other := [key for key in now if now[key] != then.get(key)]:
+        asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
+        fail(CALLER, str(options.state), f"belong to a run with {asked}", had,
+             remedy="Give the same options again, or name another state file to start anew")  # fmt: skip
