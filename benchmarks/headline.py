@@ -1,47 +1,17 @@
-"""Write the headline tables of README.md and the page docs/speed.md from stored results.
+"""Write the headline tables of README.md from stored results.
 
     python benchmarks/headline.py
 
-Run it after a benchmark has stored new figures. A test holds both pages to the results.
+Run it after a benchmark has stored new figures. A test compares the page with the results.
 """
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 from _record import RESULTS, markdown
 
 README = Path(__file__).parents[1] / "README.md"
-SPEED = Path(__file__).parents[1] / "docs" / "speed.md"
-SECTIONS = {  # of docs/speed.md: a title, what to know, and the results whose tables follow
-    "Batch": (
-        "A pass reads every row once and costs little more than reading the memory. `mlls` is solved to a certified "
-        "optimum, where plain EM takes thousands of passes. Rows that are not in memory are read a few times.",
-        ("em_pass", "solver", "solver_hard", "small", "passes"),
-    ),
-    "Streams": (
-        "The loops over samples are one small C file, built at install if there is a compiler. `reprior doctor` says "
-        "which loops run, and `REPRIOR_NATIVE=0` in the environment turns the native ones off. Both give the same "
-        "estimates to 1e-11. A stream of a pipeline with held-out rows takes one exponential and one logarithm a "
-        "filter more, and the time to calibrate. Many keyed streams cost more a sample, because their states do not "
-        "fit into the nearest cache.",
-        ("streams",),
-    ),
-    "Groups": ("Groups that learn from each other, and each by itself.", ("groups_cost",)),
-    "The command line": ("Files are read in blocks, so memory does not grow with them.", ("cli", "out_of_core")),
-    "The service": (
-        "Clients and server share two cores. Durable means that a post is answered after its commit. JSON takes most "
-        "of its time to read and write numbers.",
-        ("service", "service_streams", "service_soak", "service_page"),
-    ),
-    "Spark": (
-        "Two cores of one machine. Spark is for rows that one machine cannot hold.\n\n"
-        "![Seconds by rows](img/spark-growth.png)",
-        ("spark", "spark_command", "spark_groups", "spark_stream"),
-    ),
-    "Import": ("`import reprior` loads what a name needs when the name is used.", ("import_time",)),
-}
 MOST = 20  # classes of the sets in the first table
 TITLES = {"banking77": "Banking77", "clinc150": "CLINC150", "simulated100": "a simulated classifier"}
 PUBLISHED = (  # methods of OnlineLabelShift [baby2023] and of the paper it compares with, by the names of drift.py
@@ -118,44 +88,10 @@ def block() -> str:
     )
 
 
-def streams_by_classes() -> str:
-    """Return nanoseconds a sample, a row a method and a column a number of classes."""
-    found = read("streams")["ns a sample"]
-    shown = {
-        "`online-fmapls`": "fmapls", "the same, rows in cache": "fmapls, rows in cache", "reading the row once": "read",
-        "`online-ebls`": "ebls, default bank", "`online-ebls`, `drift=False`": "ebls, drift=False",
-        "`correct_many`": "correct_many",
-    }  # fmt: skip
-    sizes = (10, 100, 1000)
-    rows = [[label, *(f"{found[f'{name}, K={k}']:,.0f}" for k in sizes)] for label, name in shown.items()]
-    single = ("NumPy reference, K=100", "fmapls learn_one", "StreamTable.learn, 10,000 x K=100", "top-10 of K=100,000",
-              "dense, K=100,000")  # fmt: skip
-    table = markdown(["ns a sample", *(f"K={k}" for k in sizes)], rows)
-    return f"{table}\n\n{markdown(['ns a sample', ''], [[name, f'{found[name]:,.0f}'] for name in single])}"
-
-
-def speed() -> str:
-    """Return the page of times."""
-    parts = [
-        "# How fast is it?\n\nMade by `python benchmarks/headline.py` from the stored "
-        "[results](../benchmarks/README.md). Each table says by which command and on what it was made. Contenders take "
-        "turns, and times are CPU times unless a table says otherwise. A load above the number of cores means that "
-        "other work ran beside it."
-    ]
-    for title, (said, names) in SECTIONS.items():
-        parts.append(f"## {title}\n\n{said}")
-        for name in names:
-            text = (RESULTS / f"{name}.md").read_text(encoding="utf-8").strip()
-            body, _, made = re.sub(r"^# (.*)$", r"**\1.**", text, flags=re.M).rpartition("\n\n")
-            parts.append(f"{streams_by_classes() if name == 'streams' else body}\n\n{made}")
-    return "\n\n".join(parts) + "\n"
-
-
 def main() -> None:
     before, _, rest = README.read_text(encoding="utf-8").partition("<!-- headline -->")
     after = rest.partition("<!-- end -->")[2]
     README.write_text(f"{before}<!-- headline -->\n\n{block()}\n\n<!-- end -->{after}", encoding="utf-8")
-    SPEED.write_text(speed(), encoding="utf-8")
 
 
 if __name__ == "__main__":

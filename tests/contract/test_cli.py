@@ -24,9 +24,8 @@ from reprior.cli import COMMANDS, ELSEWHERE, _progress
 from reprior.state import hidden
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
-DOCUMENTED = re.findall(
-    r"^\$ (reprior [^#\n]+)", (Path(__file__).parents[2] / "docs/command-line.md").read_text(), re.M
-)
+PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8").replace("\\\n", "")
+DOCUMENTED = re.findall(r"^\$ (reprior [^#\n]+)", PAGE, re.M)
 
 
 def test_every_command_is_documented_and_shows_an_example():

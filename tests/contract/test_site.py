@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import json
 import os
 import re
 import subprocess
@@ -68,10 +70,44 @@ def test_no_link_is_dead_and_nothing_is_loaded_from_elsewhere(site: Path) -> Non
 
 def test_the_reference_holds_every_public_name(site: Path) -> None:
     anchors = {name for page in (site / "reference").glob("*.html") for name in Links(page.read_text("utf-8")).anchors}
-    ends = {anchor.rpartition(".")[2] for anchor in anchors}
-    modules = {anchor.rpartition(".")[0].rpartition(".")[2] for anchor in anchors}
     for name in reprior.__all__:
-        assert name.isupper() or name in ends or name in modules, name
+        value = getattr(reprior, name)
+        start = f"{value.__name__}." if inspect.ismodule(value) else f"reprior.{name}"
+        assert name.isupper() or any(anchor.startswith(start) for anchor in anchors), name
+
+
+def test_the_reference_shows_the_names_that_users_type(site: Path) -> None:
+    text = (site / "reference" / "pipeline.html").read_text("utf-8")
+    assert "rp.pipeline" in text
+    assert "reprior.pipelines.fit" not in re.sub(r"<[^>]*>", "", text)
+    assert "Usage: reprior estimate" in (site / "reference" / "command-line.html").read_text("utf-8")
+
+
+def test_citations_lead_to_the_bibliography(site: Path) -> None:
+    assert ("a", "bibliography.html#saerens2002") in Links((site / "which-method.html").read_text("utf-8")).links
+    assert "saerens2002" in Links((site / "bibliography.html").read_text("utf-8")).anchors
+
+
+@pytest.mark.parametrize("words", ["calibration", "class weights", "covariate shift"])
+def test_the_search_finds_a_how_to_first(site: Path, words: str) -> None:
+    lunr = pytest.importorskip("lunr").lunr
+    docs = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    fields = [{"field_name": "title", "boost": 1000}, "text"]  # as the theme's search ranks them
+    rows = [(doc, {"boost": doc.get("boost", 1)}) for doc in docs]
+    index = lunr(ref="location", fields=fields, documents=rows)
+    found = index.search(" ".join(f"+{word}" for word in words.split()))
+    pages = list(dict.fromkeys(hit["ref"].partition("#")[0] for hit in found))[:3]
+    assert any(page.startswith("how-to-") for page in pages), pages
+
+
+def test_stored_results_are_not_in_the_search_index(site: Path) -> None:
+    docs = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    assert not [doc["location"] for doc in docs if doc["location"].startswith(("project/", "what-we-found"))]
+
+
+def test_notebooks_are_shown_with_their_pictures(site: Path) -> None:
+    for name in ("scikit-learn", "stream"):
+        assert (site / "notebooks" / f"{name}-1.png").stat().st_size > 5000
 
 
 def test_every_equation_that_the_mathematics_names_leads_to_a_function() -> None:
