@@ -22,7 +22,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import refuse_rejected
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
-from reprior.pipelines.fit import unwarned
+from reprior.pipelines.fit import fit_pipeline
 from reprior.pipelines.pipeline import ON_REJECT
 from reprior.pipelines.source import CONTRADICT, label_mismatch
 
@@ -113,7 +113,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             classes = np.asarray(fitted.classes_)
             proba = np.concatenate([outputs(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
             y = y[np.concatenate(tests)]
-        pipe = unwarned(
+        pipe = fit_pipeline(
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip

@@ -99,12 +99,26 @@ class Inputs:
         return self.pipeline.groups(self.keys, self.rows, share=share, **self.labels)
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The options that name what a pipeline is read from or fitted to; `names` are those of the class columns."""
+
+    source: Path | None
+    counts: Path | None = None
+    columns: str | None = None
+    source_columns: str | None = None
+    label: str | None = None
+    calibrate: str = "auto"
+    values: str | None = None
+    names: tuple[str, ...] = ()
+
+
 def read_inputs(
-    caller: str, *, target: Path, source: Path | None, counts: Path | None, columns: str | None, classes: Path | None,
-    source_columns: str | None, label: str | None, calibrate: str, values: str | None, method: str | None = None,
-    options: tuple[str, ...] = (), by: str | None = None, target_labels: str | None = None,
+    caller: str, *, target: Path, classes: Path | None, method: str | None = None, options: tuple[str, ...] = (),
+    by: str | None = None, target_labels: str | None = None, **source: Any,
 ) -> Inputs:  # fmt: skip
-    """Open the target and read the source; nothing of the target but its first rows, and its keys, is read yet."""
+    """Open the target and read the source, by the options of `SourceFiles`; nothing of the target but its first rows,
+    and its keys, is read yet."""
     from reprior._labels import is_missing
     from reprior.io.files import open_table
     from reprior.io.labels import is_list
@@ -113,8 +127,7 @@ def read_inputs(
     from reprior.io.table import Choice
 
     names = read_names(classes, caller)
-    fitted = read_pipeline(caller, source=source, counts=counts, columns=columns, source_columns=source_columns,
-                           label=label, calibrate=calibrate, values=values, names=names)  # fmt: skip
+    fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
     pipe, values, beware = with_method(fitted.pipeline, method, options), fitted.values, fitted.warning
     column = None if is_list(target_labels) else target_labels
     table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
@@ -222,37 +235,42 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
     return replace(pipe, method=name, options={**kept, **own})
 
 
-def read_pipeline(
-    caller: str, *, source: Path | None, counts: Path | None, columns: str | None, source_columns: str | None,
-    label: str | None, calibrate: str, values: str | None, names: tuple[str, ...] = (),
-) -> Fitted:  # fmt: skip
-    """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
-    from reprior._check import fail, percent
-    from reprior._labels import named
+def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
+    """Return the pipeline that a file holds."""
+    from reprior._check import fail
     from reprior.io.files import whole
-    from reprior.io.sources import disagreement, is_saved, read_counts, read_source
-    from reprior.io.table import Choice
-    from reprior.pipelines.fit import pipeline, unwarned
     from reprior.pipelines.load import load
     from reprior.pipelines.pipeline import Pipeline
     from reprior.pipelines.source import label_mismatch
 
-    if source is None and counts is None:
+    pipe = load(path if path.is_file() else whole(path))
+    if not isinstance(pipe, Pipeline):
+        fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
+    if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
+        pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
+    return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator))
+
+
+def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
+    """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
+    from reprior._check import fail, percent
+    from reprior._labels import named
+    from reprior.io.sources import disagreement, is_saved, read_counts, read_source
+    from reprior.io.table import Choice
+    from reprior.pipelines.fit import fit_pipeline, pipeline
+    from reprior.pipelines.source import label_mismatch
+
+    path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
+    calibrate, values = files.calibrate, files.values
+    if path is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
-    path, counts = (source, counts) if source is not None else (counts, None)
-    assert path is not None
     if is_saved(path):
-        pipe = load(path if path.is_file() else whole(path))
-        if not isinstance(pipe, Pipeline):
-            fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
         if counts is not None or calibrate != "auto":
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
-        if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
-            pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
-        return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator))
-    wanted = Choice(columns=source_columns, label=label, with_labels=True, caller=caller, names=names)
-    source_read = read_source(path, wanted, columns, values)
+        return saved_pipeline(path, values, caller)
+    wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names)
+    source_read = read_source(path, wanted, files.columns, values)
     if source_read.heldout is None:
         if calibrate not in ("auto", "none"):
             fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
@@ -264,7 +282,7 @@ def read_pipeline(
         return Fitted(replace(pipe, source=source_read), values)
     trained = None if counts is None else read_counts(counts, source_read, caller)
     rows, y = source_read.heldout
-    pipe = unwarned(
+    pipe = fit_pipeline(
         rows, named(y, source_read.classes), counts=trained, calibration=calibrate, classes=source_read.classes
     )
     kind = pipe.calibrator.kind if pipe.calibrator else "none"

@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior import InputError, Stream
 from reprior._check import check_rows, check_source, fail, listed, row_fault
-from reprior.cli._inputs import read_names, read_pipeline
+from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
 from reprior.cli._pipes import Arriving, Leaving, Stop
@@ -76,9 +76,9 @@ class StreamRun:
             fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
         check_method("stream", options.method, stream_methods(), batch_methods(), "reprior estimate")
         names = read_names(options.classes, "stream")
-        fitted = read_pipeline("stream", source=options.source, counts=options.counts, columns=options.columns,
-                               values=options.values, source_columns=options.source_columns,
-                               label=options.source_label, calibrate=options.calibrate, names=names)  # fmt: skip
+        files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,
+                            options.source_label, options.calibrate, options.values, names)  # fmt: skip
+        fitted = read_pipeline("stream", files)
         pipe, self.values, self.warning = fitted.pipeline, fitted.values, fitted.warning
         if pipe.classes is None and names:
             pipe = replace(pipe, source=check_source(pipe.source, "stream", names))

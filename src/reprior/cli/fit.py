@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import read_names, read_pipeline, with_method
+from reprior.cli._inputs import SourceFiles, read_names, read_pipeline, with_method
 from reprior.cli._options import classes_option, method_options, source_options, values_options
 from reprior.cli._shell import DONE, as_json, emit
 
@@ -38,9 +38,7 @@ def command(
     Example:  reprior fit heldout.parquet --counts counts.csv -o model.reprior
     """
     keep_apart("fit", output, heldout, files["counts"])
-    fitted = read_pipeline(
-        "fit", source=heldout, columns=None, values=values, names=read_names(classes, "fit"), **files
-    )
+    fitted = read_pipeline("fit", SourceFiles(heldout, values=values, names=read_names(classes, "fit"), **files))
     pipe = with_method(fitted.pipeline, method, options)
     if fitted.values == "logits":
         pipe = of_logits(pipe)

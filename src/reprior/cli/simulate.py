@@ -27,10 +27,8 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 @values_options[0]
 @values_options[1]
 @as_json
-def command(
-    pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, columns: str | None,
-    label: str | None, values: str | None, as_json: bool,
-) -> None:  # fmt: skip
+def command(pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, as_json: bool,
+            values: str | None, **columns: Any) -> None:  # fmt: skip
     """Draw rows of POOL, labelled predictions, so that their classes follow a new mix.
 
     \b
@@ -50,7 +48,7 @@ def command(
     if output.suffix not in writers:
         fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
     keep_apart("simulate", output, pool)
-    wanted = Choice(columns=columns, label=label, with_labels=True, caller="simulate")
+    wanted = Choice(**columns, with_labels=True, caller="simulate")
     table = prepared(open_table(pool, wanted), values)
     chunk = table.load()
     y = label_columns(chunk.labels, table, pool, len(chunk.proba), table.classes)

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from reprior.cli._inputs import Inputs, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._inputs import Inputs, SourceFiles, read_pipeline, refuse_unsorted, with_method
 from reprior.cli._options import (
     anyway_option,
     batch_methods,
@@ -29,11 +29,9 @@ from reprior.cli._options import (
     parse_options,
     stream_method_options,
     stream_methods,
+    values_options,
 )
 from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
-
-if TYPE_CHECKING:
-    from reprior.pipelines.pipeline import Pipeline
 
 
 @click.group("spark")
@@ -67,7 +65,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @method_options
 @by_option
 @labels_option
-@click.option("--logits", is_flag=True, help="Rows are logits: take their softmax.")
+@values_options[1]
 @level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
 @click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
@@ -120,7 +118,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
     if system.get_file_info(inside).type:
         fail("correct", "--output", "name a folder that is not there yet", output)
     with running(master) as spark:
-        inputs = opened(spark, "correct", logits=False, **files)
+        inputs = opened(spark, "correct", **files)
         estimated = replace(inputs.estimate(), on_reject="refuse")
         refuse_rejected(estimated, anyway=anyway, how="say `--anyway`")
         rows, named = spark.read.parquet(target), {"columns": files["columns"]}
@@ -155,10 +153,8 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
     "--skip-bad", is_flag=True, help="Pass by rows that are no probabilities, with null, instead of stopping."
 )
 @as_json
-def stream(
-    input: str, key: str, order: str | None, method: str, options: tuple[str, ...], output: str, files: int,
-    every: float | None, skip_bad: bool, as_json: bool, master: str | None, source: Path, columns: str | None,
-) -> int:  # fmt: skip
+def stream(input: str, output: str, files: int, every: float | None, as_json: bool, master: str | None,
+           **following: Any) -> int:  # fmt: skip
     """Correct each new Parquet file in the folder INPUT, row by row, and follow the class mix of each key.
 
     A row is corrected before it is learned. Run it again after a crash, or when there are new files: it goes on where
@@ -171,18 +167,18 @@ def stream(
     from reprior._check import counted
     from reprior.adapters.spark.stream import follow, write_batch
 
-    check_method("stream", method, stream_methods(), batch_methods(), "reprior spark estimate")
-    pipe, logits, warning = fitted("stream", source, columns, logits=False)
-    if logits and pipe.calibrator is not None:  # the stream itself takes them
+    check_method("stream", following["method"], stream_methods(), batch_methods(), "reprior spark estimate")
+    fit = read_pipeline("stream", SourceFiles(following.pop("source"), columns=following["columns"]))
+    pipe, warning, options = fit.pipeline, fit.warning, parse_options(following.pop("options"))
+    if fit.values == "logits" and pipe.calibrator is not None:  # the stream itself takes them
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     with running(master) as spark:
         schema = spark.read.parquet(input).schema
         coming = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(input)
-        rows = follow(pipe, coming, key=key, order=order, columns=columns, method=method, skip_bad=skip_bad,
-                      **parse_options(options))  # fmt: skip
+        rows = follow(pipe, coming, **following, **options)
         when: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
         query = (
-            rows.writeStream.foreachBatch(partial(write_batch, output, key))
+            rows.writeStream.foreachBatch(partial(write_batch, output, following["key"]))
             .option("checkpointLocation", f"{output}/checkpoint").trigger(**when).start()
         )  # fmt: skip
         query.awaitTermination()
@@ -194,10 +190,7 @@ def stream(
     return DONE
 
 
-def opened(
-    spark: Any, caller: str, *, target: str, source: Path, columns: str | None, logits: bool, method: str | None,
-    options: tuple[str, ...], by: str | None, labels: str | None,
-) -> Inputs:  # fmt: skip
+def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str | None, **files: Any) -> Inputs:
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
     from reprior._check import fail
     from reprior.adapters.spark.blocks import SparkBlocks
@@ -206,8 +199,9 @@ def opened(
 
     if by and labels:
         fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
-    pipe, logits, warning = fitted(caller, source, columns, logits)
-    pipe = with_method(pipe, method, options)
+    columns = files["columns"]
+    fit = read_pipeline(caller, SourceFiles(files["source"], columns=columns, values=files.get("values")))
+    pipe, logits = with_method(fit.pipeline, files["method"], files["options"]), fit.values == "logits"
     if by and (pipe.method != "ebls" or logits):
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
     rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
@@ -221,14 +215,7 @@ def opened(
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, warning, by, labelled)
-
-
-def fitted(caller: str, source: Path, columns: str | None, logits: bool) -> tuple[Pipeline, bool, str]:
-    """Return the pipeline, whether rows are logits, and a warning or ""."""
-    fit = read_pipeline(caller, source=source, counts=None, columns=columns, source_columns=None, label=None,
-                          calibrate="auto", values="logits" if logits else None)  # fmt: skip
-    return fit.pipeline, fit.values == "logits", fit.warning
+    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, fit.warning, by, labelled)
 
 
 def nothing(*_: Any) -> None:

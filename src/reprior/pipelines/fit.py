@@ -66,8 +66,8 @@ def pipeline(
     (('cat', 'dog'), array([0.625, 0.375]))
     """
     try:
-        pipe = unwarned(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration, prior=prior,
-                        method=method, **options)  # fmt: skip
+        pipe = fit_pipeline(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration,
+                            prior=prior, method=method, **options)  # fmt: skip
     except MemoryError as error:
         raise MemoryError(NO_MEMORY.format(" × ".join(f"{n:,}" for n in np.shape(proba)))) from error
     if mismatch := label_mismatch(pipe.source, pipe.calibrator):
@@ -75,7 +75,7 @@ def pipeline(
     return pipe
 
 
-def unwarned(
+def fit_pipeline(
     proba: Any = None, y: Any = None, *, counts: Any = None, classes: Sequence[Any] | None = None,
     logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
     **options: Any,

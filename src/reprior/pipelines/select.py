@@ -14,7 +14,7 @@ from reprior._labels import named
 from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
-from reprior.pipelines.fit import heldout_rows, pipeline, training_rows, unwarned
+from reprior.pipelines.fit import fit_pipeline, heldout_rows, pipeline, training_rows
 from reprior.pipelines.pipeline import Candidate, Pipeline
 
 CRITERIA = ("kl", "log-loss", "accuracy")
@@ -69,7 +69,9 @@ def select(
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
         for kind, prior, method in setups:
-            pipe = unwarned(rows[fitting], labels[fitting], counts=total, calibration=kind, prior=prior, method=method)
+            pipe = fit_pipeline(
+                rows[fitting], labels[fitting], counts=total, calibration=kind, prior=prior, method=method
+            )
             losses[kind, prior, method].append(_loss(pipe, target, criterion))
     root = np.sqrt(trials)
     table = [Candidate(*setup, float(np.mean(loss)), float(np.std(loss) / root)) for setup, loss in losses.items()]

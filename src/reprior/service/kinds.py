@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check import check_choice, check_number, check_prior, fail, spelled
 from reprior._types import Source
 from reprior.online.stream import Stream
-from reprior.pipelines.fit import pipeline, unwarned
+from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import label_mismatch
 from reprior.service.settings import Limits
@@ -93,7 +93,7 @@ def described(body: dict[str, Any], limits: Limits) -> Definition:
         check_size(width, limits)
         called = None if classes is None else check_classes(classes, width)
         counts = None if given is None else np.asarray(given, np.float64)
-        pipe = unwarned(proba, y, counts=counts, classes=called)
+        pipe = fit_pipeline(proba, y, counts=counts, classes=called)
         if said := label_mismatch(pipe.source, pipe.calibrator):
             log.warning("%s", said)
     named = None if classes is None else check_classes(classes, len(pipe.source.prior))
