@@ -33,8 +33,8 @@ from reprior._check import (
 from reprior._types import Labels, Matrix
 
 MISSING = ("nan", "None", "NaT", "<NA>")  # what missing labels turn into where names are made text
-EXACT = 2.0**53  # from here on floats skip whole numbers
-WHOLE = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
+WHOLE_FLOATS = 2.0**53  # from here on floats skip whole numbers
+WHOLE_NUMBER = re.compile(r"(-?[0-9]{1,18})(\.0*)?")  # numbers, which beside a gap are written as 2.0
 
 
 def same_rows(proba: Any, y: Any, caller: str, name: str = "y", rows: str = "proba") -> None:
@@ -167,8 +167,8 @@ def named(y: Labels, classes: Sequence[str] | None) -> Any:
 def column_of(label: Any, columns: dict[Any, int]) -> int:
     """Return the column of a label by the map of its classes, −1 if it is of none; 2.0 is the label 2."""
     name = spelled(label) if isinstance(label, str) else label
-    if name not in columns and WHOLE.fullmatch(str(label)):
-        name = WHOLE.sub(r"\1", str(label))
+    if name not in columns and WHOLE_NUMBER.fullmatch(str(label)):
+        name = WHOLE_NUMBER.sub(r"\1", str(label))
     return columns.get(name, -1)
 
 
@@ -177,7 +177,7 @@ def _by_name(
 ) -> Labels:
     """Return the column of each label (n,) by its name, or by its value where names are numbers."""
     columns = column_map(classes)
-    if values.dtype.kind == "f" and (np.abs(values) >= EXACT).any():
+    if values.dtype.kind == "f" and (np.abs(values) >= WHOLE_FLOATS).any():
         fail(caller, name, "hold whole numbers from 2**53 on as integers or text", f"dtype {values.dtype}",
              remedy="Floats cannot tell such numbers apart")  # fmt: skip
     if values.dtype == object:  # NumPy's own text drops a NUL character at the end

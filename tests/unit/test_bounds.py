@@ -176,7 +176,7 @@ def test_refit_returns_the_prior_where_rows_are_certain():
 def test_every_other_row_gives_nearly_the_same_information():
     problem = make_problem(k=5, n=30_000)
     args = ArrayBlocks(problem.proba), problem.target_prior, problem.source_prior
-    assert e_step(args[0], np.ones(5)).n > intervals.ENOUGH_ROWS * 1000 * 2
+    assert e_step(args[0], np.ones(5)).n > intervals.CORRELATION_ROWS * 1000 * 2
     rows, full = intervals.local_likelihood(*args), information(*args)
     np.testing.assert_allclose(rows.correlation * np.outer(rows.scale, rows.scale), full, rtol=0.15)
     np.testing.assert_allclose(rows.scale**2, np.diag(full), rtol=1e-9)

@@ -109,7 +109,7 @@ def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are()
 
 def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monkeypatch):
     """Drawn one by one, and then made to add up to one, their scatter was less by a factor of 1.4."""
-    monkeypatch.setattr("reprior.assess.accuracy.REDRAWN", 2000)
+    monkeypatch.setattr("reprior.assess.accuracy.SHARE_DRAWS", 2000)
     rng = np.random.default_rng(0)
     x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
     rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)

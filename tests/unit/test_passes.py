@@ -87,7 +87,7 @@ def test_many_rows_are_read_a_handful_of_times(absent: int, monkeypatch: pytest.
     problem = make_problem(k=10, n=20_000)
     rows = problem.proba[problem.y >= absent]
     whole = rp.mlls(problem.source_prior, rows)
-    monkeypatch.setattr("reprior.batch.solve.HELD", 20_000)  # a tenth of the rows
+    monkeypatch.setattr("reprior.batch.solve.IN_MEMORY", 20_000)  # a tenth of the rows
     blocks = Counted(rows, 1500)
     found = rp.mlls(problem.source_prior, blocks)
     assert found.status is rp.Status.OPTIMUM  # the duality gap certifies it
@@ -106,7 +106,7 @@ def test_a_sample_that_misleads_costs_passes_and_no_more(monkeypatch: pytest.Mon
     rows = problem.proba.copy()
     rows[::10] = rows[np.flatnonzero(problem.y == 0)[0]]
     whole = rp.mlls(problem.source_prior, rows)
-    monkeypatch.setattr("reprior.batch.solve.HELD", 3_600)
+    monkeypatch.setattr("reprior.batch.solve.IN_MEMORY", 3_600)
     found = rp.mlls(problem.source_prior, Cut(rows, 700))
     assert found.status is rp.Status.OPTIMUM
     np.testing.assert_allclose(found.prior, whole.prior, atol=1e-6)

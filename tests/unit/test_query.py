@@ -76,7 +76,7 @@ def test_a_row_between_classes_that_err_against_each_other_tells_most(monkeypatc
     assert (gain >= 0).all()
     np.testing.assert_array_equal(likely[400:600], 2)
     assert sure[400] > sure[0]
-    monkeypatch.setattr(module, "MANY", 3)  # without K×K matrices each class stands for itself
+    monkeypatch.setattr(module, "DIAGONAL_CLASSES", 3)  # without K×K matrices each class stands for itself
     alone, _, _ = worth(est.target, len(rows), est, 20)
     assert alone[0] / alone[-1] < gain[0] / gain[-1]
 

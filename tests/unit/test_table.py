@@ -467,25 +467,6 @@ def test_forged_common_numbers_are_refused() -> None:
             rp.StreamTable.from_bytes(encode("stream-table", {**good, name: value}))
 
 
-def test_bytes_from_before_keys_were_compared_go_on() -> None:
-    from reprior.state import decode, encode
-
-    rng = np.random.default_rng(12)
-    _, keys, rows = two_kinds(rng)
-    table = rp.StreamTable("online-ebls", SOURCE)
-    table.learn(keys, rows)
-    before = decode(table.to_bytes(), "stream-table", "test")
-    for name in ("together_sums", "together_keys", "together_last"):
-        del before[name]
-    again = rp.StreamTable.from_bytes(encode("stream-table", before))
-    np.testing.assert_array_equal(again.common, table.common)
-    np.testing.assert_array_equal(again.prior(3), table.prior(3))
-    again.learn(keys, rows)
-    assert len(again._together.slots) == 0
-    again.learn(keys + 100, rows)
-    assert len(again._together.slots) == 24
-
-
 def test_bytes_from_before_are_a_table_that_does_not_share() -> None:
     from reprior.state import decode, encode
 

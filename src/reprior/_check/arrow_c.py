@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 NUMBERS = dict(zip("efgcCsSiIlL", ("f2", "f4", "f8", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"), strict=True))
-DECIMAL = re.compile(r"d:\d+,(\d+)(?:,128)?")  # whole numbers of 128 bits, times a power of ten
+DECIMAL_FORMAT = re.compile(r"d:\d+,(\d+)(?:,128)?")  # whole numbers of 128 bits, times a power of ten
 BOOL = "b"
 
 
@@ -76,7 +76,7 @@ class Field(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        return self.format in NUMBERS or self.format == BOOL or DECIMAL.fullmatch(self.format) is not None
+        return self.format in NUMBERS or self.format == BOOL or DECIMAL_FORMAT.fullmatch(self.format) is not None
 
     @property
     def is_whole(self) -> bool:
@@ -175,7 +175,8 @@ def values(array: Any, code: str, before: int, size: int) -> np.ndarray[Any, Any
     else:
         low, high = memory(array.buffers[1], "i8", 2 * first, 2 * size).reshape(-1, 2).T
         small = high == low >> 63  # the upper half holds the sign alone
-        out = np.where(small, low, high * 2.0**64 + low.view(np.uint64)) / 10.0 ** int(DECIMAL.fullmatch(code)[1])  # type: ignore[index]
+        digits = int(DECIMAL_FORMAT.fullmatch(code)[1])  # type: ignore[index]
+        out = np.where(small, low, high * 2.0**64 + low.view(np.uint64)) / 10.0**digits
     if array.null_count and array.buffers[0]:
         out = np.where(bits(array.buffers[0], first, size), out, np.nan)
     return out

@@ -11,7 +11,7 @@ from reprior._check.words import spelled
 
 ID_NAMES = ("id", "row_id")
 LIST, FLOAT, WHOLE, OTHER = "list", "float", "whole", "other"
-ROUNDED = 0.05  # how far a sum of rounded probabilities may be from 1
+ROW_SUM_ERROR = 0.05  # how far a sum of rounded probabilities may be from 1
 
 
 class Column(NamedTuple):
@@ -52,7 +52,7 @@ def class_places(columns: Sequence[Column], classes: Iterable[Any] | None) -> li
 def sum_to_one(columns: Sequence[Column], places: Sequence[int]) -> bool:
     """Return whether the first rows of some columns sum to about 1; they are taken to if they were not looked at."""
     looked = [first for j in places if (first := columns[j].first) is not None]
-    return len(looked) < len(places) or bool((np.abs(np.sum(looked, axis=0) - 1) < ROUNDED).all())
+    return len(looked) < len(places) or bool((np.abs(np.sum(looked, axis=0) - 1) < ROW_SUM_ERROR).all())
 
 
 def named_places(names: Sequence[Any], classes: Iterable[Any]) -> list[int]:

@@ -17,7 +17,7 @@ from reprior._check.columns import FLOAT, OTHER, Column, class_places, number_co
 from reprior._check.errors import fail
 from reprior._check.words import listed
 
-HEAD = 100  # rows that are looked at to tell ids from probabilities
+ROWS_LOOKED_AT = 100  # rows that are looked at to tell ids from probabilities
 
 
 class Frame(NamedTuple):
@@ -76,7 +76,7 @@ def arrow_column(columns: arrow_c.Columns, j: int) -> Column:
     field = columns.fields[j]
     if not field.is_number:
         return Column(field.name, OTHER)
-    first = columns.numbers([j], HEAD)[:, 0]
+    first = columns.numbers([j], ROWS_LOOKED_AT)[:, 0]
     return number_column(field.name, first.astype(np.int64) if field.is_whole and not np.isnan(first).any() else first)
 
 
@@ -87,7 +87,7 @@ def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:
     places = [*range(len(x.columns))]
     floats = classes is None and all(dtype.kind == "f" for dtype in x.dtypes)
     if not (floats or is_default(x.columns) or (classes is not None and len(classes) >= len(places))):
-        head = x.iloc[:HEAD]
+        head = x.iloc[:ROWS_LOOKED_AT]
         places = class_columns([pandas_column(x.columns[j], head.iloc[:, j]) for j in places], classes)
     own = x if len(places) == len(x.columns) else x.iloc[:, places]
     return Frame(own.columns, plain(own) if numbers else None, places)

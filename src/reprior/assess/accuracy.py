@@ -23,14 +23,17 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
-REDRAWN = 16  # class mixes that the estimate might have been
+SHARE_DRAWS = 16  # class mixes that the estimate might have been
 # standard deviation of how much more often than promised a class is right; by trials 1000 to 1079 of labels.py, and
 # seeds 1000 to 1019 of the sets that ordinary.py was designed on
-UNLIKE = 0.07
-PLAIN = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
-LEAST, BEYOND_DOUBT = 1e-3, 2.0  # probability that counts in a log-loss; standard errors that a gain must have
-FAR = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
-Z = 1.959964
+CLASS_ACCURACY_SD = 0.07
+MIN_VARIANCE_PART = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
+MIN_PROBABILITY, BEYOND_DOUBT = (
+    1e-3,
+    2.0,
+)  # probability that counts in a log-loss; standard errors that a gain must have
+SURPRISE = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
+Z_95 = 1.959964
 
 
 class Accuracy(NamedTuple):
@@ -101,12 +104,12 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
             promise = promise - flattered * (1.0 if labelled is None else 0.5)
         # no held-out row tells of some classes, which are mostly rare and rarely right: they are as they promise
         found = np.clip(apart.right @ each + alone, 0.0, 1.0)
-        plain = PLAIN * unsettled(found, len(y))
+        plain = MIN_VARIANCE_PART * unsettled(found, len(y))
         noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
         noise = noise + 2 * spread * float((estimate.shares[untold] ** 2).sum())  # of such a class half a row is told
         # what so many rows leave unproven of promises in their own mix, and what another mix adds to it
         moved = estimate.shares - counts / len(y)
-        unproven = np.maximum(spread, plain) / len(y) + UNLIKE**2 * float(moved @ moved)
+        unproven = np.maximum(spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
         doubted = widened(unproven, found - promise, noise)
         gain = doubted / (doubted + noise)
         mean = promise + gain * (found - promise)
@@ -127,7 +130,7 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
     before, after = np.clip(mean, 0.0, 1.0)
     gains = redrawn[1] - redrawn[0]
     least = min(after - before, float(gains.mean() - 2 * gains.std()) if gains.size else np.inf)
-    reach = Z * float(np.sqrt(variance[1]))
+    reach = Z_95 * float(np.sqrt(variance[1]))
     ends = max(0.0, float(after) - reach), min(1.0, float(after) + reach)
     return Accuracy(float(before), float(after), *ends, max(0.0, -float(least)))
 
@@ -142,7 +145,7 @@ def unsettled(rate: Vector, n: int) -> Vector:
 def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
     """Return the variance (2,) of what differs by so much from a finding with so much `noise`: more than was foreseen,
     if they are more than three standard errors apart. Beyond two, many are by chance."""
-    return np.asarray(variance + np.maximum(differ**2 - FAR * (variance + noise), 0.0))
+    return np.asarray(variance + np.maximum(differ**2 - SURPRISE * (variance + noise), 0.0))
 
 
 def might_be(estimate: PriorEstimate) -> Matrix:
@@ -151,7 +154,7 @@ def might_be(estimate: PriorEstimate) -> Matrix:
     if posterior is None:
         return np.empty((0, len(shares)))
     # shares are drawn class by class and then made to add up to one, which takes this part of their variance
-    return nearby(shares, np.sqrt(posterior.shares.variance / np.maximum(1 - shares, 1e-9)), REDRAWN)
+    return nearby(shares, np.sqrt(posterior.shares.variance / np.maximum(1 - shares, 1e-9)), SHARE_DRAWS)
 
 
 def without_bet(estimate: PriorEstimate) -> Matrix:
@@ -197,7 +200,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     right = np.stack([results.right[0], alone.argmax(axis=1) == y])
     promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
     missed = right - promises
-    plain = PLAIN * unsettled(right @ each, len(y)) * float(each @ each)
+    plain = MIN_VARIANCE_PART * unsettled(right @ each, len(y)) * float(each @ each)
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
@@ -214,7 +217,7 @@ def labels_support(estimate: PriorEstimate) -> str:
         return ""
     rows, y, each, alone = as_unlabelled(target, estimate)
     at = np.arange(len(y)), y
-    gain = np.log(np.maximum(alone[at], LEAST)) - np.log(np.maximum(rows[at], LEAST))
+    gain = np.log(np.maximum(alone[at], MIN_PROBABILITY)) - np.log(np.maximum(rows[at], MIN_PROBABILITY))
     mean = float(gain @ each)
     before, after = (float((x.argmax(axis=1) == y) @ each) for x in (rows, alone))
     if mean < BEYOND_DOUBT * float(np.sqrt(each**2 @ (gain - mean) ** 2)) or after < before:

@@ -16,7 +16,10 @@ STRANGE = 0.3  # share of labelled samples that may have any class, whatever the
 FEW_LABELS = 5  # below which chance may contradict anything
 ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
-ALL_ALIKE, OPEN = 1e-3, 0.99  # how likely labels of one class alone must be, at the end of an interval of this level
+ALL_ALIKE, OPEN_LEVEL = (
+    1e-3,
+    0.99,
+)  # how likely labels of one class alone must be, at the end of an interval of this level
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
 
 
@@ -95,7 +98,7 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
     if (y != j).any():
         return ""
     alone = ebls(estimate.source, sample)
-    shares, most = np.maximum(alone.shares, 1e-9), float(alone.interval(OPEN, of="prior").upper[j])
+    shares, most = np.maximum(alone.shares, 1e-9), float(alone.interval(OPEN_LEVEL, of="prior").upper[j])
     shares = shares * (1 - most) / max(1 - shares[j], 1e-9)
     shares[j] = most
     # a row that rules its label out is strange, not proof

@@ -18,19 +18,22 @@ import numpy as np
 
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, Vector
-from reprior.batch.intervals import ENOUGH_ROWS, inverse
+from reprior.batch.intervals import CORRELATION_ROWS, inverse
 from reprior.estimates.estimate import PriorEstimate, check_estimate
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, some_blocks
 from reprior.rows.passes import count_rows, information, some_rows
 
-EVEN = 0.2  # of the rows to label, how many are drawn without regard to what their labels may tell
+RANDOM_PART = 0.2  # of the rows to label, how many are drawn without regard to what their labels may tell
 STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials 1000 to 1039 of labels.py
 APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
 DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
 ONE_SIGMA = 0.6826894921
-SOME, MANY = 256, 1024  # classes from which on products of matrices are what takes time; and are too dear
+SPARSE_CLASSES, DIAGONAL_CLASSES = (
+    256,
+    1024,
+)  # classes from which on products of matrices are what takes time; and are too dear
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
 
@@ -82,7 +85,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     size = min(size, len(rows))
     often, likely, sure = worth(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
-    chance = (1 - EVEN) * inclusion(often, size) + EVEN * even
+    chance = (1 - RANDOM_PART) * inclusion(often, size) + RANDOM_PART * even
     order = np.lexsort((sure, likely))
     picked = order[systematic(chance[order], size, generator)]
     picked.sort()
@@ -129,7 +132,7 @@ def information_value(resp: Matrix, value: Matrix) -> Vector:
     """Return what a label of each row (n, K) tells, tr[(diag(r) − rrᵀ) `value`]; (K,) is a diagonal."""
     if value.ndim == 1:
         return np.asarray((resp * (1 - resp)) @ value)
-    if len(value) > SOME:  # seven digits do, at half the price
+    if len(value) > SPARSE_CLASSES:  # seven digits do, at half the price
         resp, value = resp.astype(np.float32), value.astype(np.float32)
     beyond = resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp)
     return np.asarray(np.maximum(beyond, 0.0), np.float64)
@@ -141,9 +144,9 @@ def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vecto
     lower, upper = estimate.interval(ONE_SIGMA)
     unsure = np.clip(((upper - lower) / (2 * prior)) ** 2, 1e-12, SURE)  # s², of the logarithm of a share
     k = len(prior)
-    if k > MANY:
+    if k > DIAGONAL_CLASSES:
         return 1 / unsure
-    stride = max(1, n_rows // (ENOUGH_ROWS * max(1000, k)))
+    stride = max(1, n_rows // (CORRELATION_ROWS * max(1000, k)))
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
     about /= getattr(estimate.posterior, "variance_factor", 1.0)
     about.flat[:: k + 1] += APART

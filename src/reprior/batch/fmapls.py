@@ -18,7 +18,7 @@ from reprior.rows.labelled import labelled
 from reprior.rows.passes import Counts, count_rows
 
 FLOOR = 1e-12  # of a share, where the printed FMAPLS would make it negative
-TOLERANCE = 1e-6  # L1 change of the estimate at which Newton's form ends
+NEWTON_TOLERANCE = 1e-6  # L1 change of the estimate at which Newton's form ends
 
 
 def fmapls(
@@ -79,7 +79,7 @@ def fmapls(
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
         chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
         begin = Step(prior, first)
-    tol = TOLERANCE if update == "newton" else 0.0
+    tol = NEWTON_TOLERANCE if update == "newton" else 0.0
     step, done, met = drive(target, training, chosen, begin, n_iter=int(n_iter), tol=tol)
     return replace(finish(target, training, step.prior, done, status_of(met, update)), alpha=step.carry)
 

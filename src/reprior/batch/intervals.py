@@ -15,14 +15,13 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import interval_notes
 from reprior.rows.blocks import ArrayBlocks, Blocks, numbered
 from reprior.rows.correction import correct_float64
-from reprior.rows.passes import e_step, information
+from reprior.rows.passes import MAX_DENSE_CLASSES, e_step, information
 
-SMOOTHING = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
-ALIKE = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
+CLASS_PSEUDO_ROWS = 0.1  # of a row, given to every class so that none is ruled out before its information is looked at
+SAME_CLASS = 1e-4  # classes whose likelihoods correlate closer to 1 than this are one class to the rows
 CONFUSED = 1e4  # variance inflation beyond which a class looks like a mixture of others
-ENOUGH_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
-MAX_DENSE_CLASSES = 4096  # classes beyond which a K×K matrix takes too much memory and time
-FAR = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
+CORRELATION_ROWS = 6  # a class, and a thousand times that in all, to take correlations from
+MAX_DISTANCE = 0.1  # mean squared standard errors from estimate to maximum beyond which to look again from there
 
 FORESEEN = 20  # classes whose error is taken from theory, beside those that were observed
 REFIT_STEPS = 30  # EM steps on held-out samples; more would follow their noise
@@ -137,12 +136,12 @@ def around(estimate: PriorEstimate | ObservedInformation, *, rounds: int = 4) ->
     n, source_prior, near = float(estimate.n), estimate.source.prior, estimate.prior
     while True:
         # an estimate may rule out a class that rows insist on: give each class a little, then the rows a say
-        near = (n * near + SMOOTHING) / (n + SMOOTHING * len(near))
+        near = (n * near + CLASS_PSEUDO_ROWS) / (n + CLASS_PSEUDO_ROWS * len(near))
         near = np.maximum(e_step(estimate.target, near / source_prior).counts / n, 1e-12)
         rows = local_likelihood(estimate.target, near, source_prior)
         fit = maximum(rows)
         rounds -= 1
-        if not rounds or np.mean((fit.shares - near) ** 2 / fit.variances) < FAR:
+        if not rounds or np.mean((fit.shares - near) ** 2 / fit.variances) < MAX_DISTANCE:
             return rows, fit
         near = fit.shares
 
@@ -152,7 +151,7 @@ def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> Loc
     enough of them, since those cost N·K²."""
     stats = e_step(target, prior / source_prior, squares=True)
     assert stats.squares is not None
-    stride = max(1, stats.n // (ENOUGH_ROWS * max(1000, len(prior))))
+    stride = max(1, stats.n // (CORRELATION_ROWS * max(1000, len(prior))))
     # about log π: what is normalised to correlations may have any scale, and this one no number leaves
     gram = information(target, prior, source_prior, dtype=np.float32, stride=stride, per_log=True).astype(np.float64)
     root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
@@ -165,7 +164,7 @@ def local_likelihood(target: Blocks, prior: Vector, source_prior: Vector) -> Loc
 
 def alike(rows: LocalLikelihood) -> tuple[Labels, Vector]:
     """Return the group (K,) of each class, shared by those no row tells apart, and the class's share (K,) of it."""
-    twins = rows.correlation > 1 - ALIKE
+    twins = rows.correlation > 1 - SAME_CLASS
     first = np.argmax(twins, axis=1)
     for j in np.flatnonzero(first < np.arange(len(first))):  # in order, so that chains end in one group
         first[j] = first[first[j]]

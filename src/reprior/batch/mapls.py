@@ -15,7 +15,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import check_inputs
 from reprior.rows.labelled import labelled
 
-EVEN = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
+UNIFORM_LAMBDA = 0.9  # Differs from ye2024: λ for a uniform source, where their code divides by zero; this is the limit
 
 
 def mapls(
@@ -45,7 +45,7 @@ def mapls(
     target = labelled(target, labels, training, "mapls")
     uniform = np.full(len(training.prior), 1.0 / len(training.prior))
     if isinstance(lam, str) and np.ptp(training.prior) == 0:
-        lam = EVEN  # whatever the target
+        lam = UNIFORM_LAMBDA  # whatever the target
     elif isinstance(lam, str):
         fitted, _, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))
         lam = adaptive_lambda(fitted.prior, training.prior, uniform)
@@ -62,5 +62,5 @@ def adaptive_lambda(target: Vector, source: Vector, uniform: Vector) -> float:
 
     tu, ts, su = kl(target, uniform), kl(target, source), kl(source, uniform)
     if su < 1e-12:
-        return EVEN
+        return UNIFORM_LAMBDA
     return 0.9 * 4 * tu / (su + 4 * tu) + 0.1 * su / (su + 4 * ts)

@@ -18,7 +18,9 @@ from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 # λ at the ends of the ridge path, in units of the mean squared column of C: beyond them θ changes by rounding alone
 LEAST_PENALTY, MOST_PENALTY = 1e-12, 1e6
 REFINEMENTS = 4  # each divides what is left of the residual by σ²/λ, with σ² ≥ 1e-9 in every direction that data show
-SMOOTHING = 1.0  # samples, shared by all classes, that each sample of predicted classes has more than it shows
+CONFUSION_PSEUDO_ROWS = (
+    1.0  # samples, shared by all classes, that each sample of predicted classes has more than it shows
+)
 HARD_NOTE = "From counts of predicted classes: sampling error of target and confusion matrix, to first order."
 
 
@@ -64,8 +66,8 @@ class HardSpread:
     """How sure the shares are that counts of predicted classes give: the moments' sampling error, to first order.
 
     With A[i, j] = P(ŷ=i | y=j) and π = A⁻¹μ, the variance of π is A⁻¹(V(μ)/n + Σ_j π_j² V(A_j)/n_j)A⁻ᵀ, each V that of
-    one draw of a class, diag(p) − ppᵀ. The n rows have a prediction of every class a share of `SMOOTHING` more than
-    they show, and so have the n_j held-out rows of each class: without that, no variance is known where all agree.
+    one draw of a class, diag(p) − ppᵀ. The n samples get `CONFUSION_PSEUDO_ROWS` more, shared by all
+    predictions, and so do the n_j held-out samples of each class: otherwise no variance is known where all agree.
     """
 
     prior: Vector
@@ -92,11 +94,11 @@ def hard_spread(both: Moments, prior: Vector, n: float) -> HardSpread:
     """Return how sure the shares `prior` (K,) of `n` rows are."""
     assert both.source.counts is not None
     k, rows = len(prior), both.source.counts
-    share = SMOOTHING / k
+    share = CONFUSION_PSEUDO_ROWS / k
     counts = both.confusion / np.maximum(both.confusion.sum(axis=0), 1e-300) * rows + share
     given_class = counts / counts.sum(axis=0)
-    predicted = (n * both.mean + share) / (n + SMOOTHING)
-    weight = prior**2 / (rows + SMOOTHING)
+    predicted = (n * both.mean + share) / (n + CONFUSION_PSEUDO_ROWS)
+    weight = prior**2 / (rows + CONFUSION_PSEUDO_ROWS)
     covariance = np.diag(predicted / n + given_class @ weight) - np.outer(predicted, predicted) / n
     covariance -= (given_class * weight) @ given_class.T
     inverse = np.linalg.pinv(given_class)

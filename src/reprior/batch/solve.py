@@ -20,18 +20,20 @@ from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
 from reprior.batch.driver import SMALL, iterate
 from reprior.rows.blocks import ArrayBlocks, Blocks
-from reprior.rows.passes import e_step, information, some_of_any
+from reprior.rows.passes import MAX_DENSE_CLASSES, e_step, information, some_of_any
 
-MAX_HESSIAN = 4096  # classes; beyond that a K×K matrix costs more than the passes it saves
 WARM_UP = 8  # accelerated EM passes before the Hessian is worth its price
 CLIMB = 26  # of its passes, more where a pass is cheaper than a Newton step in Python
-MANY = 100_000  # numbers read in that time
-HELD = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
-DEAR, SHARE = 4, 64  # times as many of very many rows in blocks, one in so many: rare classes are then better known
-BEND = 0.75  # of a gradient, that a step may be taken to close
-GIVEN = 0.5  # rows, to every class, of a sample that tells where to begin
+CLIMB_NUMBERS = 100_000  # numbers read in that time
+IN_MEMORY = 4_000_000  # numbers in rows that are held in memory: all, or a sample to begin with
+SAMPLE_TIMES, SAMPLE_SHARE = (
+    4,
+    64,
+)  # times as many of very many rows in blocks, one in so many: rare classes are then better known
+MAX_CLOSED = 0.75  # of a gradient, that a step may be taken to close
+CLASS_PRIOR_ROWS = 0.5  # rows, to every class, of a sample that tells where to begin
 SAMPLE_STEPS = 60  # of EM on a sample, at most
-FEW = 256  # classes, up to which a Hessian of all rows costs hardly more than to read them
+CHEAP_HESSIAN = 256  # classes, up to which a Hessian of all rows costs hardly more than to read them
 MEMORY = 5  # past steps the acceleration looks at
 PIVOTS = 60  # exchanges of classes at most, until the signs of all are right
 
@@ -80,33 +82,33 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     passes, k = 0, len(source_prior)
     climbed: Point | None = None
     hessian: Matrix | None = None
-    most = max(HELD // k, 4 * k)
-    in_memory = isinstance(target, ArrayBlocks) and (target.array.size <= 2 * HELD or len(target.array) <= most)
+    most = max(IN_MEMORY // k, 4 * k)
+    in_memory = isinstance(target, ArrayBlocks) and (target.array.size <= 2 * IN_MEMORY or len(target.array) <= most)
     if not in_memory:
         many = getattr(target, "promised", None)
         if many is not None:  # files that say so before they are read
-            most = max(most, min(many // SHARE, DEAR * HELD // k))
+            most = max(most, min(many // SAMPLE_SHARE, SAMPLE_TIMES * IN_MEMORY // k))
         rows, n = some_of_any(target, most)
         sample, passes = ArrayBlocks(rows), 1
         if len(sample.array) == n:
             return maximize(sample, source_prior, tol=tol, max_pass=max_pass)[0], passes
-        if k <= MAX_HESSIAN:
+        if k <= MAX_DENSE_CLASSES:
             point, passes = from_sample(target, sample, source_prior, n, passes, tol=tol, max_pass=max_pass)
             return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     # with hardly more rows than classes EM stalls
     if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
         (at, inverse), result = np.zeros((2, width(k))), np.zeros(2 + width(k))
         at[:k], inverse[:k] = source_prior, 1.0 / source_prior
-        bends, most = np.empty((k, k)), min(max(CLIMB, MANY // target.array.size), max_pass // 2)
+        bends, most = np.empty((k, k)), min(max(CLIMB, CLIMB_NUMBERS // target.array.size), max_pass // 2)
         done = loops.climb(target.array, inverse, at, result, bends, tol, most)
         if done != reference.REFUSED and isfinite(result[1]):  # else a type or order it cannot read
             passes, hessian = done, bends
             climbed = Point(at[:k], result[2 : 2 + k], float(result[1]), float(result[0]), len(target.array))
     point = climbed or evaluate(target, source_prior, source_prior)
     if climbed is None:
-        most = min(WARM_UP, max_pass) if k <= MAX_HESSIAN else max_pass
+        most = min(WARM_UP, max_pass) if k <= MAX_DENSE_CLASSES else max_pass
         point, passes = accelerated_em(target, source_prior, point, passes + 1, tol=tol, max_pass=most)
-    if k <= MAX_HESSIAN and point.gap > tol:
+    if k <= MAX_DENSE_CLASSES and point.gap > tol:
         point, passes = newton(target, source_prior, point, passes, hessian, tol=tol, max_pass=max_pass)
     if point.gap > tol:
         point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
@@ -121,7 +123,7 @@ def from_sample(
     # the optimum of a sample has too little of rare classes, from where Newton's steps would be short
     ratio, near = np.asarray(sample.array, np.float64) / source_prior, source_prior
     for _ in range(SAMPLE_STEPS):
-        before, near = near, (GIVEN + near * ((1 / (ratio @ near)) @ ratio)) / (k * GIVEN + size)
+        before, near = near, (CLASS_PRIOR_ROWS + near * ((1 / (ratio @ near)) @ ratio)) / (k * CLASS_PRIOR_ROWS + size)
         if np.abs(near - before).sum() < 1e-4:
             break
     point = evaluate(target, near, source_prior, curvature=True)
@@ -129,7 +131,7 @@ def from_sample(
     hessian = information(sample, point.prior, source_prior, dtype=np.float32).astype(np.float64) / size
     start = stepped(rescaled(hessian, point), point)
     passes += 1
-    if k <= FEW:
+    if k <= CHEAP_HESSIAN:
         # far from the optimum a Hessian is soon out of date; one pass tells the next, and the gradient with it
         hessian = information(target, start, source_prior, dtype=np.float32).astype(np.float64) / n
         start = stepped(hessian, replace(point, prior=start, gradient=hessian @ start))
@@ -227,7 +229,7 @@ def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
         return None
     # a class's gradient is no line but falls like 1/(π + b), b such that slope and value are right: the step goes along
     step = goal - point.prior
-    along = step / (1 - np.minimum(step * np.diag(hessian) / np.maximum(point.gradient, 1e-300), BEND))
+    along = step / (1 - np.minimum(step * np.diag(hessian) / np.maximum(point.gradient, 1e-300), MAX_CLOSED))
     return np.where(goal > 0, point.prior + along, 0.0)
 
 

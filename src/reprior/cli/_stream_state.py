@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reprior.cli._watch import Watch
     from reprior.io.records import Form
 
-KIND, CALLER = "stream-job", "stream"
+KIND, STREAM = "stream-job", "stream"
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class StreamOptions:
     save_every: float
 
     def __post_init__(self) -> None:
-        check_number(self.every, CALLER, "--every", low=1, whole=True)
-        check_number(self.remember, CALLER, "--remember", low=1, whole=True)
-        check_number(self.level, CALLER, "--level", low=0, high=1, open_low=True)
+        check_number(self.every, STREAM, "--every", low=1, whole=True)
+        check_number(self.remember, STREAM, "--remember", low=1, whole=True)
+        check_number(self.level, STREAM, "--level", low=0, high=1, open_low=True)
         if self.name is not None and self.label is None:
             raise click.UsageError("--id names rows for late labels: say what holds those with --label")
-        keep_apart(CALLER, self.output, self.input, self.source, self.counts, self.state)
+        keep_apart(STREAM, self.output, self.input, self.source, self.counts, self.state)
         if self.state is not None and is_special(self.state):
-            fail(CALLER, "--state", "be a file, which a restart can read again", self.state)
+            fail(STREAM, "--state", "be a file, which a restart can read again", self.state)
 
     @property
     def emitted(self) -> str:
@@ -160,28 +160,28 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved |
     path, nothing = options.state, type(None)
     if path is None or not path.exists():
         return None
-    fields = decode(path.read_bytes(), KIND, CALLER, name=str(path))
-    output = take(fields, "output", str, CALLER)
-    same_options(options, {"-o": output} | take(fields, "settings", dict, CALLER))
-    fingerprint = take(fields, "source", str, CALLER)
+    fields = decode(path.read_bytes(), KIND, STREAM, name=str(path))
+    output = take(fields, "output", str, STREAM)
+    same_options(options, {"-o": output} | take(fields, "settings", dict, STREAM))
+    fingerprint = take(fields, "source", str, STREAM)
     if options.fingerprint not in ("", fingerprint):
-        fail(CALLER, "--source", f"be the source that {path} was made from, or be left out", "another",
+        fail(STREAM, "--source", f"be the source that {path} was made from, or be left out", "another",
              remedy="After a retraining name another state file, to start anew")  # fmt: skip
     names = ("offset", "written", "skipped", "records")
-    numbers = {name: take(fields, name, int, CALLER) for name in names}
+    numbers = {name: take(fields, name, int, STREAM) for name in names}
     if min(numbers.values()) < 0:
-        refuse(CALLER, "data", "a negative number of bytes or rows")
-    tails = {name: take(fields, name, np.ndarray, CALLER, (None,)).tobytes() for name in ("read_tail", "written_tail")}
-    mark, begins = take(fields, "mark", (list, nothing), CALLER), take(fields, "begins", bool, CALLER)
-    stream = Stream.from_bytes(take(fields, "stream", np.ndarray, CALLER, (None,)).tobytes())
+        refuse(STREAM, "data", "a negative number of bytes or rows")
+    tails = {name: take(fields, name, np.ndarray, STREAM, (None,)).tobytes() for name in ("read_tail", "written_tail")}
+    mark, begins = take(fields, "mark", (list, nothing), STREAM), take(fields, "begins", bool, STREAM)
+    stream = Stream.from_bytes(take(fields, "stream", np.ndarray, STREAM, (None,)).tobytes())
     k = len(stream.source.prior)
     try:
-        form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), CALLER) else None
+        form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), STREAM) else None
     except (LookupError, TypeError, ValueError, AttributeError):
-        refuse(CALLER, "data", "records of no form that there is")
-    labels.restore(fields, k, CALLER)
-    watch.restore(fields, k, CALLER)
-    weights = take(fields, "weights", np.ndarray, CALLER, (k,))
+        refuse(STREAM, "data", "records of no form that there is")
+    labels.restore(fields, k, STREAM)
+    watch.restore(fields, k, STREAM)
+    weights = take(fields, "weights", np.ndarray, STREAM, (k,))
     return Saved(stream, weights, form, Progress(**numbers, **tails, mark=mark, begins=begins), output, fingerprint)
 
 
@@ -191,5 +191,5 @@ def same_options(options: StreamOptions, then: dict[str, Any]) -> None:
     now = {"-o": output if "-" in (output, then["-o"]) else then["-o"]} | options.lasting
     if other := [key for key in now if now[key] != then.get(key)]:
         asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
-        fail(CALLER, str(options.state), f"belong to a run with {asked}", had,
+        fail(STREAM, str(options.state), f"belong to a run with {asked}", had,
              remedy="Give the same options again, or name another state file to start anew")  # fmt: skip

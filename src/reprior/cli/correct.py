@@ -171,11 +171,11 @@ def correction(inputs: Inputs, weighted: dict[str, Any], part: Part) -> tuple[Ca
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
     """Refuse a file name that promises another format than the target has, which is the one that is written."""
     from reprior._check import fail
-    from reprior.io.files import KINDS, SUFFIXES
+    from reprior.io.files import SUFFIXES, SUFFIXES_OF
 
     promised = output.suffix.lower()
-    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in KINDS[kind] and not folder:
-        fail("correct", "--output", f"end in {' or '.join(KINDS[kind])}, the format of the target", output)
+    if promised in (*SUFFIXES, *UNWRITTEN) and promised not in SUFFIXES_OF[kind] and not folder:
+        fail("correct", "--output", f"end in {' or '.join(SUFFIXES_OF[kind])}, the format of the target", output)
 
 
 def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def of_logits(pipe: Any) -> Any:
     """Return the pipeline as one whose rows are logits, as those it was fitted to were."""
     import numpy as np
 
-    from reprior.rows.calibrated import TINY, Calibrator
+    from reprior.rows.calibrated import SMALLEST_NORMAL, Calibrator
 
     k = len(pipe.source.prior)
-    cal = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), TINY, 0, None)
+    cal = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None)
     return replace(pipe, calibrator=replace(cal, of_logits=True))

@@ -13,7 +13,7 @@ from reprior.cli._shell import as_json, emit
 if TYPE_CHECKING:
     from reprior import Pipeline, Stream
 
-SHOWN = 20  # classes, or keys
+LISTED = 20  # classes, or keys
 JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records": int, "skipped": int, "settings": dict}
 
 
@@ -54,7 +54,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
-        lines = [Shown(lines, *table(held, held.interval(level), SHOWN)).text]
+        lines = [Shown(lines, *table(held, held.interval(level), LISTED)).text]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
         rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out rows"
@@ -63,8 +63,8 @@ def command(saved: Path, level: float, as_json: bool) -> None:
                  *sources(held)]  # fmt: skip
     elif isinstance(held, StreamTable):
         keys = list(held)
-        value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:SHOWN]}
-        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, SHOWN)}"]
+        value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:LISTED]}
+        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, LISTED)}"]
     elif isinstance(held, Alarm):
         verdict = held.verdict
         called = [str(name) for name in verdict.names or verdict.classes]
@@ -74,8 +74,8 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         lines = [f"{saved}: an alarm that has seen {verdict.n:,} rows", raised(value)]
     elif isinstance(held, AlarmTable):
         loud = [name for name in held if held[name]]
-        value |= {"streams": len(held), "raised": loud[:SHOWN]}
-        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, SHOWN) or 'none'}"]
+        value |= {"streams": len(held), "raised": loud[:LISTED]}
+        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]
@@ -119,8 +119,8 @@ def sources(pipe: Pipeline) -> list[str]:
 
     prior = pipe.source.prior
     order = sorted(range(len(prior)), key=lambda j: -prior[j])
-    called = [cut(pipe.source.called[j]) for j in order[:SHOWN]]
+    called = [cut(pipe.source.called[j]) for j in order[:LISTED]]
     width = max(len("class"), *map(len, called))
     lines = [f"{name:<{width}}  {share(prior[j]):>7}" for name, j in zip(called, order, strict=False)]
-    more = [f"… and {len(order) - SHOWN} more"] * (len(order) > SHOWN)
+    more = [f"… and {len(order) - LISTED} more"] * (len(order) > LISTED)
     return [f"{'class':<{width}}   source", *lines, *more]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # held-out samples that a summary keeps: of each class at least, of all classes at most
 MIN_KEPT_PER_CLASS, MAX_KEPT = 100, 1 << 16
-REDRAWN = 5  # class mixes within the estimate's uncertainty, to see what an error of the weights costs
+PRIOR_DRAWS = 5  # class mixes within the estimate's uncertainty, to see what an error of the weights costs
 # of that cost: all of it if the estimate scattered around the truth, none if the truth does around the estimate
 CHARGED = 0.5
 
@@ -100,7 +100,7 @@ def scores_of(
         rows = calibrator.left_out(rows, y)
     mixes = [shares]
     if error is not None:
-        mixes += list(nearby(shares, error, REDRAWN))
+        mixes += list(nearby(shares, error, PRIOR_DRAWS))
     each, per_share = np.arange(len(y)), weights / np.maximum(shares, 1e-12)
     return Scores(np.stack([correct(rows, mix * per_share)[each, y] for mix in mixes]), y, np.stack(mixes))
 

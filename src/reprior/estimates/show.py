@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 # held-out rows: with 50 for 26 simulated classes a large shift went unnoticed in a third to a half of draws, with 100
 # in a quarter to none, with 300 in none
 FEW_A_CLASS, FEW_IN_ALL = 5, 300
-SHOWN = 10  # classes in a repr
-NAMED = 5  # classes that a sentence names
+SHOWN_CLASSES = 10  # classes in a repr
+NAMED_CLASSES = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 
 
@@ -94,7 +94,7 @@ def unseen(source: Source) -> list[str]:
     names = source.called
     if len(lone) == 1:
         return [f"Class {cut(names[lone[0]])} has no held-out row. Its share rests on the outputs alone."]
-    some = listed([cut(names[k]) for k in lone], NAMED)
+    some = listed([cut(names[k]) for k in lone], NAMED_CLASSES)
     return [f"{len(lone)} of {len(source.prior)} classes have no held-out row ({some}). Their shares rest on the"
             " outputs alone."]  # fmt: skip
 
@@ -150,14 +150,16 @@ class Shown(NamedTuple):
         return "\n".join([*lines[0], f"<table>{table}</table>", *lines[1]])
 
 
-def estimate_text(estimate: PriorEstimate, *, level: float | None = 0.95, top: int = SHOWN, head: str = "") -> str:
+def estimate_text(
+    estimate: PriorEstimate, *, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
+) -> str:
     """Return an estimate as a short table of the largest movers; `top` 0 lists all classes."""
     return estimate_shown(estimate, level, top, head).text
 
 
 def estimate_html(estimate: PriorEstimate) -> str:
     """Return an estimate as a short HTML table of the largest movers."""
-    return estimate_shown(estimate, 0.95, SHOWN, "").html
+    return estimate_shown(estimate, 0.95, SHOWN_CLASSES, "").html
 
 
 def estimate_shown(estimate: PriorEstimate, level: float | None, top: int, head: str) -> Shown:
@@ -209,7 +211,7 @@ def stream_shown(stream: Stream) -> Shown:
     """Return what is shown of a stream."""
     interval, note = known_interval(stream, 0.95)
     head = f"Stream of {counted(stream.n, 'sample')}, method {stream.method.name}"
-    rows, rest = table(stream, interval, SHOWN)
+    rows, rest = table(stream, interval, SHOWN_CLASSES)
     return Shown([head, *unseen(stream.source)], rows, [*rest, *endings(Status.CONVERGED, note)])
 
 

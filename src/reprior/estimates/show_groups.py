@@ -10,7 +10,7 @@ import numpy as np
 
 from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
-from reprior.estimates.show import SHOWN, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
+from reprior.estimates.show import SHOWN_CLASSES, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
 
 if TYPE_CHECKING:
     from reprior.model.groups import Groups
@@ -19,8 +19,8 @@ MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 def groups_text(
-    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN, head: str = "", verdicts: Sequence[str] = (),
-    status: Status = Status.CONVERGED,
+    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = "",
+    verdicts: Sequence[str] = (), status: Status = Status.CONVERGED,
 ) -> str:  # fmt: skip
     """Return groups as what they have in common and a table of the largest; `said` are sentences to come first, and
     `status` is that of the estimate of all rows together."""

@@ -15,7 +15,7 @@ from reprior._check.columns import FLOAT, ID_NAMES, LIST, OTHER, Column, number_
 from reprior._types import Matrix
 from reprior.io.columns import Chosen, choose
 from reprior.io.files import lines_of
-from reprior.io.prepare import DECIMAL, check_header
+from reprior.io.prepare import DECIMAL_NUMBER, check_header
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
 try:
@@ -171,7 +171,7 @@ def text_column(field: Any, values: Any) -> Column:
     if is_number(field.type):
         return number_column(field.name, values.to_numpy()) if not values.null_count else Column(field.name, FLOAT)
     able = field.name not in ID_NAMES and pa.types.is_string(field.type)
-    able = able and any(DECIMAL.fullmatch(text) for text in values.to_pylist() if text)
+    able = able and any(DECIMAL_NUMBER.fullmatch(text) for text in values.to_pylist() if text)
     return Column(field.name, FLOAT if able else OTHER)
 
 

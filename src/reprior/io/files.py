@@ -21,12 +21,12 @@ from reprior._check import check_text, fail
 from reprior.io.columns import called, classes_apart
 from reprior.io.table import Choice, Opener, Part, Table, readable
 
-KINDS = {
+SUFFIXES_OF = {
     "parquet": (".parquet",), "arrow": (".arrow", ".feather", ".ipc"), "npy": (".npy",), "npz": (".npz",),
     "csv": (".csv",), "ndjson": (".ndjson", ".jsonl", ".json"),
 }  # fmt: skip
-SUFFIXES = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
-MAGIC = {
+SUFFIXES = tuple(suffix for suffixes in SUFFIXES_OF.values() for suffix in suffixes)
+FIRST_BYTES = {
     b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
 }  # fmt: skip
 RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
@@ -89,10 +89,10 @@ class again(io.BufferedReader):
 
 
 def open_kind(opener: Opener) -> str:
-    """Return the kind of a file by its first bytes, one of `KINDS`; "" for an empty file."""
+    """Return the kind of a file by its first bytes, one of `SUFFIXES_OF`; "" for an empty file."""
     with opener() as file:
         head = file.read(4096)
-    kind = next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+    kind = next((kind for magic, kind in FIRST_BYTES.items() if head.startswith(magic)), "")
     head = head.removeprefix(b"\xef\xbb\xbf")  # a mark that some programs put before UTF-8
     return kind or ("ndjson" if head.lstrip()[:1] in (b"{", b"[") else "csv" if head else "")
 

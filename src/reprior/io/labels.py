@@ -15,7 +15,7 @@ import numpy as np
 
 from reprior._check import InputError, fail, number_of
 from reprior._check.columns import ID_NAMES
-from reprior._labels import WHOLE, check_labels, check_some_labels
+from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
 from reprior.io.files import open_table
 from reprior.io.table import Choice, Table, readable
@@ -87,7 +87,7 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
     labels = [str(value).strip() if isinstance(value, (str, list, dict)) else value for value in values]
     if classes is None or any(number_of(name) is None for name in classes):
         names = {*(classes or ())}
-        labels = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE.fullmatch(v) else v
+        labels = [int(v.partition(".")[0]) if isinstance(v, str) and v not in names and WHOLE_NUMBER.fullmatch(v) else v
                  for v in labels]  # fmt: skip
     return np.fromiter(labels, object, len(labels))
 

@@ -17,7 +17,7 @@ from reprior.io.table import Chunk, Part, Sets, Table
 from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
-DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
+DECIMAL_NUMBER = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE]-\d+")
 QUOTED = re.compile(r'"[^"]*"')
 CONTROL = re.compile(rb"(?!\xff\xfe|\xfe\xff).*[\x01-\x08\x0e-\x19\x1b-\x1f]", re.S)  # no text, unless in UTF-16
 
@@ -91,7 +91,7 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
     if classes and {*classes} <= {*names}:
         return
     check_commas(text, caller, name)
-    if sum(map(bool, map(DECIMAL.fullmatch, names))) > 1:
+    if sum(map(bool, map(DECIMAL_NUMBER.fullmatch, names))) > 1:
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy="Put the names of the classes before the first row")  # fmt: skip
 

@@ -17,7 +17,7 @@ from reprior._check import fail, listed
 from reprior._check.columns import FLOAT, OTHER, Column
 from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, called, choose, places_of
-from reprior.io.files import MAGIC
+from reprior.io.files import FIRST_BYTES
 from reprior.io.msgpack import MsgpackForm, msgpack_form
 from reprior.io.ndjson import dump, layout, parse_lines, replaced, rows_of
 from reprior.io.prepare import check_header
@@ -186,7 +186,7 @@ def recognise(
     caller = choice.caller
     if not data:
         return None
-    kind = next((kind for magic, kind in MAGIC.items() if data.startswith(magic)), None)
+    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
     if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
         fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
              remedy="Use `reprior correct` for files")  # fmt: skip

@@ -9,9 +9,7 @@ from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
 from reprior.model.likelihood import Reliability, information
 from reprior.model.samples import TwoSamples, density_ratio
 from reprior.rows.correction import correct_float64
-from reprior.rows.passes import rows_kept
-
-MAX_DENSE_CLASSES = 4096  # classes above which no K×K matrix is inverted
+from reprior.rows.passes import MAX_DENSE_CLASSES, rows_kept
 
 
 def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:

@@ -206,7 +206,7 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
     gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
     lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
-    time = stored.get("purse_lowest_time", np.full(bets, math.nan))
+    time = stored.get("purse_lowest_time")
     fields = take(stored, "verdict", dict, caller)
     names = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
              "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip

@@ -16,10 +16,13 @@ import numpy as np
 from reprior._types import Labels, Matrix, Vector
 
 KEYS_A_CENTRE = 10
-LEAST, MOST = 0.1, 30.0  # strengths s that keys may have, in rows a class
-UNLIKE, WEAK = 0.1, 0.3  # weight of a mix unlike that of all other keys, and what the common mix counts then
-SHOWN = 0.2  # least part of a difference that r is taken to show
-ROUNDS = 20  # of keys that move to the nearest centre, at most
+MIN_STRENGTH, MAX_STRENGTH = 0.1, 30.0  # strengths s that keys may have, in rows a class
+UNLIKE_WEIGHT, UNLIKE_STRENGTH = (
+    0.1,
+    0.3,
+)  # weight of a mix unlike that of all other keys, and what the common mix counts then
+MIN_PURITY = 0.2  # least part of a difference that r is taken to show
+MAX_MOVES = 20  # of keys that move to the nearest centre, at most
 
 
 class Kinds(NamedTuple):
@@ -39,11 +42,11 @@ class Kinds(NamedTuple):
         at, many = np.arange(n - 1) // c, np.bincount(of)[of]
         step = np.where(many > 1, at / np.maximum(many - 1, 1), 0.5)
         strengths = self.low * (self.high / self.low) ** step
-        weights = (1.0 - UNLIKE) * self.weights[of] / many
+        weights = (1.0 - UNLIKE_WEIGHT) * self.weights[of] / many
         return (
             np.concatenate([common[None], self.centres[of]]),
-            np.append(min(WEAK, self.low), strengths),
-            np.append(UNLIKE, weights),
+            np.append(min(UNLIKE_STRENGTH, self.low), strengths),
+            np.append(UNLIKE_WEIGHT, weights),
         )
 
 
@@ -51,7 +54,7 @@ def find_kinds(sums: Matrix, common: Vector, most: int) -> Kinds:
     """Return the kinds of keys, at most so many, by their sums (2, G, K) and the mix that they have in common (K,)."""
     n_keys, k = sums.shape[1:]
     if n_keys == 0:
-        return Kinds(common[None], np.ones(1), LEAST, MOST)
+        return Kinds(common[None], np.ones(1), MIN_STRENGTH, MAX_STRENGTH)
     which, mean = np.zeros(n_keys, np.int64), np.maximum(sums[0].sum(axis=0) / sums[0].sum(), 1e-12)
     best, kinds = weigh(sums, which, mean[None])
     for n in range(2, 1 + min(most, n_keys // KEYS_A_CENTRE)):
@@ -67,7 +70,7 @@ def find_kinds(sums: Matrix, common: Vector, most: int) -> Kinds:
         best, kinds, which = evidence, other, moved
     # r is drawn to the prior that it was computed at: of where centres are, only how they differ is taken over, and
     # they differ by more than is left of it where classes are confused
-    centres = common * (kinds.centres / mean) ** (1.0 / np.maximum(purity(sums), SHOWN))
+    centres = common * (kinds.centres / mean) ** (1.0 / np.maximum(purity(sums), MIN_PURITY))
     return kinds._replace(centres=centres / centres.sum(axis=1, keepdims=True))
 
 
@@ -89,7 +92,7 @@ def halved(counts: Matrix, at: Vector, mean: Vector) -> Vector:
 def settle(counts: Matrix, which: Labels, n: int, mean: Vector) -> tuple[Labels, Matrix]:
     """Return which centre each key (G,) is nearest to, and the centres (n, K), with K rows of the mean of all each for
     classes that its keys have not shown."""
-    for _ in range(ROUNDS):
+    for _ in range(MAX_MOVES):
         total = (which == np.arange(n)[:, None]).astype(np.float64) @ counts + len(mean) * mean
         centres = total / total.sum(axis=1, keepdims=True)
         nearest = (counts @ np.log(centres.T)).argmax(axis=1)
@@ -105,7 +108,9 @@ def weigh(sums: Matrix, which: Labels, centres: Matrix) -> tuple[float, Kinds]:
 
     (n_keys, k), n_centres = sums.shape[1:], len(centres)
     scatter, error = scattered(sums, which, n_centres)
-    ends = np.clip([scatter + error, scatter, scatter - error], 1.0 / (MOST * k + 1.0), 1.0 / (LEAST * k + 1.0))
+    ends = np.clip(
+        [scatter + error, scatter, scatter - error], 1.0 / (MAX_STRENGTH * k + 1.0), 1.0 / (MIN_STRENGTH * k + 1.0)
+    )
     low, s, high = 1.0 / ends - 1.0
     weights = (np.bincount(which, minlength=n_centres) + 1.0) / (n_keys + n_centres)
     alpha = np.maximum(s * centres, 1e-9)[:, None]

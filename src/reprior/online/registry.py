@@ -72,10 +72,8 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
 
 
 def labels_in(about: dict[str, Any], caller: str) -> Labels:
-    """Return how many labels each of the states in bytes has taken in; bytes from before do not tell, and count as
-    none."""
-    shape = about["values"].shape[:-1]
-    labels = take({"labels": np.zeros(shape, np.int64)} | about, "labels", np.ndarray, caller, shape)
+    """Return how many labels each of the states in bytes has taken in."""
+    labels = take(about, "labels", np.ndarray, caller, about["values"].shape[:-1])
     if labels.dtype != np.int64 or (labels < 0).any() or (labels > 2**53).any():
         refuse(caller, "data", "labels that cannot be counted")
     return np.asarray(labels)

@@ -15,14 +15,14 @@ from reprior._check import check_choice, check_flag, check_number, check_prior, 
 from reprior._labels import check_labels
 from reprior._types import Labels, Matrix, Vector
 from reprior.pipelines.softmax_fit import LARGE, SCALE_BOUNDS, SoftmaxLoss, minimum
-from reprior.rows.calibrated import STIFF, TINY, Calibrator, centred, read, softmax
+from reprior.rows.calibrated import SMALLEST_NORMAL, STIFF, Calibrator, centred, read, softmax
 from reprior.simulate import Rng, folds
 
 KINDS = ("none", "temperature", "bias-corrected", "no-bias-vector", "vector")  # from stiff to free
 ALIASES = {"raw": "none", "ts": "temperature", "bcts": "bias-corrected", "nbvs": "no-bias-vector", "vs": "vector"}
 FOLDS = 5
 NONE = np.zeros(0)
-FAR = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
+SPREADS = (0.1, 0.3, 1.0, 3.0)  # how far from the identity, as standard deviations, hypotheses let scale and biases be
 START_STRIDE = 8  # of the rows that a first scale is fitted to, if classes are many
 HOPELESS = 10.0  # nats behind the best from which wider hypotheses about the biases are not looked at
 
@@ -153,7 +153,7 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     array([[0.8, 0.2]])
     """
     x, floor, labels = _labelled(proba, y, logits, "learned")
-    k, least = x.shape[1], FAR[-1] ** -2
+    k, least = x.shape[1], SPREADS[-1] ** -2
     if k > LARGE:  # single precision does, where a row's own class is the zero of its logits
         x = (x - x[np.arange(len(x)), labels][:, None]).astype(np.float32)
     identity = np.append(1.0, np.zeros(k))
@@ -161,24 +161,24 @@ def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: boo
     if k > LARGE:  # a scale from some rows to begin with, since steps from 1 may be many
         some = slice(None, None, START_STRIDE)
         at[:1] = minimum(SoftmaxLoss(x[some], labels[some], at[:1], NONE, 0.0, shrink=least)).theta
-    for far in (0.0, *FAR) if check_flag(biases, "learned", "biases") else (0.0,):
+    for far in (0.0, *SPREADS) if check_flag(biases, "learned", "biases") else (0.0,):
         free = k if far else 0
         loss = SoftmaxLoss(x, labels, at[:1], at[1 : 1 + free], far**-2 if far else 0.0, shrink=least, centre=identity)
         best_fit = minimum(loss)
         at = np.append(best_fit.theta, np.zeros(k - free))
-        # a scale's likelihood is taken for a parabola, along which biases follow: it answers for all of FAR at once
+        # a scale's likelihood is taken for a parabola, along which biases follow: it answers for all of SPREADS at once
         profile = best_fit.curvature.profile()
         along, volume = np.append(profile.follow, np.zeros(k - free)), profile.log_volume + 2 * free * np.log(far or 1)
         curve = max(profile.curve - least, 1e-9)
         off = (at[0] - 1) * (1 + least / curve)  # where the likelihood by itself has its maximum
         best = -best_fit.value + 0.5 * (off**2 / (1 / curve + 1 / least) - np.log(curve) - volume)
-        for wide in (0.0, *FAR):
+        for wide in (0.0, *SPREADS):
             variance = 1 / curve + wide**2
             scale = 1 + off * wide**2 / variance
             evidence.append(best - 0.5 * (np.log(variance) + off**2 / variance))
             modes.append(np.append(scale, at[1:] - along * (scale - at[0])))
             spread.append(far**2)
-        if max(evidence[-len(FAR) - 1 :]) < max(evidence) - HOPELESS:
+        if max(evidence[-len(SPREADS) - 1 :]) < max(evidence) - HOPELESS:
             break
     weights = np.exp(np.array(evidence) - max(evidence))
     theta = weights @ np.array(modes) / weights.sum()
@@ -239,7 +239,7 @@ def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
     array = read(proba, logits, caller)
     if logits is not None:
         return centred(array, None), 0.0
-    floor = max(0.5 * float(array.min(initial=1.0, where=array > 0)), TINY)
+    floor = max(0.5 * float(array.min(initial=1.0, where=array > 0)), SMALLEST_NORMAL)
     return centred(array, floor), floor
 
 

@@ -15,7 +15,7 @@ from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_rows, carried_prior, label_mismatch, pooled_prior, summarize, tilt_of
-from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, TINY, Calibrator, softmax
+from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
 from reprior.rows.correction import correct
 
 NO_MEMORY = (
@@ -23,7 +23,7 @@ NO_MEMORY = (
     " classes."
 )
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
-LEAST = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
+MIN_CLASS_ROWS = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
 
 
 def pipeline(
@@ -157,7 +157,7 @@ def _without_rows(
     cal = None
     if logits:
         k = len(source.prior)
-        cal = Calibrator("none", np.ones(k), np.zeros(k), TINY, 0, None, of_logits=True)
+        cal = Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None, of_logits=True)
     return Pipeline(cal, replace(source, made=made), method, options)
 
 
@@ -218,7 +218,7 @@ def _source(
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
-    least = LEAST / (len(out) + LEAST * out.shape[1])
+    least = MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * out.shape[1])
     if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
         # no held-out row resembles a class: its outputs, though far below their noise, would be taken for signs of it
         prior, made = np.maximum(mean, least), "mean held-out output"

@@ -14,7 +14,7 @@ from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.calibrated import Calibrator
 from reprior.state import Key, kind_of, read_saved
 
-KINDS: dict[str, Any] = {
+LOADERS: dict[str, Any] = {
     "alarm": Alarm, "alarm-table": AlarmTable, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream,
     "stream-table": StreamTable, "stream-job": Stream,
 }  # fmt: skip
@@ -43,6 +43,6 @@ def load(
     """
     data = read_saved(path, "load")
     kind = kind_of(data, "load", name=str(path) if isinstance(path, (str, Path)) else "path", key=key)
-    if kind not in KINDS:
-        fail("load", "path", "hold one of " + ", ".join(KINDS), repr(kind))
-    return KINDS[kind].from_bytes(data, key=key)  # type: ignore[no-any-return]
+    if kind not in LOADERS:
+        fail("load", "path", "hold one of " + ", ".join(LOADERS), repr(kind))
+    return LOADERS[kind].from_bytes(data, key=key)  # type: ignore[no-any-return]

@@ -20,9 +20,9 @@ LARGE = 600  # classes; up to here n·K² costs less than the gradients of the m
 CHOLESKY = 600  # parameters from which Cholesky's method saves more than it takes to load (0.15 s)
 BLOCK = 1 << 16  # numbers that stay in cache from the first look at them to the last
 NEWTON_STEPS = 100  # at most; ten are many
-EXACT, ROUGH = 1e-11, 1e-6  # nats per row that a step must promise, with a matrix and without
+MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step must promise, with a matrix and without
 CG_STEPS, CG_TOLERANCE = 50, 1e-2  # of a Newton step: a residual of one hundredth leaves it superlinear
-CLOSE = 1e-4  # residual of a solution that is itself an answer
+SOLVED_RESIDUAL = 1e-4  # residual of a solution that is itself an answer
 PROBES, LANCZOS = 8, 10  # random vectors, and steps from each: the log-determinant is then within a nat or two
 
 
@@ -107,7 +107,7 @@ class RowCurvature:
         return np.append(scale, by_bias - scale * follow)
 
     def profile(self) -> Profile:
-        follow = np.asarray(self.inverse(self.across[:, None], CLOSE)[:, 0], np.float64)
+        follow = np.asarray(self.inverse(self.across[:, None], SOLVED_RESIDUAL)[:, 0], np.float64)
         return Profile(float(self.corner - follow @ self.across), follow, self.log_volume() if len(follow) else 0.0)
 
     def log_volume(self) -> float:
@@ -260,7 +260,7 @@ def minimum(loss: SoftmaxLoss) -> Minimum:
     theta, n = loss.start, len(loss.x)
     low, high = np.full_like(theta, -np.inf), np.full_like(theta, np.inf)
     low[: loss.n_scales], high[: loss.n_scales] = SCALE_BOUNDS
-    value, enough = loss.value(theta), (ROUGH if loss.by_rows else EXACT) * n
+    value, enough = loss.value(theta), (MIN_GAIN_DIAGONAL if loss.by_rows else MIN_GAIN) * n
     for _ in range(NEWTON_STEPS):
         slope, curvature = loss.derivatives(theta)
         moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))

@@ -64,12 +64,15 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
     )  # fmt: skip
 
 
-HARDLY = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
+MIN_KAPPA = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
 OPPOSED, RELATED = -4.0, 3.0  # standard errors; a useless classifier has 0, one with its columns misnamed far less
 # with 200 and 1,000 held-out rows of fresh sets 0.1 % of true labels are doubted, 4 to 12 % without these, and 59 and
 # 90 % of shuffled ones, with 50 rows 19 %. Of sets kept aside 6 and 11 % of true ones are, all of classifiers with a κ
 # below 0.07 (benchmarks/results/constants_doubt.md)
-CLAIMED, BORNE_OUT = 6.0, 0.1  # standard errors that outputs claim to be related by, of which labels bear out so much
+CLAIMED, MIN_CONFIRMED = (
+    6.0,
+    0.1,
+)  # standard errors that outputs claim to be related by, of which labels bear out so much
 CONTRADICT = (
     "Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order of the"
     " columns, and do the labels belong to these rows?"
@@ -99,8 +102,8 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     if related < OPPOSED:
         return CONTRADICT
     agreement = chance_corrected(rows, labels)
-    idle = related < min(RELATED, BORNE_OUT * claimed) and claimed > CLAIMED
-    return UNRELATED.format(agreement) if agreement < HARDLY and idle else ""
+    idle = related < min(RELATED, MIN_CONFIRMED * claimed) and claimed > CLAIMED
+    return UNRELATED.format(agreement) if agreement < MIN_KAPPA and idle else ""
 
 
 def against_chance(rows: Matrix, labels: Labels) -> tuple[float, float]:
@@ -123,8 +126,8 @@ def chance_corrected(rows: Matrix, labels: Labels) -> float:
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be
 CHANCE = 1e-3  # p-value of the held-out labels' mix below which it is taken to differ from that of training
 CERTAIN = 0.2  # error of a mean output, relative to itself, beyond which training counts may say more
-ROUNDED = 0.01  # how far a sum of rounded shares may be from 1
-EXACT = 1e9  # rows of the rarest class that shares, which have no number of rows, are taken for
+SHARE_SUM_ERROR = 0.01  # how far a sum of rounded shares may be from 1
+SHARES_AS_ROWS = 1e9  # rows of the rarest class that shares, which have no number of rows, are taken for
 POOLING = 3.0  # a held-out row says as much about the prior that outputs carry as this many training rows
 
 
@@ -174,9 +177,9 @@ def carried_prior(rows: Matrix, counts: Vector, weight: Vector | None = None, *,
 def as_rows(counts: Vector, caller: str, name: str = "counts") -> Vector:
     """Return training rows of each class (K,); shares, which have no number of rows, are taken for very many."""
     total = float(counts.sum())
-    if total < 1 - ROUNDED:
+    if total < 1 - SHARE_SUM_ERROR:
         fail(caller, name, "be training samples of each class, or shares that sum to 1", f"a sum of {total:.6g}")
-    return counts if total > 1 + ROUNDED else counts * (EXACT / counts.min())
+    return counts if total > 1 + SHARE_SUM_ERROR else counts * (SHARES_AS_ROWS / counts.min())
 
 
 def tilt_of(labels: Labels, counts: Vector) -> Vector | None:

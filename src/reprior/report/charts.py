@@ -12,7 +12,7 @@ from html import escape
 
 from reprior.estimates.show import cut, share
 
-TINY = 1e-7  # share below which a dot stays at the edge
+EDGE_SHARE = 1e-7  # share below which a dot stays at the edge
 
 
 def percent(x: float | None) -> str:
@@ -88,7 +88,7 @@ def pair_chart(classes: Sequence[str], before: Sequence[float], after: Sequence[
 
 def cloud_chart(source: Sequence[float], target: Sequence[float], classes: Sequence[str]) -> str:
     """Return every class as a dot, source against target share, both on logarithmic scales."""
-    low = max(TINY, min(x for x in (*source, *target) if x > 0))
+    low = max(EDGE_SHARE, min(x for x in (*source, *target) if x > 0))
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(*source, *target)))
     size, pad, span = 352, 74, 250
 

@@ -58,7 +58,7 @@ def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
     return raw.map_sum(of_block)
 
 
-NAMED = 3  # classes that a headline names
+HEADLINE_CLASSES = 3  # classes that a headline names
 
 
 def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) -> list[Sentence]:
@@ -80,8 +80,8 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if moved:
         whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
-        each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:NAMED]]
-        more = f", and {len(moved) - NAMED:,} more" if len(moved) > NAMED else ""
+        each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:HEADLINE_CLASSES]]
+        more = f", and {len(moved) - HEADLINE_CLASSES:,} more" if len(moved) > HEADLINE_CLASSES else ""
         text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
         by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
         sentences.append(Sentence(text + by_chance, True))

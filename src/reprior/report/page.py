@@ -11,7 +11,7 @@ from typing import Any
 
 from reprior._check import counted
 from reprior.estimates.show import times
-from reprior.report.charts import TINY, cloud_chart, named, pair_chart, percent, shift_chart
+from reprior.report.charts import EDGE_SHARE, cloud_chart, named, pair_chart, percent, shift_chart
 
 MOVERS = 20  # classes in the charts; the table has all
 BARS = 12
@@ -151,7 +151,7 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
         return body
     cloud = cloud_chart(report["source_prior"], report["shares"], report["classes"])
     least = min(*report["shares"], *report["source_prior"])
-    edge = " Shares at the lower and left edge are smaller than they look." if least < TINY else ""
+    edge = " Shares at the lower and left edge are smaller than they look." if least < EDGE_SHARE else ""
     caption = f'<figcaption class="soft">Every class as a dot. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
 

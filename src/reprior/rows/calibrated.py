@@ -16,7 +16,7 @@ from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbere
 from reprior.state import Key, decode, encode, refuse, take
 
 S = TypeVar("S")
-TINY = float(np.finfo(np.float64).tiny)
+SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
 RIDGE = 10.0  # of biases whose strength is not learned: labelled rows of a class that its bias must outweigh
 STIFF = 1e12  # the ridge of one without biases
 # held-out rows below which no class has a bias: with 2 to 8 rows biases cost 0.3 to 1.2 points of accuracy and 0.01 to
@@ -61,14 +61,14 @@ class Calibrator:
         k, out = len(self.scale), np.empty(block.shape)
         parameters = np.zeros((3, width(k)))
         parameters[0, :k], parameters[1, :k], parameters[2, :k] = self.scale, 1.0, self.bias
-        floor = 0.0 if (self.of_logits if logits is None else logits) else max(self.floor, TINY)
+        floor = 0.0 if (self.of_logits if logits is None else logits) else max(self.floor, SMALLEST_NORMAL)
         if loops.calibrate(parameters, k, np.ascontiguousarray(block), out, floor) == reference.REFUSED:
             reference.calibrate(parameters, k, block, out, floor)
         return out
 
     def undone(self, rows: Matrix) -> Matrix:
         """Return probabilities (n, K) that it makes these of."""
-        logs, each = np.log(np.maximum(rows, TINY)) - self.bias, 1 / self.scale
+        logs, each = np.log(np.maximum(rows, SMALLEST_NORMAL)) - self.bias, 1 / self.scale
         logs -= (logs @ each / each.sum())[:, None]  # what a softmax leaves open: rows were centred, then scaled
         logs *= each
         softmax(logs)
@@ -154,7 +154,7 @@ def centred(block: Matrix, floor: float | None) -> Matrix:
     """Return log-probabilities, or logits if there is no `floor`, less their row mean: float64, a new array."""
     x = np.array(block, np.float64, order="C")  # a row is added up along memory, whatever other rows there are
     if floor is not None:  # one fitted to logits has none of its own
-        np.log(np.maximum(x, max(floor, TINY), out=x), out=x)
+        np.log(np.maximum(x, max(floor, SMALLEST_NORMAL), out=x), out=x)
     x -= x.mean(axis=1, keepdims=True)
     return x
 

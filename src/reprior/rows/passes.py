@@ -12,6 +12,7 @@ from reprior._kernels.reference import REFUSED, width
 from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
+MAX_DENSE_CLASSES = 4096  # classes beyond which a K×K matrix takes too much memory and time: 134 MB here
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from reprior._check import InputError, fail
 from reprior._types import Matrix
 from reprior.assess.diagnose import Diagnosis, diagnose
-from reprior.batch.intervals import MAX_DENSE_CLASSES
 from reprior.rows.blocks import ArrayBlocks
+from reprior.rows.passes import MAX_DENSE_CLASSES
 from reprior.service.live import Live
 from reprior.service.settings import Clock
 

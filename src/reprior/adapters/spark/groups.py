@@ -24,7 +24,7 @@ from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 from reprior.rows.keys import factorize
 
 S = TypeVar("S")
-CALLER, KEY = "groups", "reprior_key"
+GROUPS, KEY = "groups", "reprior_key"
 
 
 class Bucket(NamedTuple):
@@ -66,16 +66,16 @@ def groups(
     """
     taken: dict[str, Any] = {"columns": columns, "classes": pipe.classes, "scratch": scratch, "keep": keep}
     framed = hasattr(data, "select")
-    whole = SparkBlocks(spark, data, caller=CALLER, **taken)
-    target = pipe.rows(whole, CALLER)
+    whole = SparkBlocks(spark, data, caller=GROUPS, **taken)
+    target = pipe.rows(whole, GROUPS)
     frame = data if framed else spark.read.parquet(str(data))
     n_buckets = max(spark.sparkContext.defaultParallelism, whole.n * whole.n_classes // PIECE_NUMBERS)
-    together = sorted_by(frame, by, Choice(columns=columns, caller=CALLER, classes=pipe.classes or (), by=by),
+    together = sorted_by(frame, by, Choice(columns=columns, caller=GROUPS, classes=pipe.classes or (), by=by),
                          n_buckets, framed=framed)  # fmt: skip
     *listed_or_classes, _ = sorted(together.columns, key=KEY.__eq__)  # the key comes last
     one = len(listed_or_classes) == 1
     taken |= {"columns": listed_or_classes[0] if one else None, "classes": () if one else listed_or_classes}
-    shuffled = SparkBlocks(spark, together, caller=CALLER, by=KEY, **taken)
+    shuffled = SparkBlocks(spark, together, caller=GROUPS, by=KEY, **taken)
     rows, names = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:
@@ -112,7 +112,7 @@ def cluster_rows(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tu
     runs = raised(context.parallelize(files, len(files)).map(key_runs).collect())
     names, codes = factorize([key for keys, _ in runs for key in keys])
     if len(names) < len(codes):
-        fail(CALLER, "rows", "have each group in one file", "a group in two", remedy="Report this, please")
+        fail(GROUPS, "rows", "have each group in one file", "a group in two", remedy="Report this, please")
     buckets, at = [], 0
     for file, (keys, sizes) in zip(files, runs, strict=True):
         own = codes[at : at + len(keys)].astype(np.int64)
@@ -121,7 +121,7 @@ def cluster_rows(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tu
     sizes = np.zeros(len(names), np.int64)
     for bucket in buckets:
         sizes[bucket.groups] = bucket.sizes
-    target: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, CALLER)
+    target: SparkBlocks = in_columns(shuffled, shuffled.classes, pipe.classes, GROUPS)
     target = target if pipe.calibrator is None else target.having(pipe.calibrator)
     tasks = context.parallelize(buckets, len(buckets)).persist()
     return ClusterRows(target, tasks, sizes), names
@@ -134,12 +134,12 @@ def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
     keys: list[Any] = []
     sizes: list[int] = []
     try:
-        with readable(file.name, CALLER), opener(file.path)() as data:
+        with readable(file.name, GROUPS), opener(file.path)() as data:
             for batch in pq.ParquetFile(data).iter_batches(columns=[KEY]):
                 for key, rows in groupby(batch.column(0).to_pylist()):
                     n = sum(1 for _ in rows)
                     if key is None or key != key:
-                        fail(CALLER, "by", "name a group for every row", key, count=n,
+                        fail(GROUPS, "by", "name a group for every row", key, count=n,
                              remedy="Drop those rows, or give them a key of their own")  # fmt: skip
                     if keys and keys[-1] == key:
                         sizes[-1] += n

@@ -19,7 +19,7 @@ from reprior.io.table import Choice
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
 
-CALLER = "follow"
+FOLLOW = "follow"
 N, PRIOR = "reprior_n", "reprior_prior"
 KEY, ORDER, REST = "reprior_key", "reprior_order", "reprior_rest"
 
@@ -59,11 +59,11 @@ def follow(
     names = list(frame.columns)
     for wanted in (key, order):
         if wanted is not None and wanted not in names:
-            fail(CALLER, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
+            fail(FOLLOW, "frame", f"have the column {wanted!r}", ", ".join(names[:30]))
     frame = with_lists(frame, Choice(columns=columns))
-    choice = Choice(columns=columns, caller=CALLER, classes=pipe.classes or (), by=key)
+    choice = Choice(columns=columns, caller=FOLLOW, classes=pipe.classes or (), by=key)
     taken = chosen(frame, choice)
-    ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, CALLER, "frame")
+    ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, FOLLOW, "frame")
     fresh = pipe.stream(method, **options)
     plain = {name: f"reprior_{i}" for i, name in enumerate(taken)}  # names that Spark takes in Python, without dots
     work = Following(fresh.to_bytes(), key, order, plain, ordered, skip_bad)
@@ -115,7 +115,7 @@ class Following:
 
         name = key[0]
         if name is None:
-            fail(CALLER, self.key, "name the stream of every row", "null", remedy="Drop those rows")
+            fail(FOLLOW, self.key, "name the stream of every row", "null", remedy="Drop those rows")
         batch = pd.concat(list(rows), ignore_index=True)
         if self.order is not None:
             batch = batch.sort_values(ORDER, kind="stable", ignore_index=True)
@@ -143,7 +143,7 @@ class Following:
             return Stream.from_bytes(self.fresh)
         kept, mark = self.state.get()
         if mark != self.mark:
-            fail(CALLER, "pipe", "be the one that the checkpoint was begun with", f"another for the key {name!r}",
+            fail(FOLLOW, "pipe", "be the one that the checkpoint was begun with", f"another for the key {name!r}",
                  remedy="Take the old pipeline and options, or a new checkpoint")  # fmt: skip
         return Stream.from_bytes(bytes(kept))
 
@@ -170,7 +170,7 @@ class Following:
                     lengths = len(self.columns) == 1 and len(values[i]) != k
                     rule = f"have {k} numbers in every row" if lengths else fault.rule if fault else "be finite logits"
                     got: Any = len(values[i]) if lengths else fault.value if fault else rows[i].tolist()
-                    fail(CALLER, ", ".join(self.names[:3]), rule, got, place=place,
+                    fail(FOLLOW, ", ".join(self.names[:3]), rule, got, place=place,
                          remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
                 rows[i] = np.nan
         return rows
