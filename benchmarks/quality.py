@@ -126,8 +126,8 @@ def main() -> None:
     for name in options.data:
         cells = run(datasets.load(name), options.source, options.seeds)
         figures = verdict(cells)
-        results[name] = {"ratios": figures, "cells": {
-            s: {m: {what: [round(v, 6) for v in values] for what, values in cell.items()} for m, cell in row.items()}
+        results[name] = {"ratios": figures, "means": {
+            s: {m: {what: round(mean(values), 6) for what, values in cell.items()} for m, cell in row.items()}
             for s, row in cells.items()
         }}  # fmt: skip
         parts.append(f"## {name}\n\n{table(cells, 'kl')}\n\n{table(cells, 'accuracy')}\n\n" + ratios(figures))

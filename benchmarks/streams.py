@@ -1,198 +1,295 @@
-"""How long a sample takes: online-fmapls, online-ebls, keyed, top-k and one at a time, against NumPy and the memory.
+"""Streams that predict before they learn: drifts beside the published methods and their authors' code, and harm.
 
-    python benchmarks/streams.py [--rounds 40] [--pipeline]
+    python benchmarks/streams.py drifts [--seeds 5] [--ols FOLDER] [--cifar FOLDER]
+    python benchmarks/streams.py harm [--seeds 2]
+    python benchmarks/streams.py alarms [--seeds 200]
 
-All functions take turns within one run, so that what else the machine does hits them alike; each figure is the
-fastest of its rounds, in processor time (the machine is shared). `--pipeline` times `pipe.stream()` alone, on the
-outputs of the ResNet-32 of ratio 0.02: what calibration adds to the bank, and one row at a time.
+`drifts`: classifiers of 10 to 150 classes that nothing was chosen on (`clinc150` was looked at), paths of 500 steps of
+10 samples. Everyone gets the same probabilities after our calibration on 500 held-out samples. `--ols` is a clone of
+acmi-lab/OnlineLabelShift, whose code needs torch, cvxpy, tqdm and Pillow, and runs once: what it reaches is kept in
+`.trials/`. `--cifar` is a clone of wrh14/online_adaptation_to_label_distribution_shift: CIFAR-10 without held-out
+samples, the four drifts of OnlineLabelShift. `harm`: no shift, a mild, a strong one. `alarms`: false alarms and delays.
 """
 
-import argparse
-import time
-from functools import partial
+from __future__ import annotations
 
-from _record import markdown, progress, store  # isort: split
+import argparse
+import json
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from _record import TRIALS, markdown, progress, store  # isort: split
 
 import numpy as np
+from _worlds import HARM, SHIFTS, Case, clustered, draw, losses, mean_and_error, shipped, softmax, unseen
 
 import reprior as rp
-from reprior._kernels import SENTENCE, loops, reference
+from reprior import simulate
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
-from reprior.online.method import init
-from reprior.rows.blocks import TopKBlocks
+from reprior.online.published import PEERS
+
+SETS = ("pendigits", "emoji", "commands")
+STEPS, STEP, HELDOUT = 500, 10, 500
+KINDS = ("lin", "squ", "sin", "ber", "swap")
+CIFAR_STEPS = 1000
 
 
-class OneFilter(OnlineEbls):
-    """A bank of one."""
+class Steps(NamedTuple):
+    """A stream: the prior at each step (T, K), the samples (T·STEP, K) and their labels."""
 
-    STRENGTHS = (1.0,)
-
-
-class Empty:
-    """What calling a method costs when it does nothing."""
-
-    __slots__ = ()
-
-    def learn_one(self, p):
-        pass
+    priors: np.ndarray
+    proba: np.ndarray
+    y: np.ndarray
 
 
-def rows_of(k, n, seed=0):
-    rng = np.random.default_rng(seed)
-    rows = rng.exponential(size=(n, k)) ** 3
-    return rows / rows.sum(axis=1, keepdims=True)
+def streams(case: Case, kind: str, seed: int) -> tuple[Any, Steps]:
+    """Return the pipeline of a case and a stream along a drift between two priors."""
+    k, rng = case.n_classes, np.random.default_rng([seed, KINDS.index(kind), *map(ord, case.name)])
+    order = rng.permutation(case.n_heldout or len(case.y))
+    held = order[:HELDOUT]
+    pool = order[HELDOUT:] if case.n_heldout is None else np.arange(case.n_heldout, len(case.y))
+    pipe = rp.pipeline(case.proba[held], case.y[held])
+    ends = [simulate.dirichlet(k, 1.0, rng=rng) if seed % 2 else simulate.shuffled_long_tail(k, 0.02, rng=rng)
+            for _ in range(2)]  # fmt: skip
+    path = simulate.drift(*ends, n=STEPS, kind=kind, rng=rng)
+    drawn = simulate.draw_stream(case.proba[pool], case.y[pool], path, repeat=STEP, rng=rng)
+    return pipe, Steps(path, drawn.proba, drawn.y)
 
 
-def lean_numpy(state, inverse, rows):
-    """online-fmapls as one would write it in NumPy, with nothing checked and nothing optional."""
-    for p in rows:
-        joint = p * inverse
-        joint *= state["prior"]
-        joint *= 1.0 / (joint.sum() * (state["strength"] + 1.0))
-        state["prior"] *= state["strength"] / (state["strength"] + 1.0)
-        state["prior"] += joint
-        state["strength"] += 1.0
+def follow(method: Any, source: Any, stream: Steps) -> dict[str, Any]:
+    """Return accuracy and priors (T, K) of a method that predicts each step before it learns it."""
+    state, priors, right = method.init(), [], 0
+    for first in range(0, len(stream.y), STEP):
+        rows, prior = stream.proba[first : first + STEP], method.prior(state)
+        priors.append(prior)
+        right += int(((rows * (prior / source.prior)).argmax(axis=1) == stream.y[first : first + STEP]).sum())
+        method.learn(state, rows)
+    return {"accuracy": right / len(stream.y), "priors": np.array(priors)}
 
 
-def each(function, rows):
-    for p in rows:
-        function(p)
+def follow_pipeline(pipe: Any, stream: Steps) -> dict[str, Any]:
+    """Return accuracy and priors of `pipe.stream()` on raw samples."""
+    learner, priors, right = pipe.stream(), [], 0
+    for first in range(0, len(stream.y), STEP):
+        rows = stream.proba[first : first + STEP]
+        priors.append(learner.prior)
+        right += int((np.asarray(learner.correct_many(rows)).argmax(axis=1) == stream.y[first : first + STEP]).sum())
+        learner.learn_many(rows)
+    return {"accuracy": right / len(stream.y), "priors": np.array(priors)}
 
 
-def cases():
-    """Yield (name, samples, what one round runs)."""
-    for k in (10, 100, 1000):
-        n = 4_000_000 // k  # 32 MB: every round reads it from memory
-        rows, source = rows_of(k, n), rp.Source(rows_of(k, 1, 1)[0] / 2 + 0.5 / k)
-        method = OnlineFmapls(source)
-        yield f"read, K={k}", n, partial(np.sum, rows)
-        yield f"fmapls, K={k}", n, partial(rp.Stream.of(init(method)).learn_many, rows)
-        single = rows.astype(np.float32)
-        yield f"fmapls, float32, K={k}", n, partial(rp.Stream.of(init(method)).learn_many, single)
-        few = rows[: 20_000 // k]
-        cached = rp.Stream.of(init(method))
-        yield f"fmapls, rows in cache, K={k}", 20 * len(few), partial(each, cached.learn_many, [few] * 20)
-        yield f"correct_many, K={k}", n, partial(cached.correct_many, rows)
-        paper = rp.Stream("online-fmapls", source, variant="paper", c=1e5)
-        yield f"fmapls as printed, K={k}", n, partial(paper.learn_many, rows)
-        some = rows[:2000]
-        yield f"ebls, one filter, K={k}", len(some), partial(learn, OneFilter(source, drift=False), some)
-        yield (
-            f"ebls, drift=False, K={k}",
-            len(some),
-            partial(rp.Stream("online-ebls", source, drift=False).learn_many, some),
-        )
-        yield f"ebls, default bank, K={k}", len(some), partial(rp.Stream("online-ebls", source).learn_many, some)
-        if k == 100:
-            few = rows[:300]
-            state = method.init()
-            known = method.known[0, :k].copy()
-            lean = {"prior": np.full(k, 1 / k), "strength": k / 2}
-            yield (
-                "NumPy reference, K=100",
-                300,
-                partial(reference.fmapls, state, method.known, method.options, None, few),
-            )
-            yield "lean NumPy, K=100", 300, partial(lean_numpy, lean, known, few)
-            one, bank = rp.Stream("online-fmapls", source), rp.Stream("online-ebls", source)
-            yield "empty method", 2000, partial(each, Empty().learn_one, some)
-            yield "fmapls learn_one", 2000, partial(each, one.learn_one, some)
-            yield "ebls learn_one", 2000, partial(each, bank.learn_one, some)
-            yield "fmapls correct_one", 2000, partial(each, one.correct_one, some)
-            yield from keyed(method, rows)
-    yield from top()
+def contenders(source: Any) -> Iterator[tuple[str, Any]]:
+    """Yield `online-fmapls` and the published methods in our writing, at their authors' settings."""
+    rerun = {"batch": STEP, "hard": False}
+    yield "reprior, `online-fmapls`", OnlineFmapls(source)
+    yield "FTH", PEERS["fth"](source, clip=True, **rerun)
+    yield "FTFWH", PEERS["ftfwh"](source, window=1000, clip=True, **rerun)
+    yield "ROGD", PEERS["rogd"](source, **rerun)
+    yield "FLH-FTL", PEERS["flh-ftl"](source)
+    yield "UOGD", PEERS["uogd"](source)
+    yield "ATLAS", PEERS["atlas"](source)
 
 
-def learn(method, rows):
-    state = method.init()
-    loops.ebls(state, method.known, method.options, method.bank, None, rows, 2)
+def scored(found: dict[str, Any], stream: Steps, plain: float, seconds: float) -> dict[str, float]:
+    """Return accuracy above the uncorrected one, squared error and KL over time; priors get a floor for KL."""
+    out = {"accuracy": found["accuracy"] - plain, "seconds": seconds}
+    if found["priors"] is not None:
+        priors, k = np.asarray(found["priors"], float), stream.priors.shape[1]
+        out["squared"] = float(((priors - stream.priors) ** 2).sum(axis=1).mean())
+        priors = 0.999 * np.maximum(priors, 0) + 0.001 / k
+        true = np.maximum(stream.priors, 1e-300)
+        out["kl"] = float((stream.priors * np.log(true / priors)).sum(axis=1).mean())
+    return out
 
 
-def keyed(method, rows, streams=10_000):
-    keys = np.random.default_rng(2).integers(0, streams, len(rows))
-    table = rp.StreamTable("online-fmapls", method.source)
-    table.learn(np.arange(streams), rows[:streams])
-    slots = np.fromiter(map(table._slots.get, keys.tolist()), np.int64)
-    yield "keyed kernel, 10,000 x K=100", len(rows), lambda: table._kernel(slots, rows, 2)
-    yield "StreamTable.learn, 10,000 x K=100", len(rows), partial(table.learn, keys, rows)
-    bank = rp.StreamTable("online-ebls", method.source)
-    bank.learn(np.arange(streams), rows[:streams])
-    yield "StreamTable.learn, ebls, 10,000 x K=100", 2000, partial(bank.learn, keys[:2000], rows[:2000])
+def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
+    """Store accuracy, squared error and KL along drifts."""
+    kept_path = TRIALS / "streams_kept.json"
+    kept = json.loads(kept_path.read_text()) if kept_path.exists() else {}
+    theirs = None
+    if ols is not None:
+        from _online_authors import Authors
+
+        theirs = Authors(ols, STEP)
+    cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    cases = [*(c for c in unseen("logistic") if c.set in SETS), *shipped(("clinc150",))]
+    runs = [(case, kind, seed) for seed in range(seeds) for case in cases for kind in KINDS]
+    for done, (case, kind, seed) in enumerate(runs, 1):
+        pipe, raw = streams(case, kind, seed)
+        stream = raw._replace(proba=np.ascontiguousarray(pipe.calibrate(raw.proba), np.float64))
+        plain = losses(stream.proba, stream.y)[1]
+        found = {}
+
+        def add(name: str, run: Any, *args: Any) -> None:
+            start = time.process_time()
+            made = run(*args)
+            found[name] = scored(made, stream, plain, time.process_time() - start)  # noqa: B023 - used in this turn
+
+        found["uncorrected"] = scored({"accuracy": plain, "priors": np.tile(pipe.source.prior, (STEPS, 1))},
+                                      stream, plain, 0.0)  # fmt: skip
+        add("reprior, `pipe.stream()`", follow_pipeline, pipe, raw)
+        for name, method in contenders(pipe.source):
+            add(name, follow, method, pipe.source, stream)
+        if theirs is not None:
+            for name in theirs.names:
+                key = f"{case.name}|{kind}|{seed}|{name}"
+                if key not in kept:
+                    add(f"{name}, authors' code", theirs.follow, name, pipe, stream)
+                    kept[key] = found[f"{name}, authors' code"]
+                    TRIALS.mkdir(exist_ok=True)
+                    kept_path.write_text(json.dumps(kept))
+                found[f"{name}, authors' code"] = kept[key]
+        for name, x in found.items():
+            cells[name].append({"set": case.set, "kind": kind, "seed": seed, **x})
+        progress(done, len(runs), f"{case.name}, {kind}")
+    about = (
+        f"# Streams along drifts\n\n{len(cases)} classifiers ({', '.join(f'{c.set}, K={c.n_classes}' for c in cases)})"
+        f", drifts {', '.join(KINDS)}, seeds: {seeds}, {STEPS} steps of {STEP} samples. Each method predicts a step "
+        "before it learns it. Accuracy is the change from uncorrected. Means over sets ± standard errors between "
+        "sets; the last columns are squared errors of the prior by drift ± standard errors over sets and seeds."
+    )
+    rows = []
+    for name, own in cells.items():
+        errors = [mean_and_error(own, what, form) if what in own[0] else "" for what, form in
+                  (("squared", ".4f"), ("kl", ".3f"))]  # fmt: skip
+        by_kind = [over_seeds([r for r in own if r["kind"] == kind]) for kind in KINDS]
+        rows.append([name, mean_and_error(own, "accuracy", "+.2f", 100), *errors,
+                     f"{clustered(own, 'seconds')[0]:.2f}", *by_kind])  # fmt: skip
+    head = ["method", "accuracy, points", "squared error", "KL", "CPU s", *KINDS]
+    parts = [about, markdown(head, sorted(rows, key=lambda row: -float(row[1].split()[0])))]
+    figures: dict[str, Any] = {"cells": [dict(zip(head, row, strict=True)) for row in rows]}
+    if cifar is not None:
+        figures["cifar"], table = on_cifar(cifar, seeds)
+        parts.append(table)
+    store("streams_drifts", figures, "\n\n".join(parts))
 
 
-def top(k=100_000, listed=10, n=2000):
-    rng = np.random.default_rng(3)
-    values = np.sort(rows_of(listed, n) * 0.9, axis=1)[:, ::-1].copy()
-    indices = np.stack([rng.choice(k, listed, replace=False) for _ in range(n)])
-    source = rp.Source(np.full(k, 1 / k))
-    lazy, dense = rp.Stream("online-fmapls", source), rp.Stream("online-fmapls", source)
-    block = next(iter(TopKBlocks(indices[:20], values[:20], source.prior)))
-    yield "top-10 of K=100,000", n, partial(lazy.learn_many, (indices, values))
-    yield "dense, K=100,000", len(block), partial(dense.learn_many, block)
+def over_seeds(own: list[dict[str, Any]]) -> str:
+    """Return mean ± standard error of the squared error over sets and seeds."""
+    values = np.array([r["squared"] for r in own if "squared" in r])
+    if not len(values):
+        return ""
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return f"{values.mean():.4f} ± {error:.4f}"
 
 
-def of_pipeline(n=2000):
-    from _outputs import networks
+def cifar_outputs(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return probabilities and labels of CIFAR-10's test images by a calibrated ResNet-18, and the training prior."""
+    import torch
 
-    o = next(networks(("0.02",)))
-    pipe = rp.pipeline(o.heldout, o.heldout_y, counts=o.counts)
-    rows = np.ascontiguousarray(o.pool[:n])
-    seen, single = np.asarray(pipe.calibrate(rows)), rows.astype(np.float32)
-    yield "pipe.stream(), K=100", n, partial(pipe.stream().learn_many, rows)
-    yield "pipe.stream(), float32, K=100", n, partial(pipe.stream().learn_many, single)
-    yield "its bank, calibrated rows, K=100", n, partial(rp.Stream("online-ebls", pipe.source).learn_many, seen)
-    yield "pipe.calibrate, K=100", n, partial(pipe.calibrate, rows)
-    yield "pipe.stream().learn_one, K=100", 200, partial(each, pipe.stream().learn_one, rows[:200])
+    stored = torch.load(folder / "data_preparation" / "test_cifar10_resnet18_cal.pt", weights_only=False)
+    proba = softmax(np.asarray(stored["test_preds"], float))
+    return proba, np.asarray(stored["y"], int), np.asarray(stored["p_train"], float)
 
 
-def main():
+def cifar_streams(folder: Path, kind: str, seed: int) -> tuple[Any, Steps]:
+    """Return the source without held-out samples, and a stream from equal shares to one class."""
+    proba, y, prior = cifar_outputs(folder)
+    k, rng = len(prior), np.random.default_rng([seed, KINDS.index(kind)])
+    path = simulate.drift(np.full(k, 1 / k), np.eye(k)[0], n=CIFAR_STEPS, kind=kind, rng=rng)
+    drawn = simulate.draw_stream(proba, y, path, repeat=STEP, rng=rng)
+    return rp.Source(prior), Steps(path, drawn.proba, drawn.y)
+
+
+def on_cifar(folder: Path, seeds: int) -> tuple[dict[str, Any], str]:
+    """Return squared errors on the four public drifts of CIFAR-10, by our stream and the published methods."""
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for kind in KINDS[:4]:
+        for seed in range(seeds):
+            source, stream = cifar_streams(folder, kind, seed)
+            for name, method in (("reprior, `online-ebls`", OnlineEbls(source)), *contenders_without(source)):
+                made = follow(method, source, stream)
+                found[name][kind].append(scored(made, stream, 0.0, 0.0)["squared"])
+    rows = [[name, *(f"{np.mean(x):.4f} ± {np.std(x, ddof=1) / np.sqrt(len(x)):.4f}" for x in own.values())]
+            for name, own in found.items()]  # fmt: skip
+    about = ("## CIFAR-10 without held-out samples: squared error of the prior\n\n"
+             f"{CIFAR_STEPS} steps of {STEP} samples from equal shares to one class; mean ± error.")  # fmt: skip
+    figures = {name: {kind: float(np.mean(x)) for kind, x in own.items()} for name, own in found.items()}
+    return figures, f"{about}\n\n{markdown(['method', *KINDS[:4]], rows)}"
+
+
+def contenders_without(source: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the methods that need no held-out samples."""
+    yield "reprior, `online-fmapls`", OnlineFmapls(source)
+
+
+def harm(seeds: int) -> None:
+    """Store the change of log-loss by a stream, by shift and by part of the stream."""
+    cells: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    parts, cases = ((0, 100), (100, 300), (300, 1000)), list(unseen())
+    for done, case in enumerate(cases, 1):
+        for size in (200, 1000):
+            for shift in SHIFTS:
+                for seed in range(seeds):
+                    d = draw(case, size, shift, seed)
+                    pipe, raw, y = rp.pipeline(case.proba[d.heldout], case.y[d.heldout]), case.proba[d.target], case.y
+                    learner, fixed, true = pipe.stream(), [], y[d.target]
+                    for first in range(0, len(true), STEP):
+                        fixed.append(np.asarray(learner.correct_many(raw[first : first + STEP])))
+                        learner.learn_many(raw[first : first + STEP])
+                    corrected, calibrated = np.concatenate(fixed), np.asarray(pipe.calibrate(raw))
+                    loss = losses(corrected, true)[0] - losses(calibrated, true)[0]
+                    record = {"set": case.set, "loss": loss, "harmed": float(loss > HARM)}
+                    for first, last in parts:
+                        part = slice(first, last)
+                        if len(true) > first:
+                            record[f"{first}"] = (losses(corrected[part], true[part])[0]
+                                                  - losses(calibrated[part], true[part])[0])  # fmt: skip
+                    cells[shift, size].append(record)
+        progress(done, len(cases), case.name)
+    rows = [[shift, str(size), mean_and_error(own, "loss", "+.4f"), f"{clustered(own, 'harmed')[0]:.1%}",
+             f"{max(r['loss'] for r in own):+.3f}", *(mean_and_error(own, str(p[0]), "+.4f") for p in parts)]
+            for (shift, size), own in cells.items()]  # fmt: skip
+    spans = [f"samples {first + 1} to {last}" for first, last in parts]
+    head = ["shift", "held-out", "change of log-loss", "harmed", "worst", *spans]
+    about = (f"# Streams: do they do harm?\n\n{len(cases)} classifiers, {seeds} streams each of up to 1,000 samples; "
+             "change of log-loss from calibrated probabilities left alone, mean over sets ± error.")  # fmt: skip
+    figures = [dict(zip(head, row, strict=True)) for row in rows]
+    store("streams_harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+
+
+def alarms(seeds: int) -> None:
+    """Store false alarms of quiet streams at 1 %, and delays after a strong shift."""
+    rows, figures = [], {}
+    for case in [*(c for c in unseen("logistic") if c.set in SETS), *shipped(("banking77",))]:
+        raised, delays = 0, []
+        for seed in range(seeds):
+            rng = np.random.default_rng([seed, *map(ord, case.name)])
+            order = rng.permutation(case.n_heldout or len(case.y))
+            held = order[: len(order) // 2]
+            source = rp.summarize(case.proba[held], case.y[held])
+            quiet = case.proba[rng.choice(order[len(order) // 2 :], 2000)]
+            alarm, learner = rp.Alarm(source, alpha=0.01), rp.Stream("online-ebls", source)
+            raised += bool(alarm.watch(learner, quiet))
+            if seed < seeds // 10:
+                d = draw(case, 500, "strong", seed, rows=2000)
+                alarm, learner = rp.Alarm(source, alpha=0.01), rp.Stream("online-ebls", source)
+                verdict = alarm.watch(learner, case.proba[d.target])
+                delays.append(verdict.raised_at if verdict else np.inf)
+        figures[case.name] = {"false": raised, "of": seeds, "delay": float(np.median(delays)) if delays else None}
+        rows.append([case.name, f"{raised} of {seeds}", f"{np.median(delays):.0f}" if delays else ""])
+        progress(len(rows), 4, case.name)
+    head = ["classifier", "false alarms in 2,000 samples, level 1 %", "median samples until a strong shift is found"]
+    store("streams_alarms", figures, f"# Alarms\n\n{markdown(head, rows)}")
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--pipeline", action="store_true", help="`pipe.stream()` alone")
-    chosen = parser.parse_args()
-    rounds = chosen.rounds
-    runs = list(of_pipeline() if chosen.pipeline else cases())
-    fastest = dict.fromkeys((name for name, _, _ in runs), np.inf)
-    for done in range(rounds):
-        for name, n, run in runs:
-            start = time.thread_time()
-            run()
-            fastest[name] = min(fastest[name], (time.thread_time() - start) / n * 1e9)
-        progress(done + 1, rounds, "rounds")
-    f = fastest
-    if chosen.pipeline:
-        asked = [["pipe.stream(), us a sample, K=100", f["pipe.stream(), K=100"] / 1000, "5"]]
-        write("streams_pipeline", rounds, asked, fastest)
-        return
-    asked = [
-        ["fmapls, ns an element, K=100", f["fmapls, K=100"] / 100, "1.5"],
-        ["fmapls, ns an element, K=1000", f["fmapls, K=1000"] / 1000, "1.5"],
-        ["fmapls / reading the row once, K=100", f["fmapls, K=100"] / f["read, K=100"], "2.5, if the machine is slow"],
-        ["fmapls, ns a sample, K=10", f["fmapls, K=10"], "45"],
-        ["NumPy reference / fmapls, rows in cache, K=100",
-         f["NumPy reference, K=100"] / f["fmapls, rows in cache, K=100"], "at least 60"],
-        ["the same, NumPy without checks or options",
-         f["lean NumPy, K=100"] / f["fmapls, rows in cache, K=100"], "at least 60"],
-        ["learn_one above an empty method, ns", f["fmapls learn_one"] - f["empty method"], "1000"],
-        ["ebls, one filter / 150 ns, K=100", f["ebls, one filter, K=100"] / 150, "3"],
-        ["ebls, default bank, us a sample, K=100", f["ebls, default bank, K=100"] / 1000, "5"],
-        ["keyed kernel / single stream", f["keyed kernel, 10,000 x K=100"] / f["fmapls, K=100"], "1.5"],
-        ["StreamTable.learn / single stream", f["StreamTable.learn, 10,000 x K=100"] / f["fmapls, K=100"], "1.5"],
-        ["StreamTable.learn / single stream, ebls",
-         f["StreamTable.learn, ebls, 10,000 x K=100"] / f["ebls, default bank, K=100"], "1.5"],
-        ["dense / top-10, K=100,000", f["dense, K=100,000"] / f["top-10 of K=100,000"], "at least 100"],
-    ]  # fmt: skip
-    write("streams", rounds, asked, fastest)
-
-
-def write(name, rounds, asked, fastest):
-    table = "\n\n".join([
-        markdown(["figure", "measured", "asked: at most"], [[a, f"{b:.3g}", c] for a, b, c in asked]),
-        markdown(["run", "ns a sample"], [[name, f"{ns:.1f}"] for name, ns in fastest.items()]),
-    ])  # fmt: skip
-    figures = {"kernel": SENTENCE, "rounds": rounds, "asked": {a: [b, c] for a, b, c in asked}, "ns a sample": fastest}
-    store(name, figures, table)
+    parser.add_argument("part", choices=("drifts", "harm", "alarms"))
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--ols", type=Path, help="a clone of acmi-lab/OnlineLabelShift")
+    parser.add_argument("--cifar", type=Path, help="a clone of wrh14/online_adaptation_to_label_distribution_shift")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # what `correct` says of single streams
+    if options.part == "drifts":
+        drifts(options.seeds or 5, options.ols, options.cifar)
+    else:
+        {"harm": (lambda: harm(options.seeds or 2)), "alarms": (lambda: alarms(options.seeds or 200))}[options.part]()
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ ELSEWHERE_PUBLIC = {  # public names outside `rp`, and the page that shows them
 }  # fmt: skip
 TITLES = {**{page: title for page, (title, _) in REFERENCE.items()}, "adapters": "Adapters and client"}
 WIDTH = 78  # columns of code on the site
-QUIET = ("what-we-found.md", "project/")  # pages that the search does not find
+QUIET = ("project/",)  # pages that the search does not find
 
 
 def public_names() -> dict[str, list[tuple[str, str]]]:
@@ -142,6 +142,7 @@ def pages() -> dict[str, str]:
         "src/reprior/datasets/ATTRIBUTION.md",
         *(f"benchmarks/results/{path.name}" for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))),
         *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "experiments").glob("*/README.md"))),
+        "experiments/hu2025/findings.md",
         *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "experiments").glob("*/results/*.md"))),
     ]
     return {name: f"project/{name}" for name in shown}

@@ -1,11 +1,8 @@
-"""What several tests share: small classifiers whose posteriors are exact, so that truth is known; an experiment."""
+"""What several tests share: small classifiers whose posteriors are exact, so that truth is known."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small products: threads would only wait for each other
@@ -49,16 +46,3 @@ def make_problem(k: int = 5, n: int = 400, *, separation: float = 1.2, seed: int
 @pytest.fixture
 def problem() -> Problem:
     return make_problem()
-
-
-@pytest.fixture
-def experiment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Make the modules of experiments/hu2025 importable; they live beside each other, outside the package."""
-    folder = Path(__file__).parents[1] / "experiments" / "hu2025"
-    monkeypatch.syspath_prepend(str(folder))
-    names = {p.stem for p in folder.glob("*.py")} | {"style"}
-    before = list(sys.path)
-    yield folder
-    sys.path[:] = before
-    for name in names & set(sys.modules):
-        del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Write docs/what-we-found.md from its template, page.md, and the stored results: every table and every number in it.
+"""Write findings.md from its template, page.md, and the stored results: every table and every number in it.
 
     python findings.py
 
@@ -29,7 +29,7 @@ from tables import CEILINGS, PRINTED, PRINTED_GA, PRINTED_ONLINE, SWEPT, best_si
 
 HERE = Path(__file__).parent
 TEMPLATE = HERE / "page.md"
-PAGE = HERE.parents[1] / "docs" / "what-we-found.md"
+PAGE = HERE / "findings.md"
 TABLE, FACT = re.compile(r"<!-- table: (\S+) -->"), re.compile(r"\{([^{}\n]+)\}")
 Cells = dict[str, dict[str, list[float]]]
 
@@ -861,7 +861,7 @@ def fact(text: str) -> str:
 def filled(template: str) -> str:
     """Return the page: the template with every table and number made from the results."""
     body = TABLE.sub(lambda m: TABLES[m[1]](), FACT.sub(lambda m: fact(m[1]), template))
-    return "<!-- Made by experiments/hu2025/findings.py from page.md and the stored results: edit those. -->\n\n" + body
+    return "<!-- Made by findings.py from page.md and the stored results: edit those. -->\n\n" + body
 
 
 def main() -> None:

@@ -35,8 +35,8 @@ def test_no_state_is_accepted_that_is_none(change, times: int) -> None:
 @pytest.mark.parametrize("label", ["online-fmapls", "online-ebls", "online-fmapls, top 5 of 1,000"])
 def test_a_long_run_stays_a_prior(label: str, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
-    import long_run
+    import operations
 
-    found = long_run.run(label, {}, 4_000_000)
+    found = operations.long_run(label, {}, 4_000_000)
     assert abs(found["sum"]) < 1e-9
     assert found["error"] is None or found["error"] < 0.05
