@@ -232,11 +232,11 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
         np.maximum((centred**2).mean(axis=0), ROUNDED**2)
     )  # outputs that are all alike are not rounded alike
     centred /= deviation
-    correlation = centred.T @ centred / len(centred)
+    products = centred.T @ centred if len(centred) > len(counts) else centred @ centred.T  # both have the same squares
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)
     squares = float((((counts / n - reference) / error) ** 2).sum())
-    return scaled_chi_square_p(squares, mean=len(counts), variance=2 * float((correlation**2).sum()))
+    return scaled_chi_square_p(squares, mean=len(counts), variance=2 * float((products**2).sum()) / len(centred) ** 2)
 
 
 def reweighted_worth(y: Labels, prior: Vector) -> float:

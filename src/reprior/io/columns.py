@@ -11,6 +11,7 @@ from reprior._check.columns import FLOAT, ID_NAMES, LIST, Column, class_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
+MAX_COLUMNS = 50_000  # of a file; a CSV reader takes 12 kB for each, and 50 µs
 FLOATS = ("double", "float", "halffloat")  # what probabilities are, and labels are not
 SOUGHT = {"--by": "groups", "--id": "names of the rows", "--labels": "labels"}
 
@@ -46,6 +47,13 @@ def classes_apart(names: tuple[str, ...] | None, n_classes: int, wanted: tuple[s
     return f"{n_classes} classes in another order" if sorted(names) == sorted(wanted) else difference(names, wanted)
 
 
+def check_width(n_columns: int, caller: str, name: str) -> None:
+    """Refuse a file of more columns than a reader of columns can hold."""
+    if n_columns > MAX_COLUMNS:
+        fail(caller, name, f"have at most {MAX_COLUMNS:,} columns", f"{n_columns:,}",
+             remedy="Save rows of so many classes as NPY, or as one column of lists in Parquet")  # fmt: skip
+
+
 def pick(choice: Choice, columns: list[str]) -> list[str]:
     """Return the columns meant by "a,b,c" or by "first:last", in the order of the file."""
     wanted = choice.columns or ""
@@ -76,6 +84,7 @@ def choose(
 
     `types` are the types to show beside the names of the columns, where one is not there.
     """
+    check_width(len(columns), choice.caller, name)
     if len(types) < len(columns):
         fail(choice.caller, name, "have columns with different names", listed([c.name for c in columns], 30))
     label = choice.label or next((column for column in LABEL_NAMES if column in types), None)
@@ -94,7 +103,8 @@ def choose(
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     is_list = len(names) == 1 and any(column.name == names[0] and column.kind == LIST for column in columns)
-    rest = () if choice.columns or is_list else (c for c in free if c.name not in {*names, *LABEL_NAMES})
+    used = {*names, *LABEL_NAMES}
+    rest = () if choice.columns or is_list else (c for c in free if c.name not in used)
     floats = (c.name for c in rest if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f"))
     return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(floats))
 

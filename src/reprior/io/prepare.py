@@ -12,7 +12,7 @@ import numpy as np
 
 from reprior._check import fail, row_fault
 from reprior._types import Labels, Matrix
-from reprior.io.columns import classes_apart, places_of
+from reprior.io.columns import check_width, classes_apart, places_of
 from reprior.io.table import Chunk, Part, Sets, Table
 from reprior.state import MAGIC
 
@@ -88,6 +88,7 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
         check_commas(text, caller, name)
         fail(caller, name, "begin with a line of column names", repr(text.strip()[:60]),
              remedy=f"Save it as CSV with an end after each line ({error})")  # fmt: skip
+    check_width(len(names), caller, name)
     if classes and {*classes} <= {*names}:
         return
     check_commas(text, caller, name)
