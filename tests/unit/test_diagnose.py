@@ -104,7 +104,7 @@ def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are()
     est = rp.ebls([0.5, 0.5], rows, labels=labels, label_weights=weights)
     est = replace(est, shares=np.full(2, 0.5), weights=np.ones(2), posterior=None)
     told = by_labels(est.target, est, np.full(2, 0.3 * 0.6 + 0.7 * 0.9))
-    assert told.found[1] == pytest.approx(0.9, abs=0.01)
+    assert told.accuracy[1] == pytest.approx(0.9, abs=0.01)
 
 
 def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monkeypatch):
