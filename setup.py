@@ -18,7 +18,7 @@ setup(
     else [
         Extension(
             "reprior._kernels.native",
-            [str(native), str(native.with_name("small.c"))],
+            [str(native), *(str(native.with_name(name)) for name in ("small.c", "rows_json.c"))],
             depends=[str(native.with_name(name)) for name in ("buffers.h", "lanes.h")],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],
             extra_compile_args=FLAGS.split(),

@@ -9,7 +9,7 @@ import numpy as np
 from service_help import Process, replay, rows_of
 
 from reprior.client import Client
-from reprior.service.store import check
+from reprior.service.upkeep import check
 
 K = 8
 
@@ -70,7 +70,7 @@ def killed_again_and_again(server: Process, kills: int, seconds: float, methods)
             assert found["prior"] == stream.prior.tolist()
             repeated += sum(told.repeated for _, _, told in posts)
     server.kill()
-    wrong, held = check(server.db)
-    assert wrong == []
+    report = check(server.db)
+    assert report.problems == []
     assert "Traceback" not in server.log.read_text()
-    return {"posts": sum(map(len, logs.values())), "repeated": repeated, **held}
+    return {"posts": sum(map(len, logs.values())), "repeated": repeated, **report.rows}

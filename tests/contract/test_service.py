@@ -25,10 +25,13 @@ import reprior as rp
 from reprior import datasets
 from reprior.client import Client, ServiceError
 from reprior.service.access import Access, Token
+from reprior.service.definition import EncodedRecipe, Recipe
 from reprior.service.hub import Hub
+from reprior.service.posts import Post
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Retention, Settings
-from reprior.service.store import SPACINGS, Store, check
+from reprior.service.store import SPACINGS, Store
+from reprior.service.upkeep import check
 
 TOKENS = Access([Token("admin", "ann", "write-token-1"), Token("read", "page", "read-token-1")])
 SOURCE = {"cat": 70, "dog": 20, "owl": 10}
@@ -65,7 +68,7 @@ def error(response, status):
 def counted(db):
     raw = sqlite3.connect(db)
     try:
-        return raw.execute("SELECT n FROM streams").fetchone()[0]
+        return raw.execute("SELECT n FROM states").fetchone()[0]
     finally:
         raw.close()
 
@@ -541,7 +544,9 @@ def test_a_stopped_server_goes_on_where_it_was(tmp_path):
             assert client.send("s", block).repeated
     stream = replay([7, 2, 1], blocks)
     assert told.prior.tolist() == stream.prior.tolist()
-    assert check(db) == ([], {"streams": 1, "offsets": 1, "history": check(db)[1]["history"], "alarms": 0, "outbox": 0})
+    report = check(db)
+    assert report.problems == []
+    assert report.rows | {"history": 0} == {"streams": 1, "offsets": 1, "history": 0, "alarms": 0, "outbox": 0}
 
 
 @pytest.mark.skipif(not ALL, reason=WHY)
@@ -562,17 +567,17 @@ def test_a_server_that_stops_during_a_commit_ends_and_loses_nothing(tmp_path, mo
         hub = Hub(Settings(db), Store(db))
         hub.start()
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", made, made.source, classes=None, alarm=None)
-        posts = [asyncio.create_task(hub.samples("s", [[0.3, 0.7]], "c", 1))]
+        await hub.create("s", Recipe(made, made.source))
+        posts = [asyncio.create_task(hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1)))]
         await asyncio.sleep(0.1)  # its commit is on its way
-        posts.append(asyncio.create_task(hub.samples("s", [[0.3, 0.7]], "c", 2)))
+        posts.append(asyncio.create_task(hub.posts.samples("s", Post([[0.3, 0.7]], "c", 2))))
         await asyncio.sleep(0.01)
         await asyncio.wait_for(hub.stop(), 10)
         return [(await asyncio.wait_for(post, 5)).n for post in posts]
 
     assert asyncio.run(main()) == [1, 2]
     assert counted(db) == 2
-    assert check(db)[0] == []
+    assert check(db).problems == []
 
 
 def test_one_file_is_served_by_one_process(tmp_path):
@@ -588,30 +593,30 @@ def test_a_database_locked_by_another_is_waited_for_and_reported(tmp_path):
         hub = Hub(Settings(db), store)
         hub.start()
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", made, made.source, classes=None, alarm=None)
-        await hub.samples("s", [[0.3, 0.7]], "c", 1)
+        await hub.create("s", Recipe(made, made.source))
+        await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1))
         reader = sqlite3.connect(db)  # a reader that sits on an old snapshot holds up nobody
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM streams").fetchall()
-        assert (await hub.samples("s", [[0.3, 0.7]], "c", 2)).n == 2
+        assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 2))).n == 2
         writer = sqlite3.connect(db, isolation_level=None)
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(Exception, match=r"Another process holds the database. This was not stored yet"):
-            await hub.samples("s", [[0.3, 0.7]], "c", 3)
+            await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 3))
         with pytest.raises(Exception, match="No samples are taken"):
-            await hub.samples("s", [[0.3, 0.7]], "c", 3)
+            await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 3))
         assert hub.get("s").stream.n == 3
         writer.execute("ROLLBACK")
         while hub.trouble:
             await asyncio.sleep(0.02)
-        again = await hub.samples("s", [[0.3, 0.7]], "c", 3)  # what was held up is stored, and counted once
+        again = await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 3))  # what was held up is stored, and counted once
         assert (again.n, again.repeated) == (3, True)
         reader.close()
         writer.close()
         await hub.stop()
 
     asyncio.run(main())
-    assert check(db)[0] == []
+    assert check(db).problems == []
     assert counted(db) == 3
 
 
@@ -628,10 +633,10 @@ def test_a_clock_that_is_set_back_leaves_the_history_in_order(tmp_path):
         hub = Hub(Settings(tmp_path / "s.db"), Store(tmp_path / "s.db"), clock)
         made = rp.Stream("online-ebls", [1, 1])
         hub.start()
-        await hub.create("s", made, made.source, classes=None, alarm=None)
+        await hub.create("s", Recipe(made, made.source))
         for k in range(12):
             passes(2.0, -3600.0 if k == 5 else 0.0)
-            await hub.samples("s", [[0.3, 0.7]] * 16, "c", k)
+            await hub.posts.samples("s", Post([[0.3, 0.7]] * 16, "c", k))
         assert clock.ahead == pytest.approx(3600, abs=30)
         times = [t for (t,) in hub.store.read("SELECT t FROM history ORDER BY n")]
         assert len(times) == 12  # and none is lost while the clock is behind
@@ -641,12 +646,12 @@ def test_a_clock_that_is_set_back_leaves_the_history_in_order(tmp_path):
         await hub.stop()
 
     asyncio.run(main())
-    assert check(tmp_path / "s.db")[0] == []
+    assert check(tmp_path / "s.db").problems == []
 
 
 def test_history_is_thinned_by_age_and_stays_bounded(tmp_path):
     store = Store(tmp_path / "s.db")
-    number = store.create("s", 0.0, b"", b"", None)
+    number = store.create("s", 0.0, EncodedRecipe(b"", b"", None, 0))
     now = 400 * 86_400.0
     times = np.unique(np.concatenate([now - np.arange(0, 900, 1), now - np.arange(0, 86_400 * 400, 997.0)]))
     with store.transaction() as db:
@@ -724,7 +729,7 @@ def test_a_stream_of_another_release_stops_no_other(tmp_path, caplog, column):
 
     with closing(sqlite3.connect(db)) as raw:
         raw.execute(f"UPDATE streams SET {column} = ? WHERE name = 'old'", (b"bytes of another time",))
-        raw.execute("INSERT INTO taken SELECT id, 'event', 1.0 FROM streams WHERE name = 'old'")
+        raw.execute("INSERT INTO events SELECT id, 'event', 1.0 FROM streams WHERE name = 'old'")
         raw.commit()
     before = bytes_of_old()
     with Background(Settings(db)) as running, httpx.Client(base_url=running.url) as http:
@@ -758,9 +763,9 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
         hub = Hub(Settings(db), store)
         hub.start()
         made = rp.Stream("online-ebls", np.ones(50))
-        await hub.create("s", made, made.source, classes=None, alarm=None)
+        await hub.create("s", Recipe(made, made.source))
         rows = rows_of(10, 50)
-        await hub.samples("s", rows.tolist(), "c", 1)
+        await hub.posts.samples("s", Post(rows.tolist(), "c", 1))
         pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
         store._writer.execute(f"PRAGMA max_page_count={pages}")
         filled = 1
@@ -768,8 +773,8 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
         async def fill():
             nonlocal filled
             for k in range(2, 200):
-                hub.get("s").point_at = 0.0
-                await hub.samples("s", rows.tolist(), "c", k)
+                hub.get("s").activity.point_at = 0.0
+                await hub.posts.samples("s", Post(rows.tolist(), "c", k))
                 filled = k
 
         with pytest.raises(Exception, match="The disk is full"):
@@ -777,12 +782,12 @@ def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path, monkeypatch):
         store._writer.execute("PRAGMA max_page_count=1000000")
         while hub.trouble:
             await asyncio.sleep(0.02)
-        assert (await hub.samples("s", rows.tolist(), "c", filled + 1)).repeated
+        assert (await hub.posts.samples("s", Post(rows.tolist(), "c", filled + 1))).repeated
         await hub.stop()
         return filled + 1
 
     posts = asyncio.run(main())
-    assert check(db)[0] == []
+    assert check(db).problems == []
     assert counted(db) == 10 * posts
 
 
@@ -894,7 +899,7 @@ def test_the_command_serves_and_stops(tmp_path):
     log = running.log.read_text()
     assert "secret-token" not in log
     assert "Traceback" not in log
-    assert check(Path(tmp_path / "s.db"))[0] == []
+    assert check(Path(tmp_path / "s.db")).problems == []
 
 
 def test_held_out_rows_make_the_same_stream_as_a_pipeline(tmp_path):

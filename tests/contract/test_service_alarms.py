@@ -17,7 +17,7 @@ from reprior.client import Client
 from reprior.service import alarms, webhook
 from reprior.service.server import Background
 from reprior.service.settings import Settings
-from reprior.service.store import check
+from reprior.service.upkeep import check
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_an_alarm_is_raised_sent_and_acknowledged(tmp_path, sink, monkeypatch):
         client.send("s", outputs(0.3, 1000, 6))
         assert client.get("s")["alarm"]["open"] is not None
         open_id = client.get("s")["alarm"]["open"]["id"]
-    assert check(db)[0] == []
+    assert check(db).problems == []
     with Background(Settings(db)) as running, Client(running.url) as client:
         assert client.get("s")["alarm"]["open"]["id"] == open_id  # it is still open after a restart
         assert client.alarms("s")[0]["id"] == open_id

@@ -18,7 +18,7 @@ from service_help import ALL, WHY, Process, free_port, replay, rows_of, wait_for
 import reprior as rp
 from reprior.client import Client
 from reprior.service.intake import PACKAGES, check_address, check_package
-from reprior.service.store import check
+from reprior.service.upkeep import check
 
 SOURCE = [3, 2, 1]
 BLOCKS = [rows_of(4, 3, seed) for seed in range(200)]
@@ -97,7 +97,7 @@ def fed(tmp_path, url: str, send) -> None:
         found = client.get("s")
     assert found["n"] == 800
     np.testing.assert_array_equal(found["prior"], replay(SOURCE, BLOCKS).prior)
-    assert check(server.db)[0] == []
+    assert check(server.db).problems == []
     assert "Traceback" not in server.log.read_text()
 
 

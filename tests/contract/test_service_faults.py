@@ -22,11 +22,14 @@ from reprior.service import supervise, webhook
 from reprior.service.access import Access, Token
 from reprior.service.alarm_store import AlarmStore
 from reprior.service.commits import Unavailable
+from reprior.service.definition import Recipe
 from reprior.service.hub import Hub
-from reprior.service.live import Live
+from reprior.service.posts import Post
+from reprior.service.served import ServedStream
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Retention, Settings
-from reprior.service.store import Store, check
+from reprior.service.store import Store
+from reprior.service.upkeep import check
 
 
 class Times:
@@ -49,7 +52,7 @@ async def made_hub(db, clock=None, **settings) -> Hub:
     hub.start()
     if "s" not in hub.streams:
         made = rp.Stream("online-ebls", [1, 1])
-        await hub.create("s", made, made.source, classes=None, alarm=None)
+        await hub.create("s", Recipe(made, made.source))
     return hub
 
 
@@ -58,7 +61,7 @@ def test_pages_damaged_while_served_are_reported_and_posts_refused(tmp_path):
 
     async def main():
         hub = await made_hub(db)
-        await hub.samples("s", [[0.3, 0.7]], "c", 1)
+        await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1))
         hub.store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         pages = db.read_bytes()
         db.write_bytes(pages[:4096] + b"\xff" * (len(pages) - 4096))
@@ -66,7 +69,7 @@ def test_pages_damaged_while_served_are_reported_and_posts_refused(tmp_path):
             connection.execute("PRAGMA shrink_memory")
         for _ in range(2):
             with pytest.raises(Unavailable, match="The database file is damaged"):
-                await asyncio.wait_for(hub.samples("s", [[0.3, 0.7]], "c", 2), 10)
+                await asyncio.wait_for(hub.posts.samples("s", Post([[0.3, 0.7]], "c", 2)), 10)
         assert "damaged" in hub.trouble
         with pytest.raises(Exception, match="The database file is damaged"):
             await hub.alarms.listed(hub.get("s"))
@@ -75,11 +78,11 @@ def test_pages_damaged_while_served_are_reported_and_posts_refused(tmp_path):
             connection.execute("PRAGMA shrink_memory")
         while hub.trouble:
             await asyncio.sleep(0.02)
-        assert (await hub.samples("s", [[0.3, 0.7]], "c", 2)).repeated
+        assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 2))).repeated
         await hub.stop()
 
     asyncio.run(main())
-    assert check(db)[0] == []
+    assert check(db).problems == []
 
 
 def test_an_event_repeated_when_its_id_is_forgotten_stops_nothing(tmp_path, monkeypatch):
@@ -95,11 +98,11 @@ def test_an_event_repeated_when_its_id_is_forgotten_stops_nothing(tmp_path, monk
 
     async def main():
         hub = await made_hub(tmp_path / "s.db", times.clock())
-        await hub.samples("s", [[0.3, 0.7]], None, None, event="e")
+        await hub.posts.samples("s", Post([[0.3, 0.7]], event="e"))
         times.passes(Retention().events - 1)
-        while "e" in hub.get("s").taken:
+        while "e" in hub.get("s").receipts.events:
             await asyncio.sleep(0.01)
-        again = await asyncio.wait_for(hub.samples("s", [[0.3, 0.7]], None, None, event="e"), 10)
+        again = await asyncio.wait_for(hub.posts.samples("s", Post([[0.3, 0.7]], event="e")), 10)
         assert again.n == 2
         assert hub.trouble is None
         await hub.stop()
@@ -110,7 +113,7 @@ def test_an_event_repeated_when_its_id_is_forgotten_stops_nothing(tmp_path, monk
 def test_a_commit_task_that_ends_answers_who_waits_and_ends_the_server(tmp_path, monkeypatch, caplog):
     with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
         http.put("/streams/s", json={"source": [1, 1]})
-        monkeypatch.setattr(Live, "change", lambda live: 1 / 0)
+        monkeypatch.setattr(ServedStream, "change", lambda served: 1 / 0)
         answer = http.post("/streams/s/samples", json={"proba": [[0.3, 0.7]]}, timeout=10)
         assert answer.status_code == 503
         assert "The task 'commits' ended unexpectedly (ZeroDivisionError" in answer.json()["error"]
@@ -135,7 +138,7 @@ def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplo
             if task == "webhook":
                 broken.setattr(AlarmStore, "due", lambda *_: 1 / 0)
             else:
-                broken.setattr(Live, "point", lambda *_: 1 / 0)
+                broken.setattr(ServedStream, "point", lambda *_: 1 / 0)
             said = wait_for(lambda: http.get("/healthz").json()["problems"])
         assert f"The task '{task}' ended unexpectedly" in said[0]
         assert f"The task '{task}' ended unexpectedly" in caplog.text
@@ -166,7 +169,7 @@ def test_a_clock_far_ahead_for_a_minute_erases_nothing(tmp_path, monkeypatch, re
         hub = await made_hub(db, times.clock())
         for k in range(5):
             times.passes(20.0)
-            await hub.samples("s", [[0.3, 0.7]], "c", k)
+            await hub.posts.samples("s", Post([[0.3, 0.7]], "c", k))
         if restart:
             await hub.stop()
         times.passes(5.0, 400 * 86_400)
@@ -176,7 +179,7 @@ def test_a_clock_far_ahead_for_a_minute_erases_nothing(tmp_path, monkeypatch, re
         times.passes(65.0)
         await compacted(hub)
         times.passes(5.0, -400 * 86_400)
-        assert (await hub.samples("s", [[0.3, 0.7]], "c", 4)).repeated
+        assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 4))).repeated
         found = hub.store.read("SELECT t FROM history")
         assert len(found) >= 5
         if not restart:
@@ -203,14 +206,14 @@ def test_idle_clients_make_room_for_others(tmp_path):
     async def main():
         hub = await made_hub(tmp_path / "s.db", times.clock(), limits=Limits(clients=2))
         for client in ("a", "b"):
-            await hub.samples("s", [[0.3, 0.7]], client, 1)
+            await hub.posts.samples("s", Post([[0.3, 0.7]], client, 1))
             times.passes(1_000.0)
         with pytest.raises(rp.InputError, match="at most 2 clients"):
-            await hub.samples("s", [[0.3, 0.7]], "c", 1)
+            await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1))
         times.passes(1_900.0)
-        await hub.samples("s", [[0.3, 0.7]], "c", 1)
-        assert set(hub.get("s").offsets) == {"b", "c"}  # a was silent for more than an hour
-        assert (await hub.samples("s", [[0.3, 0.7]], "b", 1)).repeated
+        await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 1))
+        assert set(hub.get("s").receipts.offsets) == {"b", "c"}  # a was silent for more than an hour
+        assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "b", 1))).repeated
         await hub.stop()
         again = await made_hub(tmp_path / "s.db", times.clock())
         assert set(again.get("s").offsets) == {"b", "c"}

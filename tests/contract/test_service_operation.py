@@ -24,7 +24,7 @@ from reprior.service import kinds
 from reprior.service.access import Access, Token, read_tokens
 from reprior.service.server import Background
 from reprior.service.settings import Settings
-from reprior.service.store import check
+from reprior.service.upkeep import check
 
 ROOT = Path(__file__).parents[2]
 ROLES = Access([Token("admin", "ann", "admin-token"), Token("ingest", "model", "ingest-token"),
@@ -149,7 +149,7 @@ def test_a_backup_of_a_served_file_is_restored(tmp_path, call):
     assert copy.stat().st_mode & 0o077 == 0
     assert "--replace" in call("serve", "restore", "--db", db, copy)[2]
     assert call("serve", "restore", "--db", db, copy, "--replace")[0] == 0
-    assert check(db)[0] == []
+    assert check(db).problems == []
     with Background(Settings(db)) as running, Client(running.url) as client:
         assert client.get("s")["prior"] == replay([1, 1], blocks[:2]).prior.tolist()
     (tmp_path / "text.db").write_text("hello" * 999)
@@ -251,7 +251,7 @@ def test_labels_follow_by_the_id_of_a_prediction(tmp_path):
         assert http.get("/streams/s").json()["labels"] == 2
         assert "either `proba` or `ids`" in http.post("/streams/s/labels", json={"y": [1]}).json()["error"]
         assert http.post("/streams/s/labels", json={"ids": ["p1"], "y": [1]}).status_code == 200
-    assert check(tmp_path / "s.db")[0] == []
+    assert check(tmp_path / "s.db").problems == []
 
 
 def test_the_state_of_a_stream_is_exported(tmp_path):

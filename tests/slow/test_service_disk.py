@@ -11,7 +11,7 @@ httpx = pytest.importorskip("httpx")
 from service_help import Process, replay, rows_of
 
 from reprior.client import Client, ServiceError
-from reprior.service.store import check
+from reprior.service.upkeep import check
 
 K = 100
 
@@ -58,7 +58,7 @@ def test_a_full_disk(small_disk):
         assert told.n == 5 * len(blocks)
         np.testing.assert_array_equal(told.prior, replay(np.ones(K), blocks).prior)
         assert httpx.get(f"{server.url}/healthz").json()["ok"]
-    assert check(server.db)[0] == []
+    assert check(server.db).problems == []
 
 
 @pytest.mark.slow
@@ -81,4 +81,4 @@ def test_a_file_that_may_not_grow(tmp_path):
         again.seqs["s"] = acknowledged
         told = again.send("s", blocks[-1])
         np.testing.assert_array_equal(told.prior, replay(np.ones(K), blocks).prior)
-    assert check(server.db)[0] == []
+    assert check(server.db).problems == []

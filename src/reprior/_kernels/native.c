@@ -709,6 +709,9 @@ static PyObject *e_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 PyObject *climb(PyObject *, PyObject *const *, Py_ssize_t), *em(PyObject *, PyObject *const *, Py_ssize_t),
     *group_counts(PyObject *, PyObject *const *, Py_ssize_t);
 
+/* in rows_json.c */
+PyObject *parse_rows(PyObject *, PyObject *const *, Py_ssize_t), *format_rows(PyObject *, PyObject *const *, Py_ssize_t);
+
 static PyMethodDef functions[] = {
     {"climb", (PyCFunction)(void (*)(void))climb, METH_FASTCALL, NULL},
     {"em", (PyCFunction)(void (*)(void))em, METH_FASTCALL, NULL},
@@ -720,6 +723,8 @@ static PyMethodDef functions[] = {
     {"first_bad_row", (PyCFunction)(void (*)(void))first_bad_row, METH_FASTCALL, NULL},
     {"fmapls", (PyCFunction)(void (*)(void))fmapls, METH_FASTCALL, NULL},
     {"fmapls_top", (PyCFunction)(void (*)(void))fmapls_top, METH_FASTCALL, NULL},
+    {"format_rows", (PyCFunction)(void (*)(void))format_rows, METH_FASTCALL, NULL},
+    {"parse_rows", (PyCFunction)(void (*)(void))parse_rows, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 from reprior._kernels.small import climb, em, group_counts
 
 __all__ = [  # what `native` offers, too
-    "calibrate", "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "group_counts",
+    "calibrate", "climb", "correct", "e_step", "ebls", "em", "first_bad_row", "fmapls", "fmapls_top", "format_rows",
+    "group_counts", "parse_rows",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -273,3 +275,26 @@ def correct(known: Array, k: int, rows: Array, out: Array, ndim: int = 2) -> int
         joint = np.asarray(rows, np.float64) * known[0, :k]
         out[...] = joint / joint.sum(axis=-1, keepdims=True)
     return bad
+
+
+def parse_rows(text: bytes, start: int, out: Array) -> int:
+    """Read the JSON array of arrays of numbers that begins at `text[start]` to `out` (n, K).
+
+    Return where it ends; REFUSED if it is anything else than n rows of K numbers.
+    """
+    try:
+        rows, end = json.JSONDecoder().raw_decode(text[start:].decode("latin-1"))
+        shaped = isinstance(rows, list) and len(rows) == len(out) and all(isinstance(row, list) for row in rows)
+        if not shaped or any(type(x) not in (int, float) for row in rows for x in row):
+            return REFUSED
+        out[:] = rows
+    except (ValueError, OverflowError):
+        return REFUSED
+    return start + end if np.isfinite(out).all() else REFUSED
+
+
+def format_rows(rows: Array) -> bytes | int:
+    """Return rows (n, K) of numbers between 0 and 1 as JSON text with nine significant digits; REFUSED for others."""
+    if not ((rows >= 0) & (rows <= 1)).all():
+        return REFUSED
+    return ("[" + ",".join("[" + ",".join(f"{x:.9g}" for x in row) + "]" for row in rows.tolist()) + "]").encode()

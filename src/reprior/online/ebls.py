@@ -307,9 +307,10 @@ class OnlineEbls:
 
         The less probable a shift, the nearer to 1. Times the shares it adds up to 1.
         """
-        part = self.parts(state)
-        if part["curvature"][0] == 0.0:  # each label adds to all
+        f, width = len(self.bank), reference.width(len(self.source.prior))
+        if state[2 + 3 * f + 2 * f * width] == 0.0:  # the first curvature: each label adds to all
             return None
+        part = self.parts(state)
         factors = np.exp((1.0 - part["no_shift"]) * part["log_bias"])
         return np.asarray(factors / (self.prior(state) @ factors))
 

@@ -99,9 +99,12 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
     return parts
 
 
-def counted(method: StreamMethod, state: Vector) -> Vector:
-    """Return what each class counts in a correction (K,): its share, times its bias where labels have told one."""
-    prior = method.prior(state)
+def counted(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:
+    """Return what each class counts in a correction (K,): its share, times its bias where labels have told one.
+
+    `prior` is the one of the state, if the caller has it already.
+    """
+    prior = method.prior(state) if prior is None else prior
     bias = method.bias(state) if hasattr(method, "bias") else None
     return prior if bias is None else prior * bias
 

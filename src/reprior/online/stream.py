@@ -279,10 +279,21 @@ class Stream:
                 learned(loops.correct(known, k, self._row(p, "Stream.correct_one"), out, 1))
             return out if isinstance(p, np.ndarray) else like_input(out, p, self.classes)
 
-    def _padded_weights(self) -> Vector:
+    def _padded_weights(self, prior: Vector | None = None) -> Vector:
         source = self.source.prior
-        np.divide(counted(self.method, self._values), source, out=self._weights[0, : len(source)])
+        np.divide(counted(self.method, self._values, prior), source, out=self._weights[0, : len(source)])
         return self._weights
+
+    def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
+        """Return rows (n, K) that `calibrated` returned, or that need no calibrator, under the estimated prior.
+
+        `prior` is the property of that name, if the caller has it already.
+        """
+        with self._lock:
+            out = np.empty(rows.shape, rows.dtype)
+            if NATIVE and loops.correct(self._padded_weights(prior), len(self.source.prior), rows, out, 2) == DONE:
+                return out
+            return np.asarray(correct_rows(as_stored(rows), self.weights).astype(rows.dtype, copy=False))
 
     def correct_many(self, proba: Any) -> Matrix:
         """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values.

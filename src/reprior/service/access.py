@@ -41,14 +41,14 @@ def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
     lines = [parts for parts in lines if parts]
     if len(lines) == 1 and len(lines[0]) == 1:
         return [check_token(role, role, lines[0][0], caller)]
-    found = []
+    tokens = []
     for number, parts in enumerate(lines, 1):
         if len(parts) != 3:
             fail("serve", caller, "have lines of ROLE NAME TOKEN", f"{len(parts)} words in line {number}")
-        found.append(check_token(parts[0], parts[1], parts[2], caller))
-    if not found:
+        tokens.append(check_token(parts[0], parts[1], parts[2], caller))
+    if not tokens:
         fail("serve", caller, "hold at least one token", f"none in {file.name}")
-    return found
+    return tokens
 
 
 def role_needed(method: str, path: str) -> str | None:
@@ -69,7 +69,7 @@ class Access:
         self.private = private
         self.tokens = tuple(tokens)
 
-    def allows(self, role: str, given: str) -> bool:
+    def allows(self, role: str, secret: str) -> bool:
         """Return whether a bearer token allows what a role may do; the time does not depend on how much fits."""
         if not self.tokens:
             return True
@@ -77,5 +77,5 @@ class Access:
             return True
         enough, fits = ROLES[ROLES.index(role) :], False
         for token in self.tokens:
-            fits |= hmac.compare_digest(given.encode(), token.secret.encode()) and token.role in enough
+            fits |= hmac.compare_digest(secret.encode(), token.secret.encode()) and token.role in enough
         return fits

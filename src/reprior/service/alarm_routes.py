@@ -58,7 +58,7 @@ async def get_audit(request: Request) -> Response:
     hub, query = hub_of(request), request.query_params
     most = int(number(query, "limit", 100, 1, MOST_ENTRIES, whole=True))
     store = hub.alarms.store
-    entries = [] if store is None else await hub.in_reader(store.audit, query.get("stream"), most)
+    entries = [] if store is None else await hub.workers.read(store.audit, query.get("stream"), most)
     return answer({"entries": entries})
 
 

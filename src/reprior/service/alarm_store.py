@@ -34,6 +34,27 @@ class Acknowledgement(NamedTuple):
     address: str
 
 
+class Dealt(NamedTuple):
+    """An alarm that somebody acknowledged, the test that starts again with it, and the event that it is over."""
+
+    alarm: int
+    t: float
+    acknowledgement: Acknowledgement
+    test: bytes | None = None
+    event: AlarmEvent | None = None
+
+
+class AuditEntry(NamedTuple):
+    """Who did what to a stream, when, and from which address."""
+
+    t: float
+    stream: str
+    action: str
+    by: str
+    address: str
+    about: dict[str, Any]
+
+
 class Silence(NamedTuple):
     """Until when no message about a stream is sent, and who wants that."""
 
@@ -83,21 +104,18 @@ class AlarmStore:
 
     # what people do
 
-    def acknowledge(
-        self, stream: tuple[int, str], alarm: int, now: float, done: Acknowledgement, test: bytes | None,
-        event: AlarmEvent | None,
-    ) -> None:  # fmt: skip
-        """Note who has dealt with an alarm, together with the test that continues from there, if it starts anew."""
-        number, name = stream
+    def acknowledge(self, stream: tuple[int, str], dealt: Dealt) -> None:
+        """Note who has dealt with an alarm, together with the test that starts again, if one does."""
+        (number, name), done = stream, dealt.acknowledgement
         with self._store.transaction() as db:
             db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
-                       (now, done.by, done.note, done.next, alarm))  # fmt: skip
-            if test is not None:
-                db.execute("UPDATE streams SET alarm = ? WHERE id = ?", (test, number))
-            if event is not None:
-                write_events(db, number, [event])
-            about = {"alarm": alarm, "note": done.note, "next": done.next}
-            noted(db, now, name, "acknowledge", done.by, done.address, about)
+                       (dealt.t, done.by, done.note, done.next, dealt.alarm))  # fmt: skip
+            if dealt.test is not None:
+                db.execute("INSERT OR REPLACE INTO tests VALUES (?, ?)", (number, dealt.test))
+            if dealt.event is not None:
+                write_events(db, number, [dealt.event])
+            about = {"alarm": dealt.alarm, "note": done.note, "next": done.next}
+            write_entry(db, AuditEntry(dealt.t, name, "acknowledge", done.by, done.address, about))
 
     def silence(self, stream: tuple[int, str], now: float, wanted: Silence) -> None:
         """Hold back messages about a stream until a time; a time that is past ends the silence."""
@@ -109,7 +127,12 @@ class AlarmStore:
                 db.execute("INSERT INTO silences VALUES (?, ?, ?, ?)", (number, wanted.until, wanted.by, wanted.note))
             db.execute(f"UPDATE outbox SET due = ? WHERE {waiting}", (max(now, wanted.until), number))
             about = {"until": wanted.until if wanted.until > now else None, "note": wanted.note}
-            noted(db, now, name, "silence", wanted.by, wanted.address, about)
+            write_entry(db, AuditEntry(now, name, "silence", wanted.by, wanted.address, about))
+
+    def note(self, entry: AuditEntry) -> None:
+        """Write an entry of the audit."""
+        with self._store.transaction() as db:
+            write_entry(db, entry)
 
     def audit(self, stream: str | None, most: int) -> list[dict[str, Any]]:
         """Return who did what, the newest first; entries outlive the stream they are about."""
@@ -127,8 +150,8 @@ class AlarmStore:
         rows = self._store.read(
             f"SELECT {', '.join(LISTED)} FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC LIMIT ?", (stream, most)
         )
-        found = [dict(zip(LISTED, row, strict=True)) for row in rows]
-        return [{"id": row.pop("id"), **json.loads(row.pop("about")), **row} for row in found]
+        alarms = [dict(zip(LISTED, row, strict=True)) for row in rows]
+        return [{"id": alarm.pop("id"), **json.loads(alarm.pop("about")), **alarm} for alarm in alarms]
 
     # messages
 
@@ -161,9 +184,7 @@ class AlarmStore:
         return int(count), problem
 
 
-def noted(
-    db: sqlite3.Connection, now: float, stream: str, action: str, by: str, address: str, about: dict[str, Any]
-) -> None:
-    """Write an entry of the audit."""
+def write_entry(db: sqlite3.Connection, entry: AuditEntry) -> None:
+    """Write an entry of the audit, inside a transaction."""
     db.execute("INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
-               (now, stream, action, by, address, json.dumps(about)))  # fmt: skip
+               (*entry[:5], json.dumps(entry.about)))  # fmt: skip

@@ -19,8 +19,8 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, Silence
-from reprior.service.live import Live
+from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
+from reprior.service.served import ServedStream
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
@@ -34,141 +34,150 @@ LOOK_SECONDS = 1.0  # between two looks for stale streams
 class Alarms:
     """The alarms of one server; `mark` tells the hub that a stream has something to store."""
 
-    def __init__(self, hub: Hub, mark: Callable[[Live], None]) -> None:
+    def __init__(self, hub: Hub, mark: Callable[[ServedStream], None]) -> None:
         self._hub, self._mark = hub, mark
         self.store = AlarmStore(hub.store) if hub.store else None
         self._last = 0
 
-    def load(self, by_id: dict[int, Live]) -> None:
+    def load(self, by_id: dict[int, ServedStream]) -> None:
         """Take over from the file which alarms are open and which streams are silenced."""
         assert self.store is not None
         self._last = self.store.last()
         for stream, about in self.store.unresolved():
             if stream in by_id:
-                setattr(by_id[stream], "stale" if about["kind"] == "stale" else "open_alarm", about)
+                setattr(by_id[stream].watch, about["kind"], about)
         for stream, silence in self.store.silences():
             if stream in by_id:
-                by_id[stream].silence = silence
+                by_id[stream].watch.silence = silence
 
     # raised and resolved
 
-    def raised(self, live: Live, about: dict[str, Any]) -> dict[str, Any]:
+    def raised(self, served: ServedStream, about: dict[str, Any]) -> dict[str, Any]:
         """Number an alarm and see to it that it is stored and sent; return it."""
         self._last += 1
-        now, silence = self._hub.clock(), live.silenced(self._hub.clock())
+        now, silence = self._hub.clock(), served.watch.silenced(self._hub.clock())
         text = json.dumps(about)
         about["id"] = self._last
         due = now if silence is None else silence["until"]
-        message = self._message("alarm.raised", live, about)
-        live.fresh_alarms.append(AlarmEvent(self._last, "raised", now, text, message, due))
-        log.warning("stream %r: alarm %s raised (%s)", live.name, self._last, about["kind"])
+        message = self._message("alarm.raised", served, about)
+        served.pending.alarms.append(AlarmEvent(self._last, "raised", now, text, message, due))
+        log.warning("stream %r: alarm %s raised (%s)", served.name, self._last, about["kind"])
         return about
 
-    def resolved(self, live: Live, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
+    def resolved(self, served: ServedStream, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
         """Return the event that an alarm is over."""
         now = self._hub.clock()
-        told = {"resolved": now, "reason": reason, **more}
-        log.info("stream %r: alarm %s resolved (%s)", live.name, alarm["id"], reason)
-        return AlarmEvent(alarm["id"], "resolved", now, "", self._message("alarm.resolved", live, alarm | told), now)
+        end = {"resolved": now, "reason": reason, **more}
+        log.info("stream %r: alarm %s resolved (%s)", served.name, alarm["id"], reason)
+        return AlarmEvent(alarm["id"], "resolved", now, "", self._message("alarm.resolved", served, alarm | end), now)
 
-    def closing(self, live: Live) -> list[AlarmEvent]:
+    def closing(self, served: ServedStream) -> list[AlarmEvent]:
         """Return what is to be said of the alarms of a stream that is deleted."""
-        still = [alarm for alarm in (live.open_alarm, live.stale) if alarm is not None]
-        return [self.resolved(live, alarm, "deleted") for alarm in still]
+        raised = [alarm for alarm in (served.watch.shift, served.watch.stale) if alarm is not None]
+        return [self.resolved(served, alarm, "deleted") for alarm in raised]
 
-    def heard(self, live: Live) -> None:
+    def heard(self, served: ServedStream) -> None:
         """Resolve the alarm of a stream that was stale."""
-        if live.stale is not None:
-            live.fresh_alarms.append(self.resolved(live, live.stale, "samples"))
-            live.stale = None
+        if served.watch.stale is not None:
+            served.pending.alarms.append(self.resolved(served, served.watch.stale, "samples"))
+            served.watch.stale = None
 
-    def _message(self, kind: str, live: Live, about: dict[str, Any]) -> str | None:
+    def _message(self, kind: str, served: ServedStream, about: dict[str, Any]) -> str | None:
         if self._hub.settings.webhook is None:
             return None
         base = (self._hub.settings.public_url or "").rstrip("/")
-        data = about | {"link": f"{base}/#{urlencode({'stream': live.name})}"}
+        data = about | {"link": f"{base}/#{urlencode({'stream': served.name})}"}
         stamp = datetime.fromtimestamp(self._hub.clock(), UTC).isoformat(timespec="milliseconds")
         return json.dumps({"type": kind, "timestamp": stamp, "data": data})
 
     # streams from which nothing comes
 
-    def stale_seconds(self, live: Live, now: float) -> float | None:
+    def stale_seconds(self, served: ServedStream, now: float) -> float | None:
         """Return for how long a stream that should be heard of has been silent, None if that is not too long."""
-        most = live.about["stale_after"]
+        most = served.definition.stale_after
         most = self._hub.settings.stale_after if most is None else most
-        silent = now - max(live.seen, self._hub.started)  # what came while the server was down nobody knows
-        return now - live.seen if most and live.stream.n and silent > most else None
+        silent = now - max(served.last_post, self._hub.started)  # what came while the server was down nobody knows
+        return now - served.last_post if most and served.stream.n and silent > most else None
 
     async def watch(self) -> None:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
-            for live in list(self._hub.streams.values()):
-                if live.stale is None and not live.gone and self.stale_seconds(live, now) is not None:
-                    about = {"kind": "stale", "stream": live.name, "raised": now, "since": live.seen}
-                    live.stale = self.raised(live, about | {"samples": live.stream.n})
-                    self._mark(live)
+            for served in list(self._hub.streams.values()):
+                if served.watch.stale is None and not served.gone and self.stale_seconds(served, now) is not None:
+                    about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
+                    served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
+                    self._mark(served)
             self._hub.commit_soon()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do
 
-    async def acknowledge(self, live: Live, number: int, done: Acknowledgement, rows: Matrix) -> dict[str, Any]:
-        """Note who has dealt with an open alarm; a shift is then tested anew, against the old reference or `rows`."""
+    async def acknowledge(
+        self, served: ServedStream, number: int, done: Acknowledgement, rows: Matrix
+    ) -> dict[str, Any]:
+        """Note who has dealt with an open alarm.
+
+        The test of a shift starts again, against the old reference or against `rows` (m, K).
+        """
         now = self._hub.clock()
-        if live.stale is not None and live.stale["id"] == number:
-            await self._written("acknowledge", (live.id, live.name), number, now, done, None, None)
-            live.stale |= {"acknowledged": now, "by": done.by}
-        elif live.open_alarm is not None:
-            fresh = await self._renewed(live, done.next, rows)
-            told = {"by": done.by, "note": done.note, "next": done.next}
-            event = self.resolved(live, live.open_alarm, "acknowledged", **told)
-            stream = (live.id, live.name)
-            await self._written("acknowledge", stream, number, now, done, fresh.to_bytes(), event)
-            live.alarm, live.open_alarm = fresh, None
-        log.info("stream %r: alarm %s acknowledged by %r from %s", live.name, number, done.by, done.address)
+        watch, stream = served.watch, (served.id, served.name)
+        if watch.stale is not None and watch.stale["id"] == number:
+            await self._written("acknowledge", stream, Dealt(number, now, done))
+            watch.stale |= {"acknowledged": now, "by": done.by}
+        elif watch.shift is not None:
+            test = await self._renewed(served, done.next, rows)
+            event = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
+            await self._written("acknowledge", stream, Dealt(number, now, done, test.to_bytes(), event))
+            watch.restart(test)
+        log.info("stream %r: alarm %s acknowledged by %r from %s", served.name, number, done.by, done.address)
         self._hub.version += 1
         return {"id": number, "acknowledged": now, "by": done.by, "note": done.note, "next": done.next}
 
-    async def _renewed(self, live: Live, then: str, rows: Matrix) -> Alarm:
+    async def _renewed(self, served: ServedStream, then: str, rows: Matrix) -> Alarm:
         """Return the test that continues after an acknowledgement."""
-        assert live.alarm is not None
+        assert served.watch.test is not None
+        assert served.definition.alarm_options is not None
         if then == "restart":
-            fresh = Alarm.from_bytes(live.alarm.to_bytes())
-            fresh.reset()
-            return fresh
+            test = Alarm.from_bytes(served.watch.test.to_bytes())
+            test.reset()
+            return test
         if len(rows) < ENOUGH_TO_ACCEPT:
             rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
             fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
-        options = {k: v for k, v in live.about["alarm"].items() if k not in ("reference", "exact")}
-        seen = live.stream.calibrated(rows.astype(np.float64))
-        return await self._hub.in_thinker(lambda: Alarm(live.source, reference=seen, **options))
+        options = {k: v for k, v in served.definition.alarm_options.items() if k not in ("reference", "exact")}
+        source, calibrated = served.definition.source, served.stream.calibrated(rows.astype(np.float64))
+        return await self._hub.workers.think(lambda: Alarm(source, reference=calibrated, **options))
 
-    async def silence(self, live: Live, wanted: Silence) -> dict[str, Any] | None:
+    async def silence(self, served: ServedStream, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time; return the silence, None if that time is past."""
         now = self._hub.clock()
-        await self._written("silence", (live.id, live.name), now, wanted)
+        await self._written("silence", (served.id, served.name), now, wanted)
         about = {"until": wanted.until, "by": wanted.by, "note": wanted.note}
-        live.silence = about if wanted.until > now else None
-        log.info("stream %r: silenced for %.0f s by %r", live.name, max(0.0, wanted.until - now), wanted.by)
+        served.watch.silence = about if wanted.until > now else None
+        log.info("stream %r: silenced for %.0f s by %r", served.name, max(0.0, wanted.until - now), wanted.by)
         self._hub.version += 1
-        return live.silence
+        return served.watch.silence
+
+    async def note(self, stream: str, action: str, by: str, address: str, about: dict[str, Any]) -> None:
+        """Write an entry of the audit."""
+        await self._written("note", AuditEntry(self._hub.clock(), stream, action, by, address, about))
 
     async def _written(self, name: str, *args: Any) -> None:
         if self.store is not None:
-            done: Awaitable[None] = self._hub.in_writer(getattr(self.store, name), *args)
+            done: Awaitable[None] = self._hub.workers.write(getattr(self.store, name), *args)
             await done
 
     # what is read
 
-    async def listed(self, live: Live) -> list[dict[str, Any]]:
+    async def listed(self, served: ServedStream) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
         if self.store is None:
-            return [alarm for alarm in (live.stale, live.open_alarm) if alarm]
-        return await self._hub.in_reader(self.store.listed, live.id, MOST_LISTED)
+            return [alarm for alarm in (served.watch.stale, served.watch.shift) if alarm]
+        return await self._hub.workers.read(self.store.listed, served.id, MOST_LISTED)
 
     async def undelivered(self) -> tuple[int, str | None]:
         """Return how many messages nobody has taken, and the last problem."""
         if self.store is None or self._hub.settings.webhook is None:
             return 0, None
-        return await self._hub.in_reader(self.store.undelivered, self._hub.clock())
+        return await self._hub.workers.read(self.store.undelivered, self._hub.clock())

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Router
 
@@ -19,7 +18,8 @@ from reprior.service import inference, intake
 from reprior.service.access import INGESTS
 from reprior.service.guard import HEADERS, Guard, Message, Scope
 from reprior.service.hub import Hub, Missing
-from reprior.service.routes import post_samples, routes
+from reprior.service.routes import routes
+from reprior.service.sample_posts import post_samples, send_whole
 from reprior.service.settings import Settings
 from reprior.service.store import Store, StoreError
 from reprior.service.supervise import place
@@ -31,13 +31,13 @@ OPEN_ENDED = {"get_events"}  # whose duration says nothing about the server
 
 
 def expected(error: Exception) -> Response:
-    """Return the answer for an error: the sentence of those that are known, nothing of those that are not."""
-    known = error_response(error)
-    if known is not None:
-        return known
+    """Return the answer for an error: an expected error's own sentence, no detail of another one."""
+    response = error_response(error)
+    if response is not None:
+        return response
     if isinstance(error, HTTPException):
-        said = {404: "There is nothing at this address.", 405: "This address does not take this method."}
-        text = said.get(error.status_code, str(error.detail))
+        sentences = {404: "There is nothing at this address.", 405: "This address does not take this method."}
+        text = sentences.get(error.status_code, str(error.detail))
         return Response(error_body(error.status_code, text), error.status_code, error.headers,
                         media_type="application/json")  # fmt: skip
     log.error("unexpected %s", place(error))
@@ -87,7 +87,11 @@ class App:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
+        begun = time.perf_counter()
+        scope["app"] = self
+        if self._root and scope["path"].startswith(self._root + "/"):
+            scope["path"] = scope["path"][len(self._root) :]
+        path, status = scope["path"], 0
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -96,29 +100,22 @@ class App:
                 message["headers"] = [*message.get("headers", []), *HEADERS]
             await send(message)
 
-        async def receiving() -> Message:
-            message: Message = await receive()
-            scope["body_read"] = not message.get("more_body")
-            return message
-
-        scope["app"] = self
-        if self._root and scope["path"].startswith(self._root + "/"):
-            scope["path"] = scope["path"][len(self._root) :]
+        assert self.hub is not None
         try:
             self._guard.check(scope)
             if b"%2f" in scope.get("raw_path", b"").lower():
                 raise Missing("No name in an address holds a slash, however it is written.")
-            parts = scope["path"].split("/")
-            if scope["method"] == "POST" and parts[1] == "streams" and parts[3:] == ["samples"]:  # past the router
-                scope["endpoint"], scope["path_params"] = post_samples, {"name": parts[2]}
-                await (await post_samples(Request(scope, receiving)))(scope, receiving, sending)
+            if path.endswith("/samples") and scope["method"] == "POST" and is_samples(path):  # past the router
+                scope["endpoint"] = post_samples
+                kind, body = await post_samples(self.hub, scope, receive)
+                status = 200
+                await send_whole(send, kind, body)
             else:
-                await self._router(scope, receiving, sending)
+                await self._router(scope, receive, sending)
         except Exception as error:
             response = await self._refusal(error, scope, receive)
             if not status:
                 await response(scope, receive, sending)
-        assert self.hub is not None
         endpoint = getattr(scope.get("endpoint"), "__name__", "none")
         if endpoint not in OPEN_ENDED:
             self.hub.measures.request(endpoint, status, time.perf_counter() - begun)
@@ -143,6 +140,12 @@ class App:
         """Return the methods that an address takes; one of its routes alone does not know the others."""
         fits = [route for route in self._router.routes if route.matches(scope)[0] != Match.NONE]
         return ", ".join(sorted({method for route in fits for method in getattr(route, "methods", ())}))
+
+
+def is_samples(path: str) -> bool:
+    """Return whether an address is /streams/{name}/samples."""
+    parts = path.split("/")
+    return len(parts) == 4 and parts[1] == "streams" and bool(parts[2])
 
 
 def stream_in(scope: Scope) -> str:

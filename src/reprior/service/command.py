@@ -24,13 +24,13 @@ def from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
     if path is None:
         return
     try:
-        given = tomllib.loads(path.read_text())
+        options = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         fail("serve", "--config", "be a TOML file that can be read", f"{path.name} ({error})")
     names = {option.opts[0].removeprefix("--"): option.name for option in ctx.command.params}
-    for key in given:
+    for key in options:
         check_choice(key, "serve", f"a key of {path.name}", sorted(set(names) - {"config", "json"}))
-    ctx.default_map = {str(names[key]): value for key, value in given.items()}
+    ctx.default_map = {str(names[key]): value for key, value in options.items()}
 
 
 @click.group("serve", invoke_without_command=True, context_settings={"auto_envvar_prefix": "REPRIOR"})
@@ -70,7 +70,7 @@ def from_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> None
 @click.option("--demo", is_flag=True, help="Feed two streams from a real classifier whose class prior drifts.")
 @click.option("--json", "as_json", is_flag=True, help="Errors as JSON.")
 @click.pass_context
-def command(ctx: click.Context, /, as_json: bool, **given: Any) -> int:
+def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     """Keep streams behind HTTP, durable in one file, with a live page at the same address.
 
     It listens on this machine alone unless --host says otherwise; then every request needs a token. Every option is
@@ -87,7 +87,7 @@ def command(ctx: click.Context, /, as_json: bool, **given: Any) -> int:
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ImportError(LACKING) from error
-    return 0 if ctx.invoked_subcommand else serve(given)
+    return 0 if ctx.invoked_subcommand else serve(options)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -99,15 +99,15 @@ db_option = click.option("--db", type=FILE, required=True, envvar="REPRIOR_DB", 
 @json_option
 def check_file(db: Path, as_json: bool) -> int:
     """Verify the file; the exit code is 1 if something is wrong. The server may run meanwhile."""
-    from reprior.service.store import check
+    from reprior.service.upkeep import check
 
-    wrong, held = check(db)
+    report = check(db)
     if as_json:
-        click.echo(json.dumps({"sound": not wrong, "wrong": wrong, "held": held}))
+        click.echo(json.dumps({"sound": not report.problems, "wrong": report.problems, "held": report.rows}))
     else:
-        click.echo("\n".join(wrong) or f"{db.name} is sound.")
-        click.echo(listed(held))
-    return 1 if wrong else 0
+        click.echo("\n".join(report.problems) or f"{db.name} is sound.")
+        click.echo(listed(report.rows))
+    return 1 if report.problems else 0
 
 
 @command.command("backup")
@@ -141,23 +141,23 @@ def listed(held: dict[str, int]) -> str:
     return ", ".join(f"{count} {table}" for table, count in held.items())
 
 
-def tokens_of(given: dict[str, Any]) -> list[Any]:
+def tokens_of(options: dict[str, Any]) -> list[Any]:
     """Return the tokens of the options, the files and the environment."""
     from reprior.service.access import check_token, read_tokens
 
-    found = []
+    tokens = []
     for role, text, file, option in (
-        ("admin", given["token"], given["token_file"], "--token"),
-        ("read", os.environ.get("REPRIOR_READ_TOKEN"), given["read_token_file"], "--read-token-file"),
+        ("admin", options["token"], options["token_file"], "--token"),
+        ("read", os.environ.get("REPRIOR_READ_TOKEN"), options["read_token_file"], "--read-token-file"),
     ):
         if file is not None:
-            found += read_tokens(file, role, option)
+            tokens += read_tokens(file, role, option)
         elif text is not None:
-            found.append(check_token(role, role, text, option))
-    return found
+            tokens.append(check_token(role, role, text, option))
+    return tokens
 
 
-def settings_of(given: dict[str, Any]) -> Any:
+def settings_of(options: dict[str, Any]) -> Any:
     """Return the settings that the options describe."""
     from urllib.parse import urlsplit
 
@@ -165,27 +165,28 @@ def settings_of(given: dict[str, Any]) -> Any:
     from reprior.service.guard import LOOPBACK
     from reprior.service.settings import Limits, Retention, Settings
 
-    tokens, here = tokens_of(given), given["host"] in HERE
+    tokens, here = tokens_of(options), options["host"] in HERE
     if not here and not tokens:
-        fail("serve", "--host", "be this machine alone if no token is set", given["host"], remedy="Give --token-file")
-    public = urlsplit(given["public_url"] or "")
-    if given["public_url"] and (public.scheme not in ("http", "https") or not public.hostname or public.query):
-        fail("serve", "--public-url", "be like https://HOST/PATH", given["public_url"])
-    hosts = [name.lower() for name in (*given["allow_host"], public.hostname or "") if name]
+        fail("serve", "--host", "be this machine alone if no token is set", options["host"], remedy="Give --token-file")
+    public = urlsplit(options["public_url"] or "")
+    if options["public_url"] and (public.scheme not in ("http", "https") or not public.hostname or public.query):
+        fail("serve", "--public-url", "be like https://HOST/PATH", options["public_url"])
+    hosts = [name.lower() for name in (*options["allow_host"], public.hostname or "") if name]
     return Settings(
-        db=given["db"], access=Access(tokens, private=not here),
-        hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=given["public_url"], proxies=given["proxy"],
-        limits=Limits(body=given["max_body"], classes=given["max_classes"], streams=given["max_streams"],
-                      clients=given["max_clients"], rate=given["max_rate"]),
-        retention=Retention(history=given["keep_history"] * 86_400, clients=given["keep_clients"] * 86_400,
-                            rows=given["keep_rows"] * 86_400),
-        stale_after=given["stale_after"], webhook=given["webhook"], webhook_private=given["allow_private_webhook"],
-        webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"), forward=given["forward"],
-        demo=given["demo"], intakes=given["intake"], metric_streams=given["metric_streams"],
+        db=options["db"], access=Access(tokens, private=not here),
+        hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
+        limits=Limits(body=options["max_body"], classes=options["max_classes"], streams=options["max_streams"],
+                      clients=options["max_clients"], rate=options["max_rate"]),
+        retention=Retention(history=options["keep_history"] * 86_400, clients=options["keep_clients"] * 86_400,
+                            rows=options["keep_rows"] * 86_400),
+        stale_after=options["stale_after"], webhook=options["webhook"],
+        webhook_private=options["allow_private_webhook"], webhook_secret=os.environ.get("REPRIOR_WEBHOOK_SECRET"),
+        forward=options["forward"], demo=options["demo"], intakes=options["intake"],
+        metric_streams=options["metric_streams"],
     )  # fmt: skip
 
 
-def serve(given: dict[str, Any]) -> int:
+def serve(options: dict[str, Any]) -> int:
     """Run the server until it is told to stop."""
     import tempfile
 
@@ -194,22 +195,22 @@ def serve(given: dict[str, Any]) -> int:
     from reprior.service.intake import check_address, check_package
     from reprior.service.server import make
 
-    for url in given["intake"]:
+    for url in options["intake"]:
         check_package(check_address(url))
     folder = None
-    if given["db"] is None:
-        if not given["demo"]:
+    if options["db"] is None:
+        if not options["demo"]:
             fail("serve", "--db", "name the file that keeps everything", "nothing",
                  remedy="`reprior serve --demo` needs none")  # fmt: skip
         folder = tempfile.TemporaryDirectory(prefix="reprior-")
-        given["db"] = Path(folder.name) / "demo.db"
-    settings = settings_of(given)
+        options["db"] = Path(folder.name) / "demo.db"
+    settings = settings_of(options)
     try:
-        listening = listen(given["host"], given["port"])
-        with listening, logs.to_stderr(given["log_format"], given["log_level"]):
+        listening = listen(options["host"], options["port"])
+        with listening, logs.to_stderr(options["log_format"], options["log_level"]):
             # the file and the address are ours before uvicorn starts: it would answer with a stack trace
-            server = make(settings, given["host"], given["port"], hub=open_hub(settings))
-            run(server, listening, given)
+            server = make(settings, options["host"], options["port"], hub=open_hub(settings))
+            run(server, listening, options)
     finally:
         if folder:
             folder.cleanup()
@@ -226,13 +227,13 @@ def listen(host: str, port: int) -> socket.socket:
         return fail("serve", "--host, --port", "be an address that can be listened at", f"{host}:{port} ({reason})")
 
 
-def reload_tokens(access: Any, given: dict[str, Any]) -> None:
+def reload_tokens(access: Any, options: dict[str, Any]) -> None:
     """Read the token files again; if they cannot be used, the tokens stay as they are."""
     import logging
 
     log = logging.getLogger("reprior.service")
     try:
-        tokens = tokens_of(given)
+        tokens = tokens_of(options)
     except InputError as error:
         log.error("tokens not reloaded: %s", error)
         return
@@ -243,7 +244,7 @@ def reload_tokens(access: Any, given: dict[str, Any]) -> None:
     log.info("tokens reloaded: %s", ", ".join(f"{token.name} ({token.role})" for token in tokens) or "none")
 
 
-def run(server: Any, listening: socket.socket, given: dict[str, Any]) -> None:
+def run(server: Any, listening: socket.socket, options: dict[str, Any]) -> None:
     """Run a server; once it listens, print where."""
     import asyncio
     import signal
@@ -256,9 +257,9 @@ def run(server: Any, listening: socket.socket, given: dict[str, Any]) -> None:
         while not server.started and not task.done():
             await asyncio.sleep(0.01)
         if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, server.access, given)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload_tokens, server.access, options)
         if server.started:
-            host = given["host"]
+            host = options["host"]
             shown = f"[{host}]" if ":" in host else host
             click.echo(f"Listening at http://{shown}:{listening.getsockname()[1]}/")
         await task

@@ -9,14 +9,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from reprior.service.live import Live
 from reprior.service.measure import Histogram
+from reprior.service.pending import Pending
+from reprior.service.served import ServedStream
 from reprior.service.store import Store, StoreError
 
 log = logging.getLogger("reprior.service")
 RETRY_SECONDS = 0.5
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.002  # for which a commit waits for those who shared the last one
 
 
 class Unavailable(Exception):
@@ -33,27 +35,23 @@ class Commits:
         self._store, self._write, self._most, self._took = store, write, most, took
         self.trouble: str | None = None  # why the last commit failed
         self._ended = False  # by `fail`: nothing will be stored any more
-        self._dirty: set[Live] = set()
+        self._dirty: set[ServedStream] = set()
         self._flying: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
         self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
-        self._wake, self._closing = asyncio.Event(), False
+        self._wake, self._gathered, self._closing = asyncio.Event(), asyncio.Event(), False
 
-    def add(self, live: Live) -> None:
+    def add(self, served: ServedStream) -> None:
         """Note that a stream has something to store."""
         if self._store:
-            self._dirty.add(live)
+            self._dirty.add(served)
         else:
-            live.fresh_points.clear()
-            live.fresh_offsets.clear()
-            live.fresh_cursors.clear()
-            live.fresh_forgotten.clear()
-            live.fresh_rows.clear()
+            served.pending = Pending()
 
-    def drop(self, live: Live) -> None:
+    def drop(self, served: ServedStream) -> None:
         """Forget a stream that is to be deleted."""
-        self._dirty.discard(live)
+        self._dirty.discard(served)
 
     def soon(self) -> None:
         """Commit what there is, if there is anything, though nobody waits for it."""
@@ -67,13 +65,13 @@ class Commits:
         if self._waiting >= self._most:
             raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
 
-    async def stored(self, live: Live, *, repeated: bool = False) -> None:
+    async def stored(self, served: ServedStream, *, repeated: bool = False) -> None:
         """Wait until all that a stream has learned so far is on disk."""
         if self._store is None:
             return
         if self._ended:
             raise Unavailable(f"{self.trouble} This was not stored.")
-        if repeated and live not in self._dirty:
+        if repeated and served not in self._dirty:
             if self._flying is not None and not self._flying.done():
                 await asyncio.shield(self._flying)
             return
@@ -82,6 +80,8 @@ class Commits:
         self._wake.set()
         self._joined += 1
         self._waiting += 1
+        if self._joined == self._group:
+            self._gathered.set()
         try:
             await asyncio.shield(self._next)
         finally:
@@ -91,12 +91,19 @@ class Commits:
         """Commit until `close` is called."""
         while not self._closing:
             await self._wake.wait()
-            if self._group > 1:  # who shared the last commit will soon be back: wait for them, and share this one too
-                await asyncio.sleep(GATHER_SECONDS)
+            if self._joined < self._group and not self._closing:
+                await self._gather()
             self._wake.clear()
             if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
+
+    async def _gather(self) -> None:
+        """Wait until all who shared the last commit are back: they come soon, and share this one too."""
+        self._gathered.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GATHER_SECONDS):
+                await self._gathered.wait()
 
     def close(self) -> None:
         """Let `run` end; a commit on its way is never broken off: whoever waits for it would wait for ever."""
@@ -117,18 +124,18 @@ class Commits:
 
     async def _commit(self) -> bool:
         assert self._store is not None
-        lives, self._dirty = list(self._dirty), set()
+        streams, self._dirty = list(self._dirty), set()
         self._flying, self._next = self._next or asyncio.get_running_loop().create_future(), None
         flying = self._flying
         self._group, self._joined = self._joined, 0
-        changes = [live.change() for live in lives]
+        changes = [served.change() for served in streams]
         begun = time.perf_counter()
         try:
             await self._write(self._store.write, changes)
         except StoreError as error:
-            for live, change in zip(lives, changes, strict=True):
-                live.restore(change)
-            self._dirty |= {live for live in lives if not live.gone}
+            for served, change in zip(streams, changes, strict=True):
+                served.take_back(change)
+            self._dirty |= {served for served in streams if not served.gone}
             if self.trouble is None:
                 log.warning("commit failed: %s", error)
             self.trouble = str(error)

@@ -10,15 +10,22 @@ from typing import Any
 
 from reprior._check import InputError, fail
 
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION = 0x7265_7072  # "repr": the file says whose it is
+CHECKPOINT_PAGES = 8_000  # of the log before it is folded into the file: 32 MB, in which a busy page is folded once
+# A row that changes is written whole, so what changes with every commit (states) is apart from what does not.
 TABLES = """
-CREATE TABLE streams (
-  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL, definition BLOB NOT NULL,
-  n INTEGER NOT NULL, labels INTEGER NOT NULL, seen REAL NOT NULL, state BLOB NOT NULL, alarm BLOB);
+CREATE TABLE streams (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created REAL NOT NULL);
+CREATE TABLE versions (
+  stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, number INTEGER NOT NULL, since REAL NOT NULL,
+  definition BLOB, PRIMARY KEY (stream, number));
+CREATE TABLE states (
+  stream INTEGER PRIMARY KEY REFERENCES streams ON DELETE CASCADE, n INTEGER NOT NULL, labels INTEGER NOT NULL,
+  last_post REAL NOT NULL, state BLOB NOT NULL);
+CREATE TABLE tests (stream INTEGER PRIMARY KEY REFERENCES streams ON DELETE CASCADE, test BLOB NOT NULL);
 CREATE TABLE offsets (
   stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, client TEXT NOT NULL, seq INTEGER NOT NULL,
-  n INTEGER NOT NULL, seen REAL NOT NULL, missing TEXT NOT NULL, PRIMARY KEY (stream, client)) WITHOUT ROWID;
+  n INTEGER NOT NULL, last_post REAL NOT NULL, missing TEXT NOT NULL, PRIMARY KEY (stream, client)) WITHOUT ROWID;
 CREATE TABLE history (
   id INTEGER PRIMARY KEY, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t INTEGER NOT NULL,
   n INTEGER NOT NULL, prior BLOB NOT NULL, variance BLOB NOT NULL);
@@ -38,9 +45,9 @@ CREATE TABLE audit (
   address TEXT NOT NULL, about TEXT NOT NULL);
 CREATE TABLE cursors (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, origin TEXT NOT NULL,
   position TEXT NOT NULL, PRIMARY KEY (stream, origin)) WITHOUT ROWID;
-CREATE TABLE taken (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
+CREATE TABLE events (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
   PRIMARY KEY (stream, id)) WITHOUT ROWID;
-CREATE INDEX taken_by_time ON taken (t);
+CREATE INDEX events_by_time ON events (t);
 CREATE TABLE rows (stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, id TEXT NOT NULL, t REAL NOT NULL,
   row BLOB NOT NULL, PRIMARY KEY (stream, id)) WITHOUT ROWID;
 CREATE INDEX rows_by_time ON rows (t);
@@ -77,11 +84,12 @@ def prepare(db: sqlite3.Connection, path: Path) -> None:
         db.executescript(f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION}; PRAGMA user_version={SCHEMA}; COMMIT;")
     elif owner != APPLICATION:
         fail("serve", "db", "be a file that `reprior serve` made, or a new one", f"another database, {path.name}")
-    elif version > SCHEMA:
-        fail("serve", "db", f"have a schema number of at most {SCHEMA}", version,
-             remedy="A newer release of reprior wrote it; upgrade to read it")  # fmt: skip
+    elif version != SCHEMA:
+        fail("serve", "db", f"have the schema number {SCHEMA}", version,
+             remedy="Another release of reprior wrote it; serve it with that release")  # fmt: skip
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=FULL")
+    db.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     db.execute("PRAGMA journal_size_limit=67108864")  # a log that a slow reader let grow is cut back
 
 

@@ -11,7 +11,9 @@ from reprior import datasets
 from reprior._types import Labels, Vector
 from reprior.pipelines.fit import pipeline
 from reprior.service.commits import Unavailable
+from reprior.service.definition import Recipe
 from reprior.service.hub import Conflict, Hub, Missing
+from reprior.service.posts import Post
 
 ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has
 QUIET, PERIOD = 200, 10_000.0  # samples before anything moves, and in which one group of classes gives way to the next
@@ -39,7 +41,7 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
     data = await asyncio.to_thread(datasets.load, name)
     pipe = await asyncio.to_thread(lambda: pipeline(data.heldout_proba, data.heldout_y, counts=data.counts))
     with suppress(Conflict):  # an older demo in the same file goes on
-        await hub.create(title, pipe.stream(), pipe.source, classes=list(data.classes), alarm={"run_length": 1e5})
+        await hub.create(title, Recipe(pipe.stream(), pipe.source, list(data.classes), {"run_length": 1e5}))
     rng = np.random.default_rng(0)
     base = np.asarray(np.bincount(data.heldout_y, minlength=len(data.classes)) + 0.5, np.float64)
     base, order = base / base.sum(), rng.permutation(len(base))
@@ -49,7 +51,7 @@ async def feed_one(hub: Hub, name: str, title: str) -> None:
         chosen = rng.choice(len(base), ROWS if n else QUIET, p=mix(base, n, order))  # the quiet time is over at once
         rows = [int(rng.choice(by_class[k])) for k in chosen]
         try:
-            await hub.samples(title, data.pool_proba[rows].tolist(), None, None, correct=False)
+            await hub.posts.samples(title, Post(data.pool_proba[rows], correct=False))
         except Unavailable:
             await asyncio.sleep(1.0)
         except Missing:

@@ -13,7 +13,7 @@ from typing import Any
 
 from reprior.service import views
 from reprior.service.hub import Hub, Missing
-from reprior.service.live import Live
+from reprior.service.served import ServedStream
 from reprior.service.wire import json_bytes
 
 STREAM_SECONDS = 0.1
@@ -29,20 +29,21 @@ def overview(hub: Hub) -> dict[str, Any]:
     """Return what there is on the server as a whole."""
     return {
         "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.measures.learned,
-        "alarms": sum(bool(live.alarms()) for live in hub.streams.values()), "trouble": hub.trouble,
+        "alarms": sum(bool(served.watch.open()) for served in hub.streams.values()), "trouble": hub.trouble,
     }  # fmt: skip
 
 
-def stream_state(hub: Hub, live: Live) -> tuple[Any, ...]:
+def stream_state(hub: Hub, served: ServedStream) -> tuple[Any, ...]:
     """Return what differs when there is something new to tell of a stream."""
-    raised, now = [alarm["id"] for alarm in live.alarms()], hub.clock()
-    # a rate falls while nothing comes: look once a second at least
-    return live.id, live.stream.n, live.labels, raised, live.silenced(now), int(now) if live.rate(now) > 0.01 else 0
+    raised, now = [alarm["id"] for alarm in served.watch.open()], hub.clock()
+    active = served.activity.rate(now) > 0.01  # a rate falls while nothing comes: look once a second at least
+    silence = served.watch.silenced(now)
+    return served.version, served.stream.n, served.labels, raised, silence, int(now) if active else 0
 
 
 async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
     """Yield events for as long as somebody reads them."""
-    told_stream = told_server = None
+    sent_stream = sent_server = None
     silent = 0.0
     pause = SERVER_SECONDS if name is None else STREAM_SECONDS
     often = round(SERVER_SECONDS / pause)
@@ -51,14 +52,14 @@ async def events(hub: Hub, name: str | None) -> AsyncIterator[bytes]:
         made = b""
         if name is not None:
             try:
-                live = hub.get(name)
+                served = hub.get(name)
             except Missing:
                 yield event("deleted", {"name": name})
                 return
-            if (state := stream_state(hub, live)) != told_stream:
-                made, told_stream = event("update", views.update(live, hub.clock())), state
-        if turn % often == 0 and (server := (hub.version, hub.trouble)) != told_server:
-            made, told_server = made + event("server", overview(hub)), server
+            if (state := stream_state(hub, served)) != sent_stream:
+                made, sent_stream = event("update", views.update(served, hub.clock())), state
+        if turn % often == 0 and (server := (hub.version, hub.trouble)) != sent_server:
+            made, sent_server = made + event("server", overview(hub)), server
         silent = 0.0 if made else silent + pause
         if silent >= ALIVE_SECONDS:
             made, silent = b": alive\n\n", 0.0

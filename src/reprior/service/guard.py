@@ -9,7 +9,7 @@ from typing import Any
 from reprior.service.access import role_needed
 from reprior.service.measure import Sparingly
 from reprior.service.settings import Settings
-from reprior.service.wire import Refused
+from reprior.service.wire import CLOSE, Refused
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -25,7 +25,6 @@ HEADERS = [
 ]  # fmt: skip
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 READ = frozenset((b"host", b"origin", b"sec-fetch-site", b"authorization", b"x-forwarded-for"))
-CLOSE = {"Connection": "close"}
 
 
 class Bucket:
@@ -60,42 +59,42 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Refuse a request that may not be answered."""
-        found = {name: value.decode("latin-1") for name, value in scope["headers"] if name in READ}
-        self._check_page(scope["method"], found)
-        who = self._sender(scope, found)
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in READ}
+        self._check_page(scope["method"], headers)
+        who = self._sender(scope, headers)
         if not self.bucket.take(who):
             sentence = f"At most {self.settings.limits.rate:g} requests per second are taken."
             raise Refused(429, sentence, {"Retry-After": "1", **CLOSE})
         role = role_needed(scope["method"], scope["path"])
         if role is None or not self.settings.access.tokens:
             return
-        scheme, _, given = found.get(b"authorization", "").partition(" ")
-        given = given.strip() if scheme.lower() == "bearer" else ""
-        if self.settings.access.allows(role, given):
+        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        if self.settings.access.allows(role, token):
             return
-        if given:
+        if token:
             self.sparingly.warning(("token", who), f"wrong token from {who} for {scope['method']} (role {role} needed)")
         what = {"read": "read", "ingest": "send data", "admin": "change something"}[role]
-        why = "The token that was sent does not allow this" if given else "No token was sent"
+        why = "The token that was sent does not allow this" if token else "No token was sent"
         sentence = f"A bearer token is needed to {what}. {why}."
         raise Refused(401, sentence, {"WWW-Authenticate": "Bearer", **CLOSE})
 
-    def _check_page(self, method: str, found: dict[bytes, str]) -> None:
+    def _check_page(self, method: str, headers: dict[bytes, str]) -> None:
         """Refuse what a page elsewhere sends: its own name pointed at this address, or a post across origins."""
-        host, hosts = found.get(b"host", ""), self.settings.hosts
+        host, hosts = headers.get(b"host", ""), self.settings.hosts
         if hosts and without_port(host) not in hosts:
             raise Refused(421, "The header Host must name this server. Start it with --allow-host or --public-url.",
                           CLOSE)  # fmt: skip
-        origin = found.get(b"origin")
-        if origin is None or method in ("GET", "HEAD") or found.get(b"sec-fetch-site") == "same-origin":
+        origin = headers.get(b"origin")
+        if origin is None or method in ("GET", "HEAD") or headers.get(b"sec-fetch-site") == "same-origin":
             return
         if origin.split("://")[-1].lower() != host.lower() and origin.lower() != self.settings.origin:
             raise Refused(403, "A page from elsewhere may not change anything here.", CLOSE)
 
-    def _sender(self, scope: Scope, found: dict[bytes, str]) -> str:
+    def _sender(self, scope: Scope, headers: dict[bytes, str]) -> str:
         """Return the address that a request comes from; a trusted proxy names it."""
         client = scope.get("client")
         who = client[0] if client else ""
-        if who in self.settings.proxies and b"x-forwarded-for" in found:
-            return found[b"x-forwarded-for"].rsplit(",", 1)[-1].strip()[:50]
+        if who in self.settings.proxies and b"x-forwarded-for" in headers:
+            return headers[b"x-forwarded-for"].rsplit(",", 1)[-1].strip()[:50]
         return who

@@ -12,8 +12,10 @@ from starlette.responses import Response
 from reprior._check import as_array, fail
 from reprior._types import Matrix
 from reprior.service.hub import Conflict, Hub
-from reprior.service.live import Live, check_seq
 from reprior.service.outgoing import check_target, post
+from reprior.service.posts import Post
+from reprior.service.receipts import check_seq
+from reprior.service.served import ServedStream
 from reprior.service.wire import answer, json_bytes, parse, parse_json
 
 log = logging.getLogger("reprior.service")
@@ -28,22 +30,22 @@ WAITING = 1_000  # events that may wait to be forwarded
 # Open Inference Protocol v2
 
 
-def model(live: Live) -> dict[str, Any]:
+def model(served: ServedStream) -> dict[str, Any]:
     """Return the metadata of a stream as of a model."""
-    shape = [-1, live.n_classes]
+    shape = [-1, served.n_classes]
     return {
-        "name": live.name, "versions": ["1"], "platform": "reprior",
+        "name": served.name, "versions": ["1"], "platform": "reprior",
         "inputs": [{"name": "proba", "datatype": "FP32", "shape": shape}],
         "outputs": [{"name": "proba", "datatype": "FP32", "shape": shape},
-                    {"name": "prior", "datatype": "FP64", "shape": [live.n_classes]}],
+                    {"name": "prior", "datatype": "FP64", "shape": [served.n_classes]}],
     }  # fmt: skip
 
 
-def tensor(given: Any, binary: bytes | None) -> Matrix:
+def tensor(about: Any, binary: bytes | None) -> Matrix:
     """Return the numbers of a tensor in its shape, from JSON or from the bytes behind it."""
-    if not isinstance(given, dict):
-        fail("infer", "inputs", "hold objects", type(given).__name__)
-    kind, shape = given.get("datatype"), given.get("shape")
+    if not isinstance(about, dict):
+        fail("infer", "inputs", "hold objects", type(about).__name__)
+    kind, shape = about.get("datatype"), about.get("shape")
     if not isinstance(kind, str) or kind not in FLOATS:
         fail("infer", "datatype", "be one of " + ", ".join(FLOATS), repr(kind)[:80])
     if not isinstance(shape, list) or len(shape) != 2 or not all(type(n) is int and n >= 0 for n in shape):
@@ -53,7 +55,7 @@ def tensor(given: Any, binary: bytes | None) -> Matrix:
         if len(binary) != size:
             fail("infer", "binary_data_size", f"be {size} for this shape and type", len(binary))
         return np.frombuffer(binary, FLOATS[kind]).reshape(shape)
-    data = given.get("data")
+    data = about.get("data")
     if not isinstance(data, list):
         fail("infer", "data", "be a list of numbers", type(data).__name__)
     rows = as_array(data, "infer", "data") if data else np.empty(0)
@@ -80,7 +82,7 @@ def size_of(parameters: Any) -> int | None:
 
 async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Response:
     """Learn the rows of a request and answer with them corrected, as the protocol wants it."""
-    live = hub.get(name)
+    served = hub.get(name)
     head, rest = split(body, length)
     inputs = head.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
@@ -89,8 +91,8 @@ async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Respons
     if (size is None and rest) or (size is not None and size != len(rest)):
         fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
     rows = tensor(inputs[0], None if size is None else rest)
-    if rows.shape[1] != live.n_classes:
-        fail("infer", "shape", f"have {live.n_classes} columns, one for each class of the stream", rows.shape[1])
+    if rows.shape[1] != served.n_classes:
+        fail("infer", "shape", f"have {served.n_classes} columns, one for each class of the stream", rows.shape[1])
     parameters = head.get("parameters") or {}
     if not isinstance(parameters, dict):
         fail("infer", "parameters", "be an object", type(parameters).__name__)
@@ -98,13 +100,13 @@ async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Respons
     wanted = outputs_wanted(head.get("outputs"), parameters)
     if rows.dtype.itemsize == 2:
         rows = rows.astype(np.float32)
-    told = await hub.samples(name, rows, client, seq)
-    assert told.proba is not None
-    found: dict[str, Any] = {"proba": told.proba, "prior": np.asarray(told.prior)}
+    learned = await hub.posts.samples(name, Post(rows, client, seq))
+    assert learned.proba is not None
+    outputs: dict[str, Any] = {"proba": learned.proba, "prior": np.asarray(learned.prior)}
     kinds = {"f4": "FP32", "f8": "FP64"}
     described, behind = [], []
     for output, binary in wanted:
-        values = np.ascontiguousarray(found[output])
+        values = np.ascontiguousarray(outputs[output])
         item: dict[str, Any] = {"name": output, "shape": list(values.shape), "datatype": kinds[values.dtype.str[1:]]}
         if binary:
             behind.append(values.tobytes())
@@ -115,27 +117,27 @@ async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Respons
     reply: dict[str, Any] = {"model_name": name, "model_version": "1", "outputs": described}
     if isinstance(head.get("id"), str):
         reply["id"] = head["id"]
-    reply["parameters"] = {"n": told.n, "repeated": told.repeated}
+    reply["parameters"] = {"n": learned.n, "repeated": learned.repeated}
     if not behind:
         return answer(reply)
     text = json_bytes(reply)
     return Response(text + b"".join(behind), headers={LENGTH: str(len(text))}, media_type="application/octet-stream")
 
 
-def outputs_wanted(given: Any, parameters: dict[str, Any]) -> list[tuple[str, bool]]:
+def outputs_wanted(outputs: Any, parameters: dict[str, Any]) -> list[tuple[str, bool]]:
     """Return which outputs are asked for, and whether as bytes."""
     usual = parameters.get("binary_data_output") is True
-    if given is None:
+    if outputs is None:
         return [("proba", usual), ("prior", usual)]
-    if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
-        fail("infer", "outputs", "be a list of objects", type(given).__name__)
-    found = []
-    for item in given:
+    if not isinstance(outputs, list) or not all(isinstance(item, dict) for item in outputs):
+        fail("infer", "outputs", "be a list of objects", type(outputs).__name__)
+    wanted = []
+    for item in outputs:
         name, own = item.get("name"), item.get("parameters") or {}
         if name not in ("proba", "prior"):
             fail("infer", "outputs", "name proba or prior", repr(name)[:80])
-        found.append((name, bool(own.get("binary_data", usual)) if isinstance(own, dict) else usual))
-    return found
+        wanted.append((name, bool(own.get("binary_data", usual)) if isinstance(own, dict) else usual))
+    return wanted
 
 
 # CloudEvents
@@ -159,16 +161,16 @@ def event_of(headers: Any, body: bytes) -> tuple[dict[str, str], Any]:
     return about, data
 
 
-def predictions(data: Any, live: Live) -> Any:
+def predictions(data: Any, served: ServedStream) -> Any:
     """Return the rows that a model server has answered with, in its v1 or its v2 form."""
     if isinstance(data, dict) and "predictions" in data:
         return data["predictions"]
     if isinstance(data, dict) and isinstance(data.get("outputs"), list):
         fits = [x for x in data["outputs"] if isinstance(x, dict) and x.get("datatype") in tuple(FLOATS)
-                and isinstance(x.get("shape"), list) and x["shape"][1:] == [live.n_classes]]  # fmt: skip
+                and isinstance(x.get("shape"), list) and x["shape"][1:] == [served.n_classes]]  # fmt: skip
         if len(fits) == 1:
             return tensor(fits[0], None)
-        fail("cloudevents", "outputs", f"hold one tensor of {live.n_classes} columns", f"{len(fits)} of them")
+        fail("cloudevents", "outputs", f"hold one tensor of {served.n_classes} columns", f"{len(fits)} of them")
     return fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
 
 
@@ -183,7 +185,7 @@ def stream_of(hub: Hub, about: dict[str, str]) -> str:
     full = f"{name}.{namespace}"
     if namespace and (full in hub.streams or full in hub.unreadable):
         return full
-    owner = hub.get(name).cursors.setdefault(NAMESPACE, namespace)
+    owner = hub.get(name).receipts.cursors.setdefault(NAMESPACE, namespace)
     if owner != namespace:
         raise Conflict(f"The stream {name!r} learns the service of the namespace {owner!r}. Make a stream {full!r} for"
                        f" the one of the namespace {namespace!r}.")  # fmt: skip
@@ -197,13 +199,14 @@ async def take_event(hub: Hub, headers: Any, body: bytes, scope: Any) -> dict[st
     if about["type"] != RESPONSE:
         return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
     name = stream_of(hub, about)
-    live = hub.get(name)
+    served = hub.get(name)
     if len(about["id"]) > 200:
         fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
-    namespace = live.cursors.get(NAMESPACE)
+    namespace = served.receipts.cursors.get(NAMESPACE)
     cursor = None if namespace is None else (NAMESPACE, namespace)
-    told = await hub.samples(name, predictions(data, live), None, None, correct=False, event=about["id"], cursor=cursor)
-    return {"taken": not told.repeated, "repeated": told.repeated, "n": told.n}
+    post = Post(predictions(data, served), correct=False, event=about["id"], cursor=cursor)
+    learned = await hub.posts.samples(name, post)
+    return {"taken": not learned.repeated, "repeated": learned.repeated, "n": learned.n}
 
 
 class Forwarder:

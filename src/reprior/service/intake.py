@@ -21,8 +21,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from reprior._check import InputError, fail
 from reprior.service.commits import Unavailable
 from reprior.service.hub import Conflict, Hub, Missing
-from reprior.service.live import check_seq
-from reprior.service.wire import MSGPACK, Refused, known_keys, parse
+from reprior.service.posts import Post
+from reprior.service.receipts import check_seq
+from reprior.service.wire import MSGPACK, Refused, check_keys, parse
 
 log = logging.getLogger("reprior.service")
 AT_ONCE = 256  # messages that may wait for one commit
@@ -54,7 +55,7 @@ def check_address(url: str) -> Address:
     shown = f"{parts.scheme}://…"  # a URL may hold a password
     if parts.scheme not in PORTS:
         fail("serve", "--intake", "start with " + ", ".join(f"{kind}://" for kind in PORTS), shown)
-    topic, query = unquote(parts.path.strip("/")), {name: found[-1] for name, found in parse_qs(parts.query).items()}
+    topic, query = unquote(parts.path.strip("/")), {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if not topic or not parts.hostname:
         fail("serve", "--intake", "name a host and what to read there, as redis://HOST:PORT/KEY does", shown)
     stream = query.pop("stream", topic)
@@ -91,8 +92,8 @@ async def run(hub: Hub, url: str) -> None:
     read = {"redis": read_redis, "nats": read_nats, "kafka": read_kafka, "mqtt": read_mqtt}[address.kind]
     while True:
         try:
-            live = hub.get(address.stream)
-            async for messages in read(address, dict(live.cursors)):
+            served = hub.get(address.stream)
+            async for messages in read(address, dict(served.receipts.cursors)):
                 if hub.intakes[name] is not None:
                     log.info("intake from %s is connected", name)
                 hub.intakes[name] = None
@@ -118,13 +119,14 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
     try:
         kind = "application/json" if message.body[:1] in (b"{", b" ", b"\n") else MSGPACK[0]
         body = parse(message.body, kind, "intake")
-        known_keys(body, ("proba", "dtype", "client", "seq"), "intake")
+        check_keys(body, ("proba", "dtype", "client", "seq"), "intake")
         client, seq = check_seq(body.get("client"), body.get("seq"))
-        await hub.samples(stream, body.get("proba"), client, seq, dtype=body.get("dtype"), correct=False, cursor=cursor)
+        post = Post(body.get("proba"), client, seq, body.get("dtype"), correct=False, cursor=cursor)
+        await hub.posts.samples(stream, post)
     except (InputError, Refused) as error:
         hub.measures.refuse(stream, "bad_input", str(error))
         if cursor is not None:
-            await hub.passed(stream, *cursor)
+            await hub.posts.passed(stream, cursor)
     if message.confirm is not None:
         message.confirm()
 
@@ -139,10 +141,10 @@ async def read_redis(address: Address, cursors: dict[str, str]) -> AsyncIterator
                    password=address.password)  # fmt: skip
     try:
         while True:
-            found = await client.xread({address.topic: last}, count=AT_ONCE, block=int(1000 * LOOK_SECONDS))
+            answer = await client.xread({address.topic: last}, count=AT_ONCE, block=int(1000 * LOOK_SECONDS))
             made = [
                 Message(fields.get(b"body", next(iter(fields.values()), b"")), origin, number.decode())
-                for _, entries in found or [] for number, fields in entries
+                for _, entries in answer or [] for number, fields in entries
             ]  # fmt: skip
             last = made[-1].position if made else last
             yield made
@@ -170,11 +172,11 @@ async def read_nats(address: Address, cursors: dict[str, str]) -> AsyncIterator[
         subject = address.more.get("subject", ">")
         asked = await jet.pull_subscribe(subject, stream=address.topic, config=config)
         while True:
-            found = []
+            fetched = []
             with suppress(nats.errors.TimeoutError):
-                found = await asked.fetch(AT_ONCE, timeout=LOOK_SECONDS)
-            yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in found]
-            if client.is_closed or (not found and (await jet.stream_info(address.topic)).created != made):
+                fetched = await asked.fetch(AT_ONCE, timeout=LOOK_SECONDS)
+            yield [Message(m.data, origin, str(m.metadata.sequence.stream)) for m in fetched]
+            if client.is_closed or (not fetched and (await jet.stream_info(address.topic)).created != made):
                 return
     finally:
         await client.close()
@@ -198,9 +200,9 @@ async def read_kafka(address: Address, cursors: dict[str, str]) -> AsyncIterator
             return
         consumer.assign(parts)
         while True:
-            found = await asyncio.to_thread(consumer.consume, AT_ONCE, LOOK_SECONDS)
-            good = [m for m in found if m.error() is None]
-            for message in found:
+            fetched = await asyncio.to_thread(consumer.consume, AT_ONCE, LOOK_SECONDS)
+            good = [m for m in fetched if m.error() is None]
+            for message in fetched:
                 if message.error() is not None:
                     raise ConnectionError(message.error().str())
             yield [Message(m.value() or b"", f"kafka:{m.topic()}:{m.partition()}", str(m.offset())) for m in good]
@@ -237,12 +239,12 @@ async def read_mqtt(address: Address, cursors: dict[str, str]) -> AsyncIterator[
     client.loop_start()
     try:
         while True:
-            found = [await queue.get()]
-            while not queue.empty() and len(found) < AT_ONCE:
-                found.append(queue.get_nowait())
-            come = [m for m in found if m not in (None, JOINED)]
+            queued = [await queue.get()]
+            while not queue.empty() and len(queued) < AT_ONCE:
+                queued.append(queue.get_nowait())
+            come = [m for m in queued if m not in (None, JOINED)]
             yield [Message(m.payload, None, "", partial(client.ack, m.mid, m.qos)) for m in come]
-            if None in found:
+            if None in queued:
                 return
     finally:
         client.on_message = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,25 +14,16 @@ from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import label_mismatch
+from reprior.service.definition import Recipe
 from reprior.service.settings import Limits
-from reprior.service.wire import known_keys, parse_json
+from reprior.service.wire import check_keys, parse_json
 from reprior.state import kind_of
 
 log = logging.getLogger("reprior.service")
 KEYS = ("source", "classes", "method", "options", "alarm", "stale_after", "heldout")
 ALARM_KEYS = ("alpha", "mode", "run_length", "exact")
 LONGEST_NAME = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """What a stream is made of."""
-
-    stream: Stream
-    source: Source
-    classes: list[str] | None
-    alarm: dict[str, Any] | None
-    stale_after: float | None
+SOURCE_RULE = "be a list of counts or shares, or an object from class to count"
 
 
 def check_name(name: Any) -> str:
@@ -64,63 +54,82 @@ def check_classes(value: Any, n_classes: int) -> list[str]:
     return list(value)
 
 
-def described(body: dict[str, Any], limits: Limits) -> Definition:
+def described(body: dict[str, Any], limits: Limits) -> Recipe:
     """Return the stream that an object describes."""
-    known_keys(body, KEYS, "PUT")
-    given, classes = body.get("source"), body.get("classes")
-    if isinstance(given, dict):
-        names = list(given)
-        if classes is not None and sorted(check_classes(classes, len(names))) != sorted(names):
-            fail("PUT", "classes", "name the same classes as `source`", "others")
-        classes = names if classes is None else classes
-        given = [given[name] for name in classes]
+    check_keys(body, KEYS, "PUT")
+    counts, classes = counts_and_classes(body, limits)
     heldout = body.get("heldout")
-    if given is None and heldout is None:
-        fail("PUT", "source", "be a list of counts or shares, or an object from class to count", "nothing")
-    if given is not None:
-        if not isinstance(given, list) or any(isinstance(x, bool) for x in given):
-            fail("PUT", "source", "be a list of counts or shares, or an object from class to count",
-                 type(given).__name__)  # fmt: skip
-        check_size(len(given), limits)
-        prior = check_prior(given, "PUT", "source")
+    if counts is None and heldout is None:
+        fail("PUT", "source", SOURCE_RULE, "nothing")
     if heldout is None:
-        pipe = pipeline(prior=prior)
+        pipe = pipeline(prior=check_prior(counts, "PUT", "source"))
     else:
-        if not isinstance(heldout, dict):
-            fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
-        known_keys(heldout, ("proba", "dtype", "y"), "PUT")
-        proba, y, width = heldout_rows(heldout)
-        check_size(width, limits)
-        called = None if classes is None else check_classes(classes, width)
-        counts = None if given is None else np.asarray(given, np.float64)
-        pipe = fit_pipeline(proba, y, counts=counts, classes=called)
-        if said := label_mismatch(pipe.source, pipe.calibrator):
-            log.warning("%s", said)
-    named = None if classes is None else check_classes(classes, len(pipe.source.prior))
+        pipe = fitted(heldout, counts, classes, limits)
+    names = None if classes is None else check_classes(classes, len(pipe.source.prior))
     options = body.get("options", {})
     if not isinstance(options, dict):
         fail("PUT", "options", "be an object", type(options).__name__)
     stream = pipe.stream(body.get("method", "online-ebls"), **options)
-    return Definition(stream, pipe.source, named, alarm_options(body.get("alarm"), pipe.source),
-                      stale_seconds(body.get("stale_after")))  # fmt: skip
+    return Recipe(stream, pipe.source, names, alarm_options(body.get("alarm"), pipe.source),
+                  stale_seconds(body.get("stale_after")))  # fmt: skip
 
 
-def heldout_rows(heldout: dict[str, Any]) -> tuple[Any, list[Any], int]:
-    """Return held-out rows (lists, or raw numbers of a `dtype`), their labels, and the number of classes."""
+def counts_and_classes(body: dict[str, Any], limits: Limits) -> tuple[list[Any] | None, Any]:
+    """Return the counts or shares of the source, in the order of the classes, and the names of the classes."""
+    source, classes = body.get("source"), body.get("classes")
+    if isinstance(source, dict):
+        names = list(source)
+        if classes is not None and sorted(check_classes(classes, len(names))) != sorted(names):
+            fail("PUT", "classes", "name the same classes as `source`", "others")
+        classes = names if classes is None else classes
+        source = [source[name] for name in classes]
+    if source is not None:
+        if not isinstance(source, list) or any(isinstance(x, bool) for x in source):
+            fail("PUT", "source", SOURCE_RULE, type(source).__name__)
+        check_size(len(source), limits)
+        check_prior(source, "PUT", "source")
+    return source, classes
+
+
+def fitted(heldout: Any, counts: list[Any] | None, classes: Any, limits: Limits) -> Pipeline:
+    """Return the pipeline that held-out rows give."""
+    if not isinstance(heldout, dict):
+        fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
+    check_keys(heldout, ("proba", "dtype", "y"), "PUT")
+    rows = heldout_rows(heldout)
+    check_size(rows.width, limits)
+    names = None if classes is None else check_classes(classes, rows.width)
+    prior = None if counts is None else np.asarray(counts, np.float64)
+    pipe = fit_pipeline(rows.proba, rows.y, counts=prior, classes=names)
+    if problem := label_mismatch(pipe.source, pipe.calibrator):
+        log.warning("%s", problem)
+    return pipe
+
+
+class HeldOut(NamedTuple):
+    """Held-out rows (lists, or an array), their labels, and the number of classes."""
+
+    proba: Any
+    y: list[Any]
+    width: int
+
+
+def heldout_rows(heldout: dict[str, Any]) -> HeldOut:
+    """Return the held-out rows of a body, lists or raw numbers of a `dtype`."""
     proba, y = heldout.get("proba"), heldout.get("y")
     if not isinstance(proba, (list, bytes)) or not isinstance(y, list):
         fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
     if isinstance(proba, list):
-        return proba, y, len(proba[0]) if proba and isinstance(proba[0], list) else 0
+        return HeldOut(proba, y, len(proba[0]) if proba and isinstance(proba[0], list) else 0)
     kind = check_choice(heldout.get("dtype", "f4"), "PUT", "dtype", ("f4", "f8"))
     width, left = divmod(len(proba), int(kind[1]) * max(1, len(y)))
     if left or not y:
         fail("PUT", "heldout", f"have as many rows of {kind} numbers as labels",
              f"{len(proba)} bytes and {len(y)} labels")  # fmt: skip
-    return np.frombuffer(proba, f"<{kind}").reshape(len(y), width).astype(np.float64), y, width
+    return HeldOut(np.frombuffer(proba, f"<{kind}").reshape(len(y), width).astype(np.float64), y, width)
 
 
-def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
+def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Recipe:
     """Return the stream that bytes hold, or that a saved pipeline makes with the method and options of the query."""
     for key in query:
         check_choice(key, "PUT", "query", ("method", "options", "alarm", "stale_after"))
@@ -143,8 +152,8 @@ def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Definition:
         check_size(len(source.prior), limits)
     else:
         fail("PUT", "body", "hold a saved pipeline or stream", f"a {kind!r}")
-    named = None if source.classes is None else check_classes(list(source.classes), len(source.prior))
-    return Definition(stream, source, named, alarm_options(alarm, source), stale_seconds(stale_after))
+    names = None if source.classes is None else check_classes(list(source.classes), len(source.prior))
+    return Recipe(stream, source, names, alarm_options(alarm, source), stale_seconds(stale_after))
 
 
 def check_size(n_classes: int, limits: Limits) -> None:
@@ -159,7 +168,7 @@ def stale_seconds(value: Any) -> float | None:
 
 
 def alarm_options(value: Any, source: Source) -> dict[str, Any] | None:
-    """Return the options of an alarm; where nothing is said, a source with held-out rows has one, another has none."""
+    """Return the options of an alarm; by default a source with held-out rows has one and another has none."""
     if value is None:
         return {} if source.heldout is not None and len(source.heldout[1]) >= 2 else None
     if value is False:
@@ -168,7 +177,7 @@ def alarm_options(value: Any, source: Source) -> dict[str, Any] | None:
         return {}
     if not isinstance(value, dict):
         fail("PUT", "alarm", "be true, false or an object of options", type(value).__name__)
-    known_keys(value, ALARM_KEYS, "PUT")
+    check_keys(value, ALARM_KEYS, "PUT")
     if not isinstance(value.get("exact", False), bool):
         fail("PUT", "exact", "be true or false", repr(value["exact"])[:80])
     return value

@@ -11,7 +11,7 @@ from reprior._types import Matrix
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
-    from reprior.service.live import Live
+    from reprior.service.served import ServedStream
 
 LONGEST_ID = 200
 
@@ -31,20 +31,23 @@ def check_ids(ids: Any, n: int | None, caller: str) -> list[str]:
     return list(ids)
 
 
-def keep(live: Live, ids: Any, rows: Matrix, now: float) -> None:
+def keep(served: ServedStream, ids: Any, rows: Matrix, now: float) -> None:
     """Let rows (n, K) wait for their labels."""
     values = np.asarray(rows, "<f8")
-    live.fresh_rows += [(name, now, row.tobytes()) for name, row in zip(ids, values, strict=True)]
+    served.pending.rows += [(name, now, row.tobytes()) for name, row in zip(ids, values, strict=True)]
 
 
-async def waiting(hub: Hub, live: Live, ids: list[str]) -> Matrix:
+async def waiting(hub: Hub, served: ServedStream, ids: list[str]) -> Matrix:
     """Return the rows (n, K) that wait for labels under these ids."""
     if hub.store is None:
         fail("labels", "ids", "be used with a database", "none")
-    found = dict(await hub.in_reader(hub.store.rows, live.id, ids))
-    missing = [name for name in ids if name not in found or name in live.fresh_labelled]
+    version = served.version
+    waiting = dict(await hub.workers.read(hub.store.rows, served.id, ids))
+    if served.version != version:  # what waited is a prediction of the old version
+        waiting = {}
+    missing = [name for name in ids if name not in waiting or name in served.pending.labelled]
     if missing:
         days = hub.settings.retention.rows / 86_400
-        raise Unknown(f"No sample of the stream {live.name!r} waits for a label under the id {missing[0][:80]!r},"
+        raise Unknown(f"No sample of the stream {served.name!r} waits for a label under the id {missing[0][:80]!r},"
                       f" {len(missing)} in all. A sample waits {days:g} days and takes one label.")  # fmt: skip
-    return np.array([np.frombuffer(found[name], "<f8") for name in ids], np.float64).reshape(-1, live.n_classes)
+    return np.array([np.frombuffer(waiting[name], "<f8") for name in ids], np.float64).reshape(-1, served.n_classes)

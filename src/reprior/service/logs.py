@@ -29,13 +29,13 @@ class Json(Text):
     """An object per line: time, level, logger, message and, of an exception, `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage(),
         }  # fmt: skip
         if record.exc_info and record.exc_info[1]:
-            said["error"] = place(record.exc_info[1])
-        return json.dumps(said)
+            line["error"] = place(record.exc_info[1])
+        return json.dumps(line)
 
 
 @contextmanager

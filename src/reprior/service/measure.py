@@ -33,18 +33,18 @@ class Sparingly:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._said: dict[object, tuple[float, int]] = {}  # when, and how often since
+        self._lines: dict[object, tuple[float, int]] = {}  # the last one: when, and how often since
 
     def warning(self, key: object, text: str) -> None:
         """Log `text` unless something with the same key was logged a moment ago."""
         now = self._clock()
-        when, more = self._said.get(key, (-LOG_SECONDS, 0))
+        when, more = self._lines.get(key, (-LOG_SECONDS, 0))
         if now - when < LOG_SECONDS:
-            self._said[key] = when, more + 1
+            self._lines[key] = when, more + 1
             return
-        if len(self._said) >= 10_000:
-            self._said.clear()
-        self._said[key] = now, 0
+        if len(self._lines) >= 10_000:
+            self._lines.clear()
+        self._lines[key] = now, 0
         log.warning("%s%s", text, f" ({more} more since the last such line)" if more else "")
 
 

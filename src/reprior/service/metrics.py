@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from reprior.service.hub import Hub
-from reprior.service.live import Live
 from reprior.service.measure import SECONDS, Histogram
+from reprior.service.served import ServedStream
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AT_ONCE = 100  # streams that are written before other requests get their turn
@@ -50,37 +50,38 @@ def single(name: str, kind: str, about: str, value: float) -> str:
     return family(name, kind, about, [line(f"{name}_total" if kind == "counter" else name, value)])
 
 
-def buckets(name: str, found: Histogram, **labels: str) -> Iterator[str]:
+def buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
     """Yield the series of a histogram."""
-    counts = np.cumsum(found.buckets).tolist()
+    counts = np.cumsum(histogram.buckets).tolist()
     for end, count in zip((*SECONDS, float("inf")), counts, strict=True):
         yield line(f"{name}_bucket", count, le="+Inf" if end == float("inf") else repr(end), **labels)
-    yield line(f"{name}_sum", found.total, **labels)
+    yield line(f"{name}_sum", histogram.total, **labels)
     yield line(f"{name}_count", counts[-1], **labels)
 
 
 def of_server(hub: Hub, undelivered: int) -> Iterator[str]:
     """Yield what is counted for the server as a whole."""
-    seen, lives = hub.measures, [live for live in hub.streams.values() if not live.gone]
-    alarms = sum(bool(live.alarms()) for live in lives)
-    yield single("reprior_samples", "counter", "Samples learned since the server started.", seen.learned)
-    yield single("reprior_streams", "gauge", "Streams on the server.", len(lives))
+    measures, streams = hub.measures, [served for served in hub.streams.values() if not served.gone]
+    alarms = sum(bool(served.watch.open()) for served in streams)
+    yield single("reprior_samples", "counter", "Samples learned since the server started.", measures.learned)
+    yield single("reprior_streams", "gauge", "Streams on the server.", len(streams))
     yield single("reprior_streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable))
     yield single("reprior_alarms", "gauge", "Streams with an open alarm.", alarms)
     yield single("reprior_storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None)
     yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
-    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", seen.forward_dropped)
+    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", measures.forward_dropped)
     yield family("reprior_requests", "counter", "Requests answered, by route and status.", (
         line("reprior_requests_total", count, route=route, status=str(status))
-        for (route, status), count in seen.requests.items()))  # fmt: skip
+        for (route, status), count in measures.requests.items()))  # fmt: skip
     yield family("reprior_request_seconds", "histogram", "Time to answer a request, by route.", (
-        text for route, found in seen.latency.items() for text in buckets("reprior_request_seconds", found, route=route)
+        text for route, histogram in measures.latency.items()
+        for text in buckets("reprior_request_seconds", histogram, route=route)
     ))  # fmt: skip
     yield family("reprior_commit_seconds", "histogram", "Time of a commit to the database.",
-                 buckets("reprior_commit_seconds", seen.commits))  # fmt: skip
+                 buckets("reprior_commit_seconds", measures.commits))  # fmt: skip
     yield family("reprior_refused", "counter", "Posts and messages that were not learned, by stream and reason.", (
         line("reprior_refused_total", count, stream=stream, reason=reason)
-        for (stream, reason), count in seen.refused.items()))  # fmt: skip
+        for (stream, reason), count in measures.refused.items()))  # fmt: skip
     yield family("reprior_task_failures", "counter", "Unexpected ends of background tasks.", (
         line("reprior_task_failures_total", count, task=task) for task, count in hub.tasks.failures.items()
     ))  # fmt: skip
@@ -91,20 +92,20 @@ def of_server(hub: Hub, undelivered: int) -> Iterator[str]:
             yield single(f"reprior_database_{part}_bytes", "gauge", f"Size of the database's {part}.", size)
 
 
-def of_stream(live: Live, now: float, most: int) -> Iterator[tuple[str, str]]:
+def of_stream(served: ServedStream, now: float, most: int) -> Iterator[tuple[str, str]]:
     """Yield the families and lines of one stream."""
-    prior, source, name = live.stream.prior, live.stream.source.prior, live.name
+    prior, source, name = served.stream.prior, served.stream.source.prior, served.name
     values = {
-        "reprior_stream_samples": live.stream.n, "reprior_stream_labels": live.labels,
-        "reprior_stream_rate": live.rate(now), "reprior_stream_last_seen_seconds": live.seen,
-        "reprior_stream_alarm": live.open_alarm is not None, "reprior_stream_stale": live.stale is not None,
-        "reprior_stream_silenced": live.silenced(now) is not None, "reprior_stream_shift": live.shift(prior),
+        "reprior_stream_samples": served.stream.n, "reprior_stream_labels": served.labels,
+        "reprior_stream_rate": served.activity.rate(now), "reprior_stream_last_seen_seconds": served.last_post,
+        "reprior_stream_alarm": served.watch.shift is not None, "reprior_stream_stale": served.watch.stale is not None,
+        "reprior_stream_silenced": served.watch.silenced(now) is not None, "reprior_stream_shift": served.shift(prior),
     }  # fmt: skip
     for key, value in values.items():
         counter = STREAM_FAMILIES[key][0] == "counter"
         yield key, line(f"{key}_total" if counter else key, value, stream=name)
     for k in np.argsort(-np.abs(prior - source), kind="stable")[:most].tolist():
-        labels: dict[str, Any] = {"stream": name, "class": live.classes[k]}
+        labels: dict[str, Any] = {"stream": name, "class": served.classes[k]}
         yield "reprior_class_share", line("reprior_class_share", prior[k], **labels)
         yield "reprior_class_source", line("reprior_class_source", source[k], **labels)
 
@@ -113,13 +114,13 @@ async def exposition(hub: Hub) -> bytes:
     """Return the metrics in Prometheus' text format."""
     undelivered, _ = await hub.alarms.undelivered()
     parts = list(of_server(hub, undelivered))
-    lives = sorted((live for live in hub.streams.values() if not live.gone), key=lambda live: live.id)
+    streams = sorted((served for served in hub.streams.values() if not served.gone), key=lambda served: served.id)
     lines: dict[str, list[str]] = {name: [] for name in STREAM_FAMILIES}
     now = hub.clock()
-    for number, live in enumerate(lives[: hub.settings.metric_streams]):
+    for number, served in enumerate(streams[: hub.settings.metric_streams]):
         if number % AT_ONCE == AT_ONCE - 1:
             await asyncio.sleep(0)
-        for name, text in of_stream(live, now, hub.settings.metric_classes):
+        for name, text in of_stream(served, now, hub.settings.metric_classes):
             lines[name].append(text)
     parts += [family(name, *about, lines[name]) for name, about in STREAM_FAMILIES.items()]
     return "".join(parts).encode()

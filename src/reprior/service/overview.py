@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reprior.service.hub import Hub
-from reprior.service.live import Live
+from reprior.service.served import ServedStream
 from reprior.service.store import StoreError
 from reprior.service.views import summary
 
@@ -15,19 +15,20 @@ MOST = 20  # entries of each part
 async def overview(hub: Hub) -> dict[str, Any]:
     """Return what somebody on call wants to know first."""
     now = hub.clock()
-    lives = [live for live in hub.streams.values() if not live.gone]
-    alarms = [alarm | {"silence": live.silenced(now)} for live in lives for alarm in live.alarms()]
+    streams = [served for served in hub.streams.values() if not served.gone]
+    alarms = [alarm | {"silence": served.watch.silenced(now)} for served in streams for alarm in served.watch.open()]
     alarms.sort(key=lambda alarm: -alarm["raised"])
-    stale = sorted((live for live in lives if live.stale is not None), key=lambda live: live.seen)
-    moved = sorted((live for live in lives if live.stream.n), key=Live.shift, reverse=True)[:MOST]
-    await hub.sparks(moved)
+    stale = [served for served in streams if served.watch.stale is not None]
+    stale.sort(key=lambda served: served.last_post)
+    moved = sorted((served for served in streams if served.stream.n), key=ServedStream.shift, reverse=True)[:MOST]
+    await hub.load_curves(moved)
     return {
-        "now": now, "streams": len(lives), "samples": sum(live.stream.n for live in lives),
-        "rate": round(sum(live.rate(now) for live in lives), 3),
+        "now": now, "streams": len(streams), "samples": sum(served.stream.n for served in streams),
+        "rate": round(sum(served.activity.rate(now) for served in streams), 3),
         "alarms": {"total": len(alarms), "shown": alarms[:MOST]},
-        "moved": [summary(live, now) for live in moved],
-        "stale": {"total": len(stale), "shown": [summary(live, now) for live in stale[:MOST]]},
-        "unreadable": [{"name": name, "why": found.why} for name, found in sorted(hub.unreadable.items())],
+        "moved": [summary(served, now) for served in moved],
+        "stale": {"total": len(stale), "shown": [summary(served, now) for served in stale[:MOST]]},
+        "unreadable": [{"name": name, "why": stream.why} for name, stream in sorted(hub.unreadable.items())],
         "webhook": await webhook(hub), "health": health(hub),
     }  # fmt: skip
 

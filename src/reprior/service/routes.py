@@ -14,21 +14,21 @@ from starlette.staticfiles import StaticFiles
 
 from reprior._check import check_choice, fail
 from reprior.service import alarm_routes, inference, kinds, metrics, views
+from reprior.service.alarm_routes import address
 from reprior.service.commits import Unavailable
+from reprior.service.definition import Recipe
 from reprior.service.events import events
 from reprior.service.hub import Hub
-from reprior.service.live import check_seq
 from reprior.service.openapi import openapi
+from reprior.service.posts import Post
+from reprior.service.receipts import check_seq
+from reprior.service.sample_posts import post_samples
 from reprior.service.store import StoreError
 from reprior.service.wire import (
     Refused,
-    Sent,
     answer,
-    answer_bytes,
     hub_of,
     kind_of,
-    kinds_of,
-    known_keys,
     parse,
     read_body,
     read_object,
@@ -38,20 +38,44 @@ from reprior.service.wire import (
 STATIC = Path(__file__).parent / "static"
 
 
+async def recipe_in(request: Request, caller: str, beside: tuple[str, ...] = ()) -> Recipe:
+    """Return the recipe of a stream in a request; `beside` are parameters of the query that are for others."""
+    hub = hub_of(request)
+    body, limits, kind = await read_body(request), hub.settings.limits, kind_of(request)
+    query = {key: value for key, value in request.query_params.items() if key not in beside}
+
+    def make() -> Recipe:  # a fit of seconds: not in the thread that answers everybody
+        if kind == "application/octet-stream":
+            return kinds.saved(body, query, limits)
+        return kinds.described(parse(body, kind, caller), limits)
+
+    return await hub.workers.make(make)
+
+
 async def put_stream(request: Request) -> Response:
     hub, name = hub_of(request), kinds.check_name(request.path_params["name"])
-    body, limits, kind = await read_body(request), hub.settings.limits, kind_of(request)
+    new = await hub.create(name, await recipe_in(request, "PUT"))
+    about = await views.detailed(hub, hub.get(name), diagnosis=False)
+    return answer({"new": new, **about}, 201 if new else 200)
 
-    def make() -> kinds.Definition:  # a fit of seconds: not in the thread that answers everybody
-        if kind == "application/octet-stream":
-            return kinds.saved(body, request.query_params, limits)
-        return kinds.described(parse(body, kind, "PUT"), limits)
 
-    made = await hub.in_maker(make)
-    new = await hub.create(name, made.stream, made.source, classes=made.classes, alarm=made.alarm,
-                           stale_after=made.stale_after)  # fmt: skip
-    told = await views.detailed(hub, hub.get(name), diagnosis=False)
-    return answer({"new": new, **told}, 201 if new else 200)
+async def post_version(request: Request) -> Response:
+    """Begin a new model version of a stream, made of the same as a new stream."""
+    hub, name = hub_of(request), request.path_params["name"]
+    hub.get(name)
+    by = request.query_params.get("by", "")
+    if len(by) > 200 or not (by.isprintable() or not by):
+        fail("versions", "by", "be at most 200 printable characters", repr(by)[:80])
+    recipe = await recipe_in(request, "versions", ("by",))
+    if recipe.stream.n:
+        fail("versions", "body", "hold a stream without samples, or a pipeline", f"one with {recipe.stream.n} samples")
+    number = await hub.renew(name, recipe, by, address(request))
+    return answer({"version": number, **await views.detailed(hub, hub.get(name), diagnosis=False)}, 201)
+
+
+async def get_versions(request: Request) -> Response:
+    hub = hub_of(request)
+    return answer({"versions": await views.versions(hub, hub.get(request.path_params["name"]))})
 
 
 async def get_stream(request: Request) -> Response:
@@ -72,32 +96,12 @@ async def delete_stream(request: Request) -> Response:
     return answer({"deleted": name})
 
 
-async def post_samples(request: Request) -> Response:
-    """Learn rows and answer with them corrected: the request that comes most, so it takes the shortest way."""
-    hub = hub_of(request)
-    kind, packed = kinds_of(request.scope["headers"])
-    body = parse(await read_body(request), kind, "samples")
-    known_keys(body, ("proba", "dtype", "client", "seq", "correct", "ids"), "samples")
-    if "proba" not in body:
-        fail("samples", "proba", "be a list of rows", "nothing")
-    client, seq = check_seq(body.get("client"), body.get("seq"))
-    correct = body.get("correct", True)
-    if not isinstance(correct, bool):
-        fail("samples", "correct", "be true or false", repr(correct)[:80])
-    told = await hub.samples(
-        request.path_params["name"], body["proba"], client, seq, dtype=body.get("dtype"), correct=correct,
-        ids=body.get("ids"),
-    )  # fmt: skip
-    return Sent(*answer_bytes(told.fields(), packed))
-
-
 async def post_labels(request: Request) -> Response:
     body = await read_object(request, "labels", ("proba", "ids", "dtype", "y", "client", "seq"))
     client, seq = check_seq(body.get("client"), body.get("seq"))
-    told = await hub_of(request).labels(
-        request.path_params["name"], body.get("proba"), body.get("y"), client, seq, body.get("dtype"), body.get("ids")
-    )
-    return answer(told.fields(), packed=wants_msgpack(request))
+    post = Post(body.get("proba"), client, seq, body.get("dtype"), ids=body.get("ids"))
+    learned = await hub_of(request).posts.labels(request.path_params["name"], post, body.get("y"))
+    return answer(learned.fields(), packed=wants_msgpack(request))
 
 
 async def get_streams(request: Request) -> Response:
@@ -106,8 +110,8 @@ async def get_streams(request: Request) -> Response:
 
 async def get_state(request: Request) -> Response:
     """Return a stream with all that it has learned, as bytes that `reprior.load` and PUT take."""
-    live = hub_of(request).get(request.path_params["name"])
-    return Response(live.stream.to_bytes(), media_type="application/octet-stream")
+    served = hub_of(request).get(request.path_params["name"])
+    return Response(served.stream.to_bytes(), media_type="application/octet-stream")
 
 
 async def get_history(request: Request) -> Response:
@@ -140,6 +144,12 @@ async def get_metrics(request: Request) -> Response:
     return Response(await metrics.exposition(hub_of(request)), media_type=metrics.CONTENT_TYPE)
 
 
+async def sample_route(request: Request) -> Response:
+    """Answer a post of samples that did not take the direct way."""
+    kind, body = await post_samples(hub_of(request), request.scope, request.receive)
+    return Response(body, media_type=kind.decode())
+
+
 async def undelivered(hub: Hub) -> int | None:
     """Return how many alarms no webhook has taken yet; None if that cannot be read."""
     try:
@@ -150,11 +160,11 @@ async def undelivered(hub: Hub) -> int | None:
 
 async def health(request: Request) -> Response:
     hub = hub_of(request)
-    told = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
+    about = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
             "unreadable": sorted(hub.unreadable), "clock_ahead": round(hub.clock.ahead, 3),
             "undelivered": await undelivered(hub), "problems": hub.problems(),
             "refused": {"total": hub.measures.refused.total(), "last": hub.measures.last_refused}}  # fmt: skip
-    return answer(told, 200 if hub.trouble is None else 503)
+    return answer(about, 200 if hub.trouble is None else 503)
 
 
 async def post_event(request: Request) -> Response:
@@ -212,10 +222,12 @@ def routes() -> list[Any]:
         Route(stream, put_stream, methods=["PUT"]),
         Route(stream, get_stream),
         Route(stream, delete_stream, methods=["DELETE"]),
-        Route(f"{stream}/samples", post_samples, methods=["POST"]),
+        Route(f"{stream}/samples", sample_route, methods=["POST"]),
         Route(f"{stream}/labels", post_labels, methods=["POST"]),
         Route(f"{stream}/history", get_history),
         Route(f"{stream}/state", get_state),
+        Route(f"{stream}/versions", post_version, methods=["POST"]),
+        Route(f"{stream}/versions", get_versions),
         *alarm_routes.routes(),
         Route("/events/cloudevents", post_event, methods=["POST"]),
         Route("/v2", server_about),

@@ -96,8 +96,8 @@ class Server(uvicorn.Server):  # type: ignore[misc]
     @property
     def access(self) -> Access:
         """Who may do what; it can change while the server runs."""
-        found: Access = self.config.app.settings.access
-        return found
+        access: Access = self.config.app.settings.access
+        return access
 
 
 def make(

@@ -11,77 +11,46 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from reprior._check import fail
 from reprior._types import Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
-from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private, prepare, reason
+from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
+from reprior.service.definition import EncodedRecipe
+from reprior.service.pending import Change, Renewal
+from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
 
 # A point stays for `age` seconds; of older ones the last of every `spacing` seconds does.
 SPACINGS = ((300, 10), (3_600, 60), (12 * 3_600, 600), (7 * 86_400, 6 * 3_600))
 
 
-@dataclass(slots=True)
-class Offset:
-    """The last number a client has sent, how many samples there were after it, and the numbers it has left out."""
-
-    seq: int
-    n: int
-    seen: float
-    missing: list[list[int]] = field(default_factory=list)  # closed ranges, in order
-
-
-class Point(NamedTuple):
-    """A moment of a stream: milliseconds since 1970, samples so far, prior and variance (K,) as float32."""
-
-    t: int
-    n: int
-    prior: bytes
-    variance: bytes
-
-
-@dataclass(slots=True)
-class Change:
-    """What one stream's row becomes, and what is new beside it."""
-
-    stream: int
-    n: int
-    labels: int
-    seen: float
-    state: bytes
-    alarm: bytes | None
-    offsets: dict[str, Offset]
-    forgotten: set[str]  # clients whose offsets go
-    points: list[Point]
-    taken: list[tuple[str, float]]
-    alarms: list[AlarmEvent]
-    rows: list[tuple[str, float, bytes]]  # that wait for a label: id, time, float64
-    labelled: set[str]  # ids of those whose label came
-    cursors: dict[str, str]  # where in a broker's log the next message is
-
-
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredStream:
     """A stream as it was read from the file."""
 
     id: int
     name: str
     created: float
+    version: int
+    version_since: float
     definition: bytes
     n: int
     labels: int
-    seen: float
+    last_post: float
     state: bytes
-    alarm: bytes | None
+    test: bytes | None
 
 
-STREAMS = f"SELECT {', '.join(column.name for column in fields(Kept))} FROM streams ORDER BY id"
+STREAMS = (
+    "SELECT s.id, s.name, s.created, v.number, v.since, v.definition, t.n, t.labels, t.last_post, t.state, a.test"
+    " FROM streams AS s JOIN states AS t ON t.stream = s.id LEFT JOIN tests AS a ON a.stream = s.id"
+    " JOIN versions AS v ON v.stream = s.id AND v.definition IS NOT NULL ORDER BY s.id"
+)
 
 
 class StoreError(Exception):
@@ -148,19 +117,19 @@ class Store:
 
     # what the server reads at its start
 
-    def streams(self) -> Iterator[Kept]:
+    def streams(self) -> Iterator[StoredStream]:
         """Yield every stream."""
         for row in self.read(STREAMS):
-            yield Kept(*row)
+            yield StoredStream(*row)
 
     def offsets(self) -> Iterator[tuple[int, str, Offset]]:
         """Yield the offset of every client of every stream."""
-        for stream, client, seq, n, seen, missing in self.read("SELECT * FROM offsets"):
-            yield stream, client, Offset(seq, n, seen, json.loads(missing))
+        for stream, client, seq, n, last_post, missing in self.read("SELECT * FROM offsets"):
+            yield stream, client, Offset(seq, n, last_post, json.loads(missing))
 
-    def taken(self) -> list[tuple[int, str, float]]:
+    def events(self) -> list[tuple[int, str, float]]:
         """Return the stream, the id and the time of every event that is remembered."""
-        return self.read("SELECT stream, id, t FROM taken")
+        return self.read("SELECT stream, id, t FROM events")
 
     def cursors(self) -> list[tuple[int, str, str]]:
         """Return a stream, a broker's log, and what was learned last from it, of all of them."""
@@ -168,23 +137,24 @@ class Store:
 
     def newest(self) -> float:
         """Return the last moment the file knows of, in seconds since 1970."""
-        (points,), (seen,) = *self.read("SELECT max(t) FROM history"), *self.read("SELECT max(seen) FROM streams")
-        return max((points or 0) / 1000, seen or 0.0)
+        point = self.read("SELECT max(t) FROM history")[0][0]
+        post = self.read("SELECT max(last_post) FROM states")[0][0]
+        return max((point or 0) / 1000, post or 0.0)
 
     # what the server writes
 
-    def create(
-        self, name: str, created: float, definition: bytes, state: bytes, alarm: bytes | None, n: int = 0
-    ) -> int:
+    def create(self, name: str, now: float, recipe: EncodedRecipe) -> int:
         """Put a new stream into the file and return its number; one of that name goes, with its history."""
         with self.transaction() as db:
             db.execute("DELETE FROM streams WHERE name = ?", (name,))
-            made = db.execute(
-                "INSERT INTO streams (name, created, definition, n, labels, seen, state, alarm)"
-                " VALUES (?, ?, ?, ?, 0, ?, ?, ?)", (name, created, definition, n, created, state, alarm),
-            )  # fmt: skip
+            made = db.execute("INSERT INTO streams (name, created) VALUES (?, ?)", (name, now))
             assert made.lastrowid is not None
-            return made.lastrowid
+            number = made.lastrowid
+            db.execute("INSERT INTO versions VALUES (?, 1, ?, ?)", (number, now, recipe.definition))
+            db.execute("INSERT INTO states VALUES (?, ?, 0, ?, ?)", (number, recipe.n, now, recipe.state))
+            if recipe.test is not None:
+                db.execute("INSERT INTO tests VALUES (?, ?)", (number, recipe.test))
+            return number
 
     def delete(self, stream: int, alarms: Sequence[AlarmEvent] = ()) -> None:
         """Remove a stream with all that belongs to it; messages about its alarms are still sent."""
@@ -200,28 +170,33 @@ class Store:
                 if rows:  # a statement without rows would still stop the other threads twice
                     db.executemany(sql, rows)
 
+            insert(
+                "UPDATE states SET n = ?, labels = ?, last_post = ?, state = ? WHERE stream = ?",
+                [(c.n, c.labels, c.last_post, c.state, c.stream) for c in changes],
+            )
             for c in changes:
-                db.execute(
-                    "UPDATE streams SET n = ?, labels = ?, seen = ?, state = ?, alarm = coalesce(?, alarm)"
-                    " WHERE id = ?", (c.n, c.labels, c.seen, c.state, c.alarm, c.stream),
-                )  # fmt: skip
-                insert("DELETE FROM offsets WHERE stream = ? AND client = ?", [(c.stream, x) for x in c.forgotten])
+                begin_versions(db, c.stream, c.pending.renewals)
+            insert("INSERT OR REPLACE INTO tests VALUES (?, ?)",
+                   [(c.stream, c.test) for c in changes if c.test is not None])  # fmt: skip
+            for c in changes:
+                stream, new = c.stream, c.pending
+                insert("DELETE FROM offsets WHERE stream = ? AND client = ?", [(stream, x) for x in new.forgotten])
                 insert(
                     "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
-                    [(c.stream, name, o.seq, o.n, o.seen, json.dumps(o.missing)) for name, o in c.offsets.items()],
+                    [(stream, name, o.seq, o.n, o.last_post, json.dumps(o.missing)) for name, o in c.offsets.items()],
                 )
                 insert(
                     "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
-                    [(c.stream, *point) for point in c.points],
+                    [(stream, *point) for point in new.points],
                 )
-                insert("INSERT OR REPLACE INTO taken VALUES (?, ?, ?)", [(c.stream, *seen) for seen in c.taken])
+                insert("INSERT OR REPLACE INTO events VALUES (?, ?, ?)", [(stream, *event) for event in new.events])
                 insert(
                     "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
-                    [(c.stream, origin, position) for origin, position in c.cursors.items()],
+                    [(stream, origin, position) for origin, position in c.cursors.items()],
                 )
-                insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(c.stream, *row) for row in c.rows])
-                insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(c.stream, x) for x in c.labelled])
-                write_events(db, c.stream, c.alarms)
+                insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(stream, *row) for row in new.rows])
+                insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(stream, x) for x in new.labelled])
+                write_events(db, stream, new.alarms)
 
     def compact(self, now: float, streams: Sequence[int], keep: Retention) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
@@ -236,12 +211,17 @@ class Store:
                         " (SELECT id, max(t) FROM history WHERE stream = ?1 AND t < ?2 GROUP BY t / ?3))",
                         (stream, before, width),
                     )
-                db.execute("DELETE FROM offsets WHERE stream = ? AND seen < ?", (stream, now - keep.clients))
-            db.execute("DELETE FROM taken WHERE t < ?", (now - keep.events,))
+                db.execute("DELETE FROM offsets WHERE stream = ? AND last_post < ?", (stream, now - keep.clients))
+            db.execute("DELETE FROM events WHERE t < ?", (now - keep.events,))
             db.execute("DELETE FROM rows WHERE t < ?", (now - keep.rows,))
             db.execute("PRAGMA incremental_vacuum(1000)").fetchall()
 
     # what pages and webhooks ask for
+
+    def versions(self, stream: int) -> list[dict[str, Any]]:
+        """Return the model versions of a stream and since when each was in use, the newest first."""
+        rows = self.read("SELECT number, since FROM versions WHERE stream = ? ORDER BY number DESC", (stream,))
+        return [{"version": number, "since": since} for number, since in rows]
 
     def points(self, stream: int, first: float, last: float, points: int) -> list[tuple[int, int, bytes, bytes]]:
         """Return the last point (t, n, prior, variance) in each of `points` equal parts of a time range."""
@@ -269,50 +249,18 @@ class Store:
         return {"file": self.path.stat().st_size, "log": log.stat().st_size if log.exists() else 0}
 
 
+def begin_versions(db: sqlite3.Connection, stream: int, renewals: Sequence[Renewal]) -> None:
+    """Begin new model versions of a stream, inside a transaction: history and offsets stay.
+
+    Rows that wait for a label go: they are predictions of the old version.
+    """
+    for renewal in renewals:
+        db.execute("UPDATE versions SET definition = NULL WHERE stream = ?", (stream,))
+        db.execute("INSERT INTO versions VALUES (?, ?, ?, ?)", (stream, *renewal))
+        for table in ("tests", "rows"):
+            db.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
+
+
 def floats(values: Vector) -> bytes:
     """Return numbers as little-endian float32."""
     return np.asarray(values, "<f4").tobytes()
-
-
-def check(path: Path) -> tuple[list[str], dict[str, int]]:
-    """Return what is wrong with a file, as sentences (none: it is sound), and how much it holds."""
-    from reprior.service.live import restored
-
-    if not path.exists():
-        fail("serve", "db", "be there to be checked", f"no file {path.name}")
-    db, wrong = connect(path, 5.0), []
-    try:
-        owner = db.execute("PRAGMA application_id").fetchone()[0]
-        if owner != APPLICATION:
-            fail("serve", "db", "be a file that `reprior serve` made", f"another one, {path.name}")
-        db.execute("PRAGMA query_only=ON")
-        wrong += [f"SQLite: {row[0]}." for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
-            wrong.append(f"A row of {table} belongs to none of {parent}.")
-        for row in db.execute(STREAMS):
-            kept = Kept(*row)
-            try:
-                live = restored(kept)
-            except Exception as error:
-                wrong.append(f"Stream {kept.name!r} cannot be read: {error}")
-                continue
-            if live.stream.n != kept.n:
-                wrong.append(f"Stream {kept.name!r} has learned {live.stream.n} samples, but {kept.n} were counted.")
-            size = 4 * live.n_classes
-            query = "SELECT t, n, length(prior), length(variance) FROM history WHERE stream = ? ORDER BY t, n"
-            before = 0
-            for t, n, *sizes in db.execute(query, (kept.id,)):
-                if not before <= n <= kept.n or sizes != [size, size]:
-                    wrong.append(f"Stream {kept.name!r} has a damaged point in its history, at {t / 1000:.3f}.")
-                    break
-                before = n
-            for client, n in db.execute("SELECT client, n FROM offsets WHERE stream = ?", (kept.id,)):
-                if n > kept.n:
-                    wrong.append(f"Stream {kept.name!r} has an offset of client {client!r} ahead of its state.")
-        tables = ("streams", "offsets", "history", "alarms", "outbox")
-        held = {table: int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in tables}
-        return wrong, held
-    except sqlite3.DatabaseError as error:
-        return [*wrong, f"SQLite: {error}."], {}
-    finally:
-        db.close()

@@ -5,13 +5,71 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from reprior._check import fail
 from reprior.service.database import APPLICATION, as_input_error, claim, connect, make_private
-from reprior.service.store import check
+from reprior.service.definition import StreamDefinition
+from reprior.service.served import restored
+from reprior.service.store import STREAMS, StoredStream
 
 BESIDE = ("-wal", "-shm")  # what SQLite keeps beside a file
+TABLES = ("streams", "offsets", "history", "alarms", "outbox")  # whose rows are counted
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """What is wrong with a file, as sentences (none: it is sound), and the rows of its tables."""
+
+    problems: list[str]
+    rows: dict[str, int]
+
+
+def check(path: Path) -> FileReport:
+    """Return what is wrong with a file and how much it holds."""
+    if not path.exists():
+        fail("serve", "db", "be there to be checked", f"no file {path.name}")
+    with closing(connect(path, 5.0)) as db:
+        problems: list[str] = []
+        try:
+            if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+                fail("serve", "db", "be a file that `reprior serve` made", f"another one, {path.name}")
+            db.execute("PRAGMA query_only=ON")
+            problems += [f"SQLite: {row[0]}." for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
+            for table, _, parent, _ in db.execute("PRAGMA foreign_key_check"):
+                problems.append(f"A row of {table} belongs to none of {parent}.")
+            definitions: dict[bytes, StreamDefinition] = {}
+            for row in db.execute(STREAMS):
+                problems += problems_of(db, StoredStream(*row), definitions)
+            rows = {table: int(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]) for table in TABLES}
+            return FileReport(problems, rows)
+        except sqlite3.DatabaseError as error:
+            return FileReport([*problems, f"SQLite: {error}."], {})
+
+
+def problems_of(db: sqlite3.Connection, stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -> list[str]:
+    """Return what is wrong with one stream, as sentences."""
+    name = f"Stream {stored.name!r}"
+    try:
+        served = restored(stored, definitions)
+    except Exception as error:  # damaged bytes may be anything
+        return [f"{name} cannot be read: {error}"]
+    problems = []
+    if served.stream.n != stored.n:
+        problems.append(f"{name} has learned {served.stream.n} samples, but {stored.n} were counted.")
+    size, before, since = 4 * served.n_classes, 0, int(1000 * stored.version_since)
+    query = "SELECT t, n, length(prior), length(variance) FROM history WHERE stream = ? ORDER BY t, n"
+    for t, n, *sizes in db.execute(query, (stored.id,)):
+        if (t >= since and not before <= n <= stored.n) or sizes != [size, size]:
+            problems.append(f"{name} has a damaged point in its history, at {t / 1000:.3f}.")
+            break
+        before = n if t >= since else 0  # each model version counts its own samples
+    if stored.version == 1:
+        for client, n in db.execute("SELECT client, n FROM offsets WHERE stream = ?", (stored.id,)):
+            if n > stored.n:
+                problems.append(f"{name} has an offset of client {client!r} ahead of its state.")
+    return problems
 
 
 def copy(source: Path, target: Path) -> None:
@@ -64,7 +122,7 @@ def restore(db: Path, source: Path, *, replace: bool = False) -> dict[str, int]:
 
 def sound(file: Path, caller: str) -> dict[str, int]:
     """Return what a file holds; one that SQLite finds damaged is refused."""
-    wrong, held = check(file)
-    if not held:
-        fail(caller, "file", "be sound", f"{file.name}: {wrong[0] if wrong else 'nothing in it'}")
-    return held
+    report = check(file)
+    if not report.rows:
+        fail(caller, "file", "be sound", f"{file.name}: {report.problems[0]}")
+    return report.rows

@@ -14,7 +14,7 @@ from reprior._types import Matrix, Vector
 from reprior.online.registry import chosen
 from reprior.online.stream import share_interval
 from reprior.service.hub import Hub
-from reprior.service.live import Live
+from reprior.service.served import ServedStream
 
 MOST_POINTS = 2_000
 MOST_LISTED = 200
@@ -38,15 +38,16 @@ def number(
     return check_number(value, "GET", name, low=low, high=high, whole=whole)
 
 
-def summary(live: Live, now: float) -> dict[str, Any]:
+def summary(served: ServedStream, now: float) -> dict[str, Any]:
     """Return a line of the list of streams."""
-    raised = next(iter(live.alarms()), None)
+    raised = next(iter(served.watch.open()), None)
     return {
-        "name": live.name, "classes": live.n_classes, "n": live.stream.n, "rate": round(live.rate(now), 3),
-        "seen": live.seen if live.stream.n else None, "shift": round(live.shift(), 5),
+        "name": served.name, "classes": served.n_classes, "n": served.stream.n,
+        "rate": round(served.activity.rate(now), 3), "seen": served.last_post if served.stream.n else None,
+        "shift": round(served.shift(), 5),
         "alarm": None if raised is None else {"id": raised["id"], "raised": raised["raised"], "kind": raised["kind"]},
-        "stale": live.stale is not None, "silenced": (live.silenced(now) or {}).get("until"),
-        "watched": live.alarm is not None, "spark": [round(x, 4) for x in live.spark or ()],
+        "stale": served.watch.stale is not None, "silenced": (served.watch.silenced(now) or {}).get("until"),
+        "watched": served.watch.test is not None, "spark": [round(x, 4) for x in served.activity.curve or ()],
     }  # fmt: skip
 
 
@@ -58,29 +59,30 @@ async def listed(hub: Hub, query: Mapping[str, str]) -> dict[str, Any]:
     offset = int(number(query, "offset", 0, 0, 1e9, whole=True))
     limit = int(number(query, "limit", 50, 0, MOST_LISTED, whole=True))
     now = hub.clock()
-    found = [live for live in hub.streams.values() if not live.gone and search in live.name.casefold()]
-    found.sort(key=lambda live: live.name)
+    fits = [served for served in hub.streams.values() if not served.gone and search in served.name.casefold()]
+    fits.sort(key=lambda served: served.name)
     if order == "alarm":
-        found.sort(key=lambda live: (not live.alarms(), -live.shift() if live.open_alarm else 0.0))
+        fits.sort(key=lambda served: (not served.watch.open(), -served.shift() if served.watch.shift else 0.0))
     elif order != "name":
-        values: dict[str, Callable[[Live], float]] = {
-            "shift": Live.shift, "n": lambda x: x.stream.n, "seen": lambda x: x.seen, "rate": lambda x: x.rate(now),
+        values: dict[str, Callable[[ServedStream], float]] = {
+            "shift": ServedStream.shift, "n": lambda x: x.stream.n, "seen": lambda x: x.last_post,
+            "rate": lambda x: x.activity.rate(now),
         }  # fmt: skip
-        found.sort(key=lambda live: -values[order](live))
-    shown = found[offset : offset + limit]
-    await hub.sparks(shown)
+        fits.sort(key=lambda served: -values[order](served))
+    shown = fits[offset : offset + limit]
+    await hub.load_curves(shown)
     return {
-        "total": len(found), "streams": [summary(live, now) for live in shown],
-        "alarms": sum(bool(live.alarms()) for live in found), "now": now,
+        "total": len(fits), "streams": [summary(served, now) for served in shown],
+        "alarms": sum(bool(served.watch.open()) for served in fits), "now": now,
     }  # fmt: skip
 
 
-def alarm_of(live: Live, now: float) -> dict[str, Any]:
+def alarm_of(served: ServedStream, now: float) -> dict[str, Any]:
     """Return whether a stream is watched, the alarms that are open, and who silenced it."""
-    verdict = None if live.alarm is None else live.alarm.verdict
+    verdict = None if served.watch.test is None else served.watch.test.verdict
     return {
-        "watched": live.alarm is not None, "sure": live.about["sure"], "open": live.open_alarm,
-        "stale": live.stale, "silence": live.silenced(now),
+        "watched": served.watch.test is not None, "sure": served.definition.false_alarms, "open": served.watch.shift,
+        "stale": served.watch.stale, "silence": served.watch.silenced(now),
         "evidence": None if verdict is None else round(verdict.evidence, 4),
         "threshold": None if verdict is None else round(verdict.threshold, 4),
     }  # fmt: skip
@@ -93,33 +95,42 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-async def detailed(hub: Hub, live: Live, *, diagnosis: bool = True) -> dict[str, Any]:
+async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) -> dict[str, Any]:
     """Return all that is known of a stream now."""
-    method = live.stream.method
+    method = served.stream.method
     options = {name: plain(value) for name, value in chosen(method).items()}
-    interval = live.stream.interval()
+    interval = served.stream.interval()
     now = hub.clock()
-    told = {
-        "name": live.name, "n": live.stream.n, "labels": live.labels, "classes": live.classes,
-        "named": live.about["classes"] is not None, "source": live.stream.source.prior, "prior": live.stream.prior,
+    about = {
+        "name": served.name, "n": served.stream.n, "labels": served.labels, "classes": served.classes,
+        "named": served.definition.class_names is not None, "source": served.stream.source.prior,
+        "prior": served.stream.prior,
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
-        "method": method.name, "options": options, "created": live.created,
-        "seen": live.seen if live.stream.n else None, "rate": round(live.rate(now), 3), "shift": live.shift(),
-        "alarm": alarm_of(live, now), "clients": len(live.offsets), "now": now,
-        "logits": live.stream.calibrator is not None and live.stream.calibrator.of_logits,
+        "method": method.name, "options": options, "created": served.created, "version": served.version,
+        "version_since": served.version_since,
+        "seen": served.last_post if served.stream.n else None, "rate": round(served.activity.rate(now), 3),
+        "shift": served.shift(), "alarm": alarm_of(served, now), "clients": len(served.receipts.offsets), "now": now,
+        "logits": served.stream.calibrator is not None and served.stream.calibrator.of_logits,
     }  # fmt: skip
-    told["diagnosis"] = await hub.diagnoses.of(live) if diagnosis else None
-    return told
+    about["diagnosis"] = await hub.diagnoses.of(served) if diagnosis else None
+    return about
 
 
-def update(live: Live, now: float) -> dict[str, Any]:
+def update(served: ServedStream, now: float) -> dict[str, Any]:
     """Return what changes from moment to moment, in few digits."""
-    interval = live.stream.interval()
+    interval = served.stream.interval()
     return {
-        "t": now, "n": live.stream.n, "rate": round(live.rate(now), 3), "shift": round(live.shift(), 5),
-        "prior": few(live.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
-        "alarm": alarm_of(live, now), "labels": live.labels, "seen": live.seen,
+        "t": now, "n": served.stream.n, "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
+        "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
+        "alarm": alarm_of(served, now), "labels": served.labels, "seen": served.last_post,
     }  # fmt: skip
+
+
+async def versions(hub: Hub, served: ServedStream) -> list[dict[str, Any]]:
+    """Return the model versions of a stream, the newest first."""
+    if hub.store is None:
+        return [{"version": served.version, "since": served.version_since}]
+    return await hub.workers.read(hub.store.versions, served.id)
 
 
 def few(values: Vector | Matrix) -> Any:
@@ -127,9 +138,9 @@ def few(values: Vector | Matrix) -> Any:
     return np.ascontiguousarray(values, np.float32)
 
 
-async def history(hub: Hub, live: Live, query: Mapping[str, str]) -> dict[str, Any]:
+async def history(hub: Hub, served: ServedStream, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the prior over time: a few classes with their intervals, and all of them as a heat map if asked for."""
-    now, k = hub.clock(), live.n_classes
+    now, k = hub.clock(), served.n_classes
     last = number(query, "to", now, 0, 1e11)
     first = number(query, "from", last - 3600, 0, 1e11)
     if first >= last:
@@ -139,34 +150,35 @@ async def history(hub: Hub, live: Live, query: Mapping[str, str]) -> dict[str, A
     heat = number(query, "heat", 0, 0, 1, whole=True) == 1
     if heat:
         points = max(2, min(points, HEAT_CELLS // k))
-    chosen = columns(query.get("classes"), live)
+    chosen = columns(query.get("classes"), served)
     rows: list[Any] = []
     if hub.store:
-        rows = await hub.in_reader(hub.store.points, live.id, first, last, points)
-    if live.stream.n and first <= live.seen <= last and (not rows or rows[-1][1] < live.stream.n):
-        rows = [*rows[: points - 1], live.moment(live.seen)]
+        rows = await hub.workers.read(hub.store.points, served.id, first, last, points)
+    behind = not rows or rows[-1][0] < int(1000 * served.last_post)
+    if served.stream.n and first <= served.last_post <= last and behind:
+        rows = [*rows[: points - 1], served.moment(served.last_post)]
     priors = np.array([np.frombuffer(row[2], "<f4") for row in rows], np.float64).reshape(-1, k)
-    source = live.stream.source.prior
+    source = served.stream.source.prior
     if chosen is None and len(rows):  # those that moved most, in the range or against the source
         moved = np.maximum(np.ptp(priors, axis=0), np.abs(priors[-1] - source))
         chosen = np.sort(np.argsort(-moved, kind="stable")[:top]).tolist()
     chosen = chosen or []
     variances = np.array([np.frombuffer(row[3], "<f4") for row in rows], np.float64).reshape(-1, k)
     lower, upper = share_interval(priors[:, chosen], variances[:, chosen], 0.95)
-    told: dict[str, Any] = {
+    view: dict[str, Any] = {
         "t": [row[0] / 1000 for row in rows], "n": [row[1] for row in rows], "from": first, "to": last,
-        "classes": chosen, "names": [live.classes[c] for c in chosen], "source": source[chosen],
+        "classes": chosen, "names": [served.classes[c] for c in chosen], "source": source[chosen],
         "prior": few(priors[:, chosen]), "lower": few(lower), "upper": few(upper),
         "shift": few(np.abs(priors - source).sum(axis=1) / 2),
     }  # fmt: skip
     if heat:
         doublings = np.log2(np.maximum(priors, 1e-12) / source)
         cells = np.rint(np.clip(doublings / HEAT_RANGE, -1, 1) * 127).astype(np.int8)
-        told["heat"] = {"range": HEAT_RANGE, "classes": k, "cells": base64.b64encode(cells.tobytes()).decode()}
-    return told
+        view["heat"] = {"range": HEAT_RANGE, "classes": k, "cells": base64.b64encode(cells.tobytes()).decode()}
+    return view
 
 
-def columns(text: str | None, live: Live) -> list[int] | None:
+def columns(text: str | None, served: ServedStream) -> list[int] | None:
     """Return the columns that a query names by their numbers."""
     if text is None or text == "":
         return None
@@ -175,7 +187,7 @@ def columns(text: str | None, live: Live) -> list[int] | None:
         fail("GET", "classes", f"name at most {MOST_LINES} classes", len(parts))
     if not all(part.isascii() and part.isdigit() and len(part) < 9 for part in parts):
         fail("GET", "classes", "be column numbers with commas between", repr(text)[:80])
-    found = [int(part) for part in parts]
-    if max(found) >= live.n_classes:
-        fail("GET", "classes", f"lie between 0 and {live.n_classes - 1}", max(found))
-    return found
+    numbers = [int(part) for part in parts]
+    if max(numbers) >= served.n_classes:
+        fail("GET", "classes", f"lie between 0 and {served.n_classes - 1}", max(numbers))
+    return numbers

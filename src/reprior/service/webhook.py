@@ -37,7 +37,7 @@ async def deliver(hub: Hub) -> None:
     target = check_target(settings.webhook, "--webhook", private=settings.webhook_private)
     key = None if settings.webhook_secret is None else check_secret(settings.webhook_secret)
     while True:
-        for number, attempts, text in await hub.in_reader(store.due, hub.clock(), ATTEMPTS):
+        for number, attempts, text in await hub.workers.read(store.due, hub.clock(), ATTEMPTS):
             body, now = text.encode(), int(time.time())
             headers = {"webhook-id": number, "webhook-timestamp": str(now)}
             if key is not None:
@@ -45,7 +45,7 @@ async def deliver(hub: Hub) -> None:
             problem = await asyncio.to_thread(post, target, body, headers)
             due = hub.clock() + min(FIRST_PAUSE * 2**attempts, LONGEST_PAUSE)
             try:
-                await hub.in_writer(store.sent, number, problem, attempts + 1, due)
+                await hub.workers.write(store.sent, number, problem, attempts + 1, due)
             except StoreError:
                 continue  # it is sent again; the receiver knows it by its id
             if problem and attempts + 1 >= ATTEMPTS:

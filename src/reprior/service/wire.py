@@ -17,6 +17,7 @@ from reprior.service.hub import Conflict, Hub, Missing
 from reprior.service.late import Unknown
 from reprior.service.store import StoreError
 
+CLOSE = {"Connection": "close"}
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 CODES = {400: "bad_input", 401: "no_token", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
          408: "too_slow", 409: "conflict", 413: "too_large", 415: "unknown_type", 421: "wrong_host",
@@ -54,56 +55,48 @@ def error_response(error: Exception) -> Response | None:
     return Response(error_body(status, str(error)), status, headers, media_type="application/json")
 
 
-async def body_of(request: Request, most: int, seconds: float) -> bytes:
-    """Return the body; refuse one that is compressed, too large or too slow."""
+async def body_of(scope: Any, receive: Any, most: int, seconds: float) -> bytes:
+    """Return the body; refuse one that is compressed, too large or too slow. `scope` then notes that it was read."""
     declared = 0
-    for name, value in request.scope["headers"]:
+    for name, value in scope["headers"]:
         if name == b"content-length":
             declared = int(value) if value.isdigit() else 0
         elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             coding = value.decode("latin-1")[:20]
             raise Refused(415, f"The body is compressed ({coding}). Send it without compression and without"
                           " Content-Encoding.")  # fmt: skip
-    sentence = f"The body must be at most {most} bytes. Send fewer rows at once, or start the server with a larger"
-    sentence += " --max-body."
     if declared > most:
-        raise Refused(413, sentence, {"Connection": "close"})
-    if request.scope.get("arrived"):  # all of it: there is nothing to wait for
-        whole: bytes = (await request.receive()).get("body", b"")
-        if len(whole) > most:
-            raise Refused(413, sentence, {"Connection": "close"})
-        return whole
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise Refused(413, sentence, {"Connection": "close"})
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(408, f"The body must arrive within {seconds:g} seconds.", {"Connection": "close"}) from None
+        raise too_large(most)
+    if scope.get("arrived"):  # all of it: there is nothing to wait for
+        body: bytes = (await receive()).get("body", b"")
+        scope["body_read"] = True
+    else:
+        try:
+            async with asyncio.timeout(seconds):
+                body = await parts_of(scope, receive, most)
+        except TimeoutError:
+            raise Refused(408, f"The body must arrive within {seconds:g} seconds.", CLOSE) from None
+    if len(body) > most:
+        raise too_large(most)
+    return body
+
+
+async def parts_of(scope: Any, receive: Any, most: int) -> bytes:
+    """Return a body that comes in parts, as soon as it is complete or longer than `most` bytes."""
+    parts, size, more = [], 0, True
+    while more and size <= most:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Refused(400, "The connection ended before the body did.", CLOSE)
+        parts.append(message.get("body", b""))
+        size, more = size + len(parts[-1]), bool(message.get("more_body"))
+    scope["body_read"] = not more
     return b"".join(parts)
 
 
-class Sent(Response):  # type: ignore[misc]
-    """A JSON or msgpack answer without the work that a general response does."""
-
-    def __init__(self, body: bytes, kind: bytes) -> None:
-        self.status_code, self.background, self.body = 200, None, body
-        self.raw_headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]
-
-
-def kinds_of(headers: list[tuple[bytes, bytes]]) -> tuple[str, bool]:
-    """Return the content type of a request, and whether its answer is to be msgpack."""
-    kind, accept = "application/json", ""
-    for name, value in headers:
-        if name == b"content-type":
-            kind = value.decode("latin-1").split(";")[0].strip().lower()
-        elif name == b"accept":
-            accept = value.decode("latin-1")
-    packed = any(found in accept for found in MSGPACK) or (kind in MSGPACK and "json" not in accept)
-    return kind, packed
+def too_large(most: int) -> Refused:
+    return Refused(413, f"The body must be at most {most} bytes. Send fewer rows at once, or start the server with a"
+                   " larger --max-body.", CLOSE)  # fmt: skip
 
 
 def hub_of(request: Request) -> Hub:
@@ -113,12 +106,12 @@ def hub_of(request: Request) -> Hub:
 
 async def read_body(request: Request) -> bytes:
     limits = hub_of(request).settings.limits
-    return await body_of(request, limits.body, limits.body_seconds)
+    return await body_of(request.scope, request.receive, limits.body, limits.body_seconds)
 
 
 async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> dict[str, Any]:
     value = parse(await read_body(request), kind_of(request), caller)
-    known_keys(value, keys, caller)
+    check_keys(value, keys, caller)
     return value
 
 
@@ -168,11 +161,11 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
     return value
 
 
-def known_keys(value: dict[str, Any], known: tuple[str, ...], caller: str) -> None:
+def check_keys(value: dict[str, Any], keys: tuple[str, ...], caller: str) -> None:
     """Refuse a key that nobody reads: a slip in its name would go unnoticed."""
     for key in value:
-        if key not in known:
-            fail(caller, "body", "have only the keys " + ", ".join(known), repr(str(key))[:80])
+        if key not in keys:
+            fail(caller, "body", "have only the keys " + ", ".join(keys), repr(str(key))[:80])
 
 
 def json_bytes(value: Any) -> bytes:
@@ -180,23 +173,24 @@ def json_bytes(value: Any) -> bytes:
     return made
 
 
-def answer_bytes(value: dict[str, Any], packed: bool) -> tuple[bytes, bytes]:
-    """Return an object as JSON, or as msgpack with rows as raw numbers of the type they came in; and its type."""
-    if not packed:
-        return json_bytes(value), b"application/json"
+def pack(value: dict[str, Any]) -> bytes:
+    """Return an object as msgpack, with rows as raw numbers of the type they came in."""
     value = dict(value)
     for key, item in value.items():
         if isinstance(item, np.ndarray):
             value[key] = item.tobytes() if item.ndim == 2 else item.tolist()
-    return msgpack.packb(value), b"application/msgpack"
+    packed: bytes = msgpack.packb(value)
+    return packed
 
 
 def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) -> Response:
     """Return an object as an answer."""
-    body, kind = answer_bytes(value, packed)
-    return Response(body, status, media_type=kind.decode())
+    if packed:
+        return Response(pack(value), status, media_type=MSGPACK[0])
+    return Response(json_bytes(value), status, media_type="application/json")
 
 
 def wants_msgpack(request: Request) -> bool:
     """Return whether the answer is to be msgpack: as the request asks, or else as it came."""
-    return kinds_of(request.scope["headers"])[1]
+    accept = request.headers.get("accept", "")
+    return any(name in accept for name in MSGPACK) or (kind_of(request) in MSGPACK and "json" not in accept)

@@ -1,0 +1,109 @@
+"""What a stream is made of: method, source, class names and the options of its alarm, as one value and as bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from reprior._types import Source
+from reprior.online.alarm import Alarm
+from reprior.online.stream import Stream
+from reprior.state import decode, encode
+
+RUN_LENGTH = 1e6  # samples between two false alarms: a server has many more streams than a notebook
+PARTS = ("confusion", "hard_confusion", "counts")  # of a source, stored if it has them
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a client asks for when it makes a stream or a new version of one.
+
+    `alarm` are the options of an alarm, None for no alarm. `stale_after` are the seconds without samples after which
+    the stream is stale: 0 for never, None for the server's setting.
+    """
+
+    stream: Stream
+    source: Source
+    classes: list[str] | None = None
+    alarm: dict[str, Any] | None = None
+    stale_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDefinition:
+    """One model version of a stream: fixed until a new version replaces it. Streams made alike share it."""
+
+    digest: bytes  # of the bytes it was read from
+    first: Stream  # before any sample
+    source: Source
+    class_names: list[str] | None
+    alarm_options: dict[str, Any] | None
+    false_alarms: str | None  # the sentence that says how often an alarm is false
+    stale_after: float | None
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes; their column numbers if they have no names."""
+        return self.class_names if self.class_names is not None else [str(k) for k in range(len(self.source.prior))]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRecipe:
+    """A recipe as it is stored: the definition, the first state, and the alarm's test before any sample, if any."""
+
+    definition: bytes
+    state: bytes
+    test: bytes | None
+    n: int  # samples that a saved stream has learned elsewhere
+
+
+def encoded(recipe: Recipe) -> EncodedRecipe:
+    """Return a recipe as bytes; options that no alarm can have are refused."""
+    test, options = None, None
+    if recipe.alarm is not None:
+        options = {"run_length": RUN_LENGTH, **recipe.alarm}
+        test = Alarm(recipe.source, **options).to_bytes()
+    source = recipe.source
+    fields: dict[str, Any] = {
+        "classes": recipe.classes, "alarm": options, "stale_after": recipe.stale_after,
+        "stream": recipe.stream.to_bytes(), "prior": source.prior, "made": source.made,
+    }  # fmt: skip
+    fields |= {name: getattr(source, name) for name in PARTS if getattr(source, name) is not None}
+    if source.heldout is not None:
+        fields["heldout_proba"], fields["heldout_y"] = source.heldout
+    return EncodedRecipe(encode("served stream", fields), state_bytes(recipe.stream), test, recipe.stream.n)
+
+
+def decoded(definition: bytes) -> StreamDefinition:
+    """Return the definition that `encoded` wrote."""
+    fields = decode(definition, "served stream", "serve")
+    heldout = (fields["heldout_proba"], fields["heldout_y"]) if "heldout_y" in fields else None
+    classes, options = fields["classes"], fields["alarm"]
+    source = Source(
+        fields["prior"], **{name: fields.get(name) for name in PARTS}, heldout=heldout, made=fields["made"],
+        classes=None if classes is None else tuple(classes),
+    )  # fmt: skip
+    return StreamDefinition(
+        digest_of(definition), Stream.from_bytes(fields["stream"].tobytes()), source, classes, options,
+        false_alarms(options), fields["stale_after"],
+    )  # fmt: skip
+
+
+def digest_of(definition: bytes) -> bytes:
+    """Return what tells two definitions apart."""
+    return sha256(definition).digest()
+
+
+def state_bytes(stream: Stream) -> bytes:
+    """Return what a stream has learned, without its definition, as little-endian float64."""
+    return stream.state.values.astype("<f8", copy=False).tobytes()
+
+
+def false_alarms(options: dict[str, Any] | None) -> str | None:
+    """Return the sentence that says how often an alarm with these options is false."""
+    if options is None:
+        return None
+    if options.get("mode", "monitor") == "ever":
+        return f"The chance of a false alarm is at most {options.get('alpha', 0.01):.3g}, however long it runs."
+    return f"False alarms are on average at least {options['run_length']:,.0f} samples apart."

@@ -1,0 +1,181 @@
+"""Samples and labels: learned in memory, answered after the commit that stores them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import check_choice, check_matrix, fail
+from reprior._types import Matrix, Vector
+from reprior.service import late
+from reprior.service.receipts import Placement
+from reprior.service.served import ServedStream
+
+if TYPE_CHECKING:
+    from reprior.service.hub import Hub
+
+
+class Post(NamedTuple):
+    """What a client sends: samples, or labels `y` of samples that it sent before.
+
+    `proba` are lists of numbers, an array (n, K), or raw numbers of the type `dtype`. `ids` name the samples, for
+    labels that come later. `event` is the id of a CloudEvent, `cursor` a broker's log and the position in it.
+    """
+
+    proba: Any = None
+    client: str | None = None
+    seq: int | None = None
+    dtype: Any = None
+    correct: bool = True
+    ids: Any = None
+    event: str | None = None
+    cursor: tuple[str, str] | None = None
+
+
+class Answer(NamedTuple):
+    """What a client gets back: its samples under the estimated prior, and how its number fitted in."""
+
+    proba: Matrix | None
+    prior: Vector
+    n: int
+    repeated: bool = False
+    gap: tuple[int, int] | None = None
+    counted_at: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the answer as the object that a client reads."""
+        fields: dict[str, Any] = {} if self.proba is None else {"proba": self.proba}
+        fields["prior"], fields["n"] = self.prior, self.n
+        if self.repeated:
+            fields |= {"repeated": True, "counted_at": self.counted_at}
+        if self.gap:
+            fields["gap"] = {"first": self.gap[0], "last": self.gap[1]}
+        return fields
+
+
+class Posts:
+    """The posts to the streams of one server."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def samples(self, name: str, post: Post) -> Answer:
+        """Learn samples, unless they were counted before, and return them corrected, once that is on disk."""
+        hub = self._hub
+        served = hub.get(name)
+        hub.commits.check_ready()
+        raw = as_rows(post.proba, served.n_classes, "samples", post.dtype)
+        now = hub.clock()
+        placement = served.receipts.place(post.client, post.seq, hub.settings.limits, now)
+        repeated = placement.repeated or (post.event is not None and post.event in served.receipts.events)
+        if post.ids is not None:
+            late.check_ids(post.ids, len(raw), "samples")
+        calibrated = None if repeated else self._learn(served, raw, post, placement, now)
+        if post.cursor is not None:
+            self._move(served, *post.cursor)
+        corrected, prior = None, served.stream.prior
+        if post.correct:
+            corrected = under_prior(served, raw, calibrated, prior)
+        counted_at = None
+        if repeated and post.client is not None and (offset := served.receipts.offsets.get(post.client)):
+            counted_at = offset.n
+        answer = Answer(corrected, prior, served.stream.n, repeated, placement.gap, counted_at)
+        await hub.commits.stored(served, repeated=repeated)
+        return answer
+
+    def _learn(self, served: ServedStream, raw: Matrix, post: Post, placement: Placement, now: float) -> Matrix:
+        """Learn samples that were not counted before; return them as calibrated."""
+        hub = self._hub
+        raised, calibrated = served.learn(raw, now)
+        if post.ids is not None:
+            late.keep(served, post.ids, raw, now)
+        if raised:
+            hub.alarm_raised(served)
+        if post.event is not None:
+            served.receipts.events[post.event] = now
+            served.pending.events.append((post.event, now))
+        self._count(served, post, placement, now)
+        hub.recent.add(served.id, raw)
+        hub.measures.learned += len(raw)
+        return calibrated
+
+    async def labels(self, name: str, post: Post, y: Any) -> Answer:
+        """Take in the labels of samples that were learned before, named by their rows or by their prediction ids."""
+        hub = self._hub
+        served = hub.get(name)
+        hub.commits.check_ready()
+        if not isinstance(y, list):
+            fail("labels", "y", "be a list with the label of each row", type(y).__name__)
+        if (post.proba is None) == (post.ids is None):
+            fail("labels", "body", "have either `proba` or `ids`", "both" if post.ids is not None else "neither")
+        async with served.labelling if post.ids is not None else nullcontext():  # a row that waits takes one label
+            now = hub.clock()
+            placement = served.receipts.place(post.client, post.seq, hub.settings.limits, now)
+            if not placement.repeated:
+                if post.ids is None:
+                    rows = as_rows(post.proba, served.n_classes, "labels", post.dtype)
+                else:
+                    rows = await late.waiting(hub, served, late.check_ids(post.ids, None, "labels"))
+                if len(rows) or y:
+                    served.observe(rows, y)
+                served.pending.labelled.update(post.ids or ())
+                self._count(served, post, placement, now)
+            answer = Answer(None, served.stream.prior, served.stream.n, placement.repeated, placement.gap)
+            await hub.commits.stored(served, repeated=placement.repeated)
+        return answer
+
+    async def passed(self, name: str, cursor: tuple[str, str]) -> None:
+        """Note that a broker's message was looked at, though nothing could be learned from it."""
+        served = self._hub.get(name)
+        self._move(served, *cursor)
+        await self._hub.commits.stored(served)
+
+    def _move(self, served: ServedStream, origin: str, position: str) -> None:
+        served.receipts.cursors[origin] = position
+        served.pending.cursors.add(origin)
+        self._hub.mark(served)
+
+    def _count(self, served: ServedStream, post: Post, placement: Placement, now: float) -> None:
+        hub = self._hub
+        served.count_post(post.client, post.seq, placement, now)
+        hub.alarms.heard(served)
+        if served.point_due(now, hub.settings.point_seconds):
+            served.point(now)
+        if not served.settled:
+            hub.unsettled.add(served)
+        hub.mark(served)
+
+
+def under_prior(served: ServedStream, raw: Matrix, calibrated: Matrix | None, prior: Vector) -> Matrix:
+    """Return samples (n, K) under the estimated prior; `calibrated` are the samples as calibrated, if they were."""
+    if not len(raw):
+        return raw
+    if calibrated is None:
+        return served.stream.correct_many(raw)
+    return served.stream.correct_calibrated(calibrated, prior).astype(raw.dtype, copy=False)
+
+
+def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matrix:
+    """Return rows (n, K) of a body: lists of numbers, an array, or raw little-endian float32 or float64."""
+    if isinstance(value, bytes):
+        kind = check_choice("f4" if dtype is None else dtype, caller, "dtype", ("f4", "f8"))
+        size = int(kind[1]) * n_classes
+        if len(value) % size:
+            fail(caller, "proba", f"have {n_classes} classes, so rows of {n_classes} numbers ({size} bytes as {kind})",
+                 f"{len(value) // int(kind[1])} numbers in all ({len(value)} bytes)")  # fmt: skip
+        return np.frombuffer(value, f"<{kind}").reshape(-1, n_classes)
+    if dtype is not None:
+        fail(caller, "dtype", "be left out where rows are lists", repr(dtype)[:80])
+    if isinstance(value, np.ndarray):
+        return value if value.shape[1:] == (n_classes,) else check_matrix(value, caller, "proba", n_classes)
+    if not isinstance(value, list):
+        fail(caller, "proba", "be a list of rows", type(value).__name__)
+    if not value:
+        return np.empty((0, n_classes))
+    if not all(isinstance(row, list) for row in value):
+        fail(caller, "proba", "be a list of rows, each a list of numbers", "something else")
+    if any(isinstance(x, bool) for x in value[0]):
+        fail(caller, "proba", "hold numbers", "true or false")
+    return check_matrix(value, caller, "proba", n_classes)

@@ -1,0 +1,248 @@
+"""One stream as the server holds it: its definition, what it has learned, what is not stored, and its activity."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reprior._check import fail
+from reprior._labels import check_labels, check_learned, named
+from reprior._types import Matrix, Vector
+from reprior.online.alarm import Alarm
+from reprior.online.stream import Stream
+from reprior.service.definition import StreamDefinition, decoded, state_bytes
+from reprior.service.pending import Change, Pending, Point
+from reprior.service.receipts import Placement, Receipts
+from reprior.service.store import StoredStream, floats
+from reprior.service.watch import LOOK_MOST, Watch
+
+RATE_SECONDS = 10.0  # over which samples per second are averaged
+POINT_ROWS = 16  # samples for which a point of the history is worth its place
+POINT_SECONDS = 10.0  # for which fewer samples wait for a point
+CURVE_POINTS = 40  # of the small curve in the list of streams
+
+
+@dataclass(slots=True)
+class Activity:
+    """What a stream did of late: in memory only, for the page and for when the next point is due."""
+
+    point_at: float = 0.0  # when the last point of the history was made
+    point_count: int = 0  # samples and labels at that point
+    rate_then: float = 0.0  # samples per second at `rate_at`
+    rate_at: float = 0.0
+    curve: deque[float] | None = None  # the last shifts, for the small curve
+
+    def rate(self, now: float) -> float:
+        """Return samples per second, averaged over the last ten seconds."""
+        return self.rate_then * math.exp(-max(0.0, now - self.rate_at) / RATE_SECONDS)
+
+    def count(self, samples: int, now: float) -> None:
+        """Note that samples came."""
+        self.rate_then, self.rate_at = self.rate(now) + samples / RATE_SECONDS, now
+
+
+class Learned(NamedTuple):
+    """What a post did: whether it raised the alarm, and its samples (n, K) as calibrated (or as they came)."""
+
+    raised: bool
+    rows: Matrix
+
+
+@dataclass(slots=True, eq=False)
+class ServedStream:
+    """A stream on the server; only the event loop touches it.
+
+    `definition` lasts until a new model version. `stream`, `labels`, `receipts` and `watch` are stored. `pending` lasts
+    until the next commit. `activity` is lost when the server stops.
+    """
+
+    id: int
+    name: str
+    created: float
+    version: int
+    version_since: float
+    definition: StreamDefinition
+    stream: Stream
+    labels: int = 0  # that came over HTTP for this version
+    last_post: float = 0.0
+    receipts: Receipts = field(default_factory=Receipts)
+    watch: Watch = field(default_factory=Watch)
+    pending: Pending = field(default_factory=Pending)
+    activity: Activity = field(default_factory=Activity)
+    labelling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gone: bool = False  # deleted, or about to be
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.stream.source.prior)
+
+    @property
+    def classes(self) -> list[str]:
+        return self.definition.classes
+
+    @property
+    def counted(self) -> int:
+        """Samples and labels of this version: what the last point of the history may lag behind."""
+        return self.stream.n + self.labels
+
+    def shift(self, prior: Vector | None = None) -> float:
+        """Return the total variation between a prior (by default the estimate) and the source prior."""
+        if not self.stream.n:
+            return 0.0
+        now = self.stream.prior if prior is None else prior
+        return float(np.abs(now - self.stream.source.prior).sum() / 2)
+
+    # learning
+
+    def count_post(self, client: str | None, seq: int | None, placement: Placement, now: float) -> None:
+        """Remember a post as counted."""
+        self.last_post = now
+        if client is None or seq is None:
+            return
+        self.receipts.count(client, seq, placement, self.stream.n, now)
+        self.pending.forgotten.update(placement.idle)
+        self.pending.clients.add(client)
+
+    def learn(self, rows: Matrix, now: float) -> Learned:
+        """Learn rows (n, K) in order. Bad rows are refused and change nothing."""
+        if not len(rows):
+            return Learned(False, rows)
+        stream, watch = self.stream, self.watch
+        if stream.calibrator is not None:
+            rows = stream.calibrated(rows, caller="samples")
+        if not watch.active:
+            stream.learn_calibrated(rows)
+            raised = False
+        else:
+            raised = self._learn_watched(rows, now)
+        self.activity.count(len(rows), now)
+        return Learned(raised, rows)
+
+    def _learn_watched(self, rows: Matrix, now: float) -> bool:
+        """Learn rows and let the alarm's test look at them, in blocks; return whether that raised the alarm."""
+        stream, watch, raised = self.stream, self.watch, False
+        if len(rows) > LOOK_MOST:  # every block must be good before the first is learned
+            rows = stream.calibrated(rows, caller="samples") if stream.calibrator is None else rows
+        for first in range(0, len(rows), LOOK_MOST):
+            block = rows[first : first + LOOK_MOST]
+            if not watch.waiting:
+                prior = stream.prior
+            stream.learn_calibrated(block)
+            if raised:
+                continue
+            if not watch.waiting:
+                watch.waiting_prior = prior
+            watch.add(block, now)
+            raised = watch.look_due(now) and self.look(now)
+        return raised
+
+    def look(self, now: float) -> bool:
+        """Let the alarm's test look at the samples that wait; return whether that raised the alarm."""
+        assert self.watch.test is not None
+        before = self.stream.n - self.watch.waiting_rows - self.watch.test.verdict.n  # samples that it never looked at
+        self.pending.test = True
+        if not self.watch.look():
+            return False
+        self.watch.shift = self._shift_alarm(before, now)
+        return True
+
+    def _shift_alarm(self, before: int, now: float) -> dict[str, Any]:
+        assert self.watch.test is not None
+        verdict, names, prior = self.watch.test.verdict, self.classes, self.stream.prior
+        source = self.stream.source.prior
+        return {
+            "kind": "shift", "stream": self.name, "raised": now, "sample": before + (verdict.raised_at or 0),
+            "since_sample": before + (verdict.since or 1), "since": verdict.since_time, "evidence": verdict.evidence,
+            "threshold": verdict.threshold, "sure": self.definition.false_alarms, "shift": self.shift(prior),
+            "classes": [{"class": names[k], "source": float(source[k]), "now": float(prior[k])}
+                        for k in verdict.classes],
+        }  # fmt: skip
+
+    def observe(self, rows: Matrix, y: Any) -> None:
+        """Take in the labels (n,), columns or names, of rows (n, K) that were learned before."""
+        columns = check_labels(y, "labels", "y", len(rows), self.n_classes, self.definition.class_names)
+        columns = named(columns, self.stream.classes)
+        state = self.stream.state
+        check_learned(state.labels + len(columns), state.n, "labels")
+        try:
+            for row, label in zip(rows, columns.tolist(), strict=True):
+                self.stream.observe(row, label)
+        except ValueError:  # all or nothing, also if a later row is bad
+            self.stream = Stream.of(state)
+            raise
+        self.labels += len(columns)
+
+    # storing
+
+    def moment(self, t: float) -> Point:
+        """Return the estimate now, as the point of the history at the time `t`."""
+        variance, _ = self.stream.method.variance(self.stream.state.values)
+        return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+
+    def point_due(self, now: float, seconds: float) -> bool:
+        """Return whether the history needs a point: a stream with few new samples has one every ten seconds."""
+        activity, counted = self.activity, self.counted
+        few = 0 < activity.point_count <= counted < activity.point_count + POINT_ROWS
+        return now - activity.point_at >= (max(seconds, POINT_SECONDS) if few and seconds >= 1.0 else seconds)
+
+    def point(self, now: float) -> None:
+        """Add a point to the history."""
+        self.pending.points.append(self.moment(now))
+        self.activity.point_at, self.activity.point_count = now, self.counted
+        if self.activity.curve is not None:
+            self.activity.curve.append(self.shift())
+
+    @property
+    def settled(self) -> bool:
+        """Whether every sample had its look of the alarm and is in the history."""
+        return not self.watch.waiting and self.activity.point_count == self.counted
+
+    def change(self) -> Change:
+        """Return what is not stored yet; it counts as stored from now on, unless `take_back` gets it."""
+        pending, self.pending = self.pending, Pending()
+        receipts, test = self.receipts, self.watch.test
+        offsets = {name: replace(o, missing=list(o.missing)) for name in pending.clients
+                   if (o := receipts.offsets.get(name))}  # fmt: skip
+        return Change(
+            self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream),
+            test.to_bytes() if test is not None and pending.test else None, offsets,
+            {origin: receipts.cursors[origin] for origin in pending.cursors}, pending,
+        )  # fmt: skip
+
+    def take_back(self, change: Change) -> None:
+        """Have again what could not be stored."""
+        self.pending = change.pending.followed_by(self.pending)
+
+    def renew(self, definition: StreamDefinition, test: Alarm | None, now: float) -> None:
+        """Start a new model version: its state and alarm begin at nothing, receipts and history stay."""
+        self.version, self.version_since, self.definition = self.version + 1, now, definition
+        self.stream, self.labels = Stream.of(definition.first.state), 0
+        self.watch.restart(test)
+        self.pending.rows.clear()  # predictions of the old version that wait for labels
+        self.pending.test = test is not None
+        self.activity.point_count = -1  # a point is due with the first sample
+
+
+def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -> ServedStream:
+    """Return a stream that was stored; `definitions` are those read before, and this one is added to them."""
+    if stored.definition not in definitions:
+        definitions[stored.definition] = decoded(stored.definition)
+    definition = definitions[stored.definition]
+    state = definition.first.state
+    values = np.frombuffer(stored.state, "<f8").astype(np.float64) if len(stored.state) % 8 == 0 else np.empty(0)
+    if len(values) != len(state.values):
+        fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(stored.state)} bytes",
+             remedy=f"The stream {stored.name!r} is damaged; `reprior serve check` looks for more")  # fmt: skip
+    test = None if stored.test is None else Alarm.from_bytes(stored.test)
+    return ServedStream(
+        stored.id, stored.name, stored.created, stored.version, stored.version_since, definition,
+        Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
+        stored.last_post, watch=Watch(test), activity=Activity(point_at=stored.last_post),
+    )  # fmt: skip
+
+
