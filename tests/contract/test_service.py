@@ -681,8 +681,8 @@ def test_check_finds_damage(tmp_path, call):
         "s.db is sound.\n1 streams, 1 offsets, 1 history, 0 alarms, 0 outbox\n",
     )
     for change, said in (
-        ("UPDATE streams SET n = 6", "has learned 5 samples, but 6 were counted"),
-        ("UPDATE streams SET n = 5, state = x'00'", "cannot be read"),
+        ("UPDATE states SET n = 6", "has learned 5 samples, but 6 were counted"),
+        ("UPDATE states SET n = 5, state = x'00'", "cannot be read"),
     ):
         with sqlite3.connect(db) as raw:
             raw.execute(change)
@@ -715,20 +715,22 @@ def test_what_keeps_the_command_from_starting_is_one_sentence(call, tmp_path):
     assert "not a database" in said(tmp_path / "text.db")
 
 
-@pytest.mark.parametrize("column", ["state", "definition", "alarm"])
-def test_a_stream_of_another_release_stops_no_other(tmp_path, caplog, column):
+@pytest.mark.parametrize(("table", "column"), [("states", "state"), ("versions", "definition"), ("tests", "test")])
+def test_a_stream_of_another_release_stops_no_other(tmp_path, caplog, table, column):
     db, held = tmp_path / "s.db", {"proba": rows_of(30, 2).tolist(), "y": [0, 1] * 15}
     with Background(Settings(db)) as running, Client(running.url, name="c") as client:
         for name in ("old", "new"):
             httpx.put(f"{running.url}/streams/{name}", json={"heldout": held}).raise_for_status()
             client.send(name, [[0.4, 0.6]] * 5)
 
+    old = "stream IN (SELECT id FROM streams WHERE name = 'old')"
+
     def bytes_of_old():
         with closing(sqlite3.connect(db)) as raw:
-            return raw.execute("SELECT * FROM streams WHERE name = 'old'").fetchall()
+            return raw.execute(f"SELECT * FROM {table} WHERE {old}").fetchall()
 
     with closing(sqlite3.connect(db)) as raw:
-        raw.execute(f"UPDATE streams SET {column} = ? WHERE name = 'old'", (b"bytes of another time",))
+        raw.execute(f"UPDATE {table} SET {column} = ? WHERE {old}", (b"bytes of another time",))
         raw.execute("INSERT INTO events SELECT id, 'event', 1.0 FROM streams WHERE name = 'old'")
         raw.commit()
     before = bytes_of_old()
@@ -856,6 +858,17 @@ def test_the_client_gives_up_after_its_patience(tmp_path):
     for bad in ("ftp://x", "nothing", ""):
         with pytest.raises(rp.InputError, match="http or https"):
             Client(bad)
+
+
+def test_an_answer_has_as_many_digits_as_the_request(http, name):
+    rows = np.round(rows_of(20, 3), 6)
+    rows[:, 0] = np.round(1 - rows[:, 1:].sum(axis=1), 6)
+    told = http.post(f"/streams/{name}/samples", json={"proba": rows.tolist()}).json()
+    exact = replay([70, 20, 10], [rows]).correct_many(rows)
+    assert {float(f"{x:.9g}") for row in told["proba"] for x in row} == {x for row in told["proba"] for x in row}
+    np.testing.assert_allclose(told["proba"], exact, rtol=5.1e-9, atol=0)
+    again = http.post(f"/streams/{name}/samples", content=b'{"seq": 1, "proba": [[0.2, 0.3, 0.50]], "client": "a"}')
+    assert again.json()["n"] == 21
 
 
 @pytest.mark.parametrize("packed", [True, False])

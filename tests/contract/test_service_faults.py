@@ -216,7 +216,7 @@ def test_idle_clients_make_room_for_others(tmp_path):
         assert (await hub.posts.samples("s", Post([[0.3, 0.7]], "b", 1))).repeated
         await hub.stop()
         again = await made_hub(tmp_path / "s.db", times.clock())
-        assert set(again.get("s").offsets) == {"b", "c"}
+        assert set(again.get("s").receipts.offsets) == {"b", "c"}
         await again.stop()
 
     asyncio.run(main())

@@ -277,20 +277,29 @@ def correct(known: Array, k: int, rows: Array, out: Array, ndim: int = 2) -> int
     return bad
 
 
-def parse_rows(text: bytes, start: int, out: Array) -> int:
-    """Read the JSON array of arrays of numbers that begins at `text[start]` to `out` (n, K).
+def parse_rows(text: bytes, start: int, k: int) -> tuple[bytes, int, bool] | None:
+    """Read the JSON array of arrays of `k` numbers that begins at `text[start]`.
 
-    Return where it ends; REFUSED if it is anything else than n rows of K numbers.
+    Return the numbers as float64, where the array ends, and whether some number has more than nine significant digits;
+    None if there is anything else, or if another array follows.
     """
     try:
-        rows, end = json.JSONDecoder().raw_decode(text[start:].decode("latin-1"))
-        shaped = isinstance(rows, list) and len(rows) == len(out) and all(isinstance(row, list) for row in rows)
-        if not shaped or any(type(x) not in (int, float) for row in rows for x in row):
-            return REFUSED
-        out[:] = rows
-    except (ValueError, OverflowError):
-        return REFUSED
-    return start + end if np.isfinite(out).all() else REFUSED
+        rows, end = json.JSONDecoder(parse_float=Digits, parse_int=Digits).raw_decode(text[start:].decode("latin-1"))
+        shaped = isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) == k for row in rows)
+        if not shaped or b"[" in text[start + end :] or any(type(x) is not Digits for row in rows for x in row):
+            return None
+        values = np.array([[float(x) for x in row] for row in rows])
+    except ValueError:
+        return None
+    mantissas = (x.lower().split("e")[0].replace(".", "").lstrip("-0") for row in rows for x in row)
+    wide = any(len(digits) > 9 for digits in mantissas)
+    return (values.tobytes(), start + end, wide) if np.isfinite(values).all() else None
+
+
+class Digits(str):
+    """A number as it is written."""
+
+    __slots__ = ()
 
 
 def format_rows(rows: Array) -> bytes | int:

@@ -50,8 +50,9 @@ INLINE const char *read_digits(const char *at, uint64_t *m) {
     return at;
 }
 
-/* Read a JSON number to *out and return where it ends, NULL if there is none. The text ends with a zero byte. */
-INLINE const char *read_number(const char *at, double *out) {
+/* Read a JSON number to *out and return where it ends, NULL if there is none. The text ends with a zero byte.
+ * *wide is set if the number has more than nine significant digits. */
+INLINE const char *read_number(const char *at, double *out, int *wide) {
     const char *begin = at;
     const int negative = *at == '-';
     uint64_t m = 0;
@@ -76,6 +77,7 @@ INLINE const char *read_number(const char *at, double *out) {
         for (; *at >= '0' && *at <= '9'; at++) power = power < 9999 ? power * 10 + (*at - '0') : power;
         e += below ? -power : power;
     }
+    *wide |= digits > 19 || m >= UINT64_C(1000000000);
     if (digits <= 19) *out = scaled(m, e, &sure);
     if (!sure) { /* rare: many digits, or a tiny number */
         char text[64], *end;
@@ -92,7 +94,7 @@ INLINE const char *read_number(const char *at, double *out) {
 }
 
 /* Read rows to `out` (n, K); return where they end. */
-static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize_t k) {
+static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize_t k, int *wide) {
     if (*at++ != '[') return NULL;
     for (Py_ssize_t row = 0; row < n; row++) {
         at = skip(at);
@@ -102,7 +104,7 @@ static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize
         for (Py_ssize_t i = 0; i < k; i++) {
             at = skip(at);
             if (i && *at != ',') return NULL;
-            at = read_number(skip(at + (i > 0)), out++);
+            at = read_number(skip(at + (i > 0)), out++, wide);
             if (!at) return NULL;
         }
         at = skip(at);
@@ -113,16 +115,25 @@ static const char *read_rows(const char *at, double *out, Py_ssize_t n, Py_ssize
 }
 
 PyObject *parse_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
-    Buffers buffers = {.count = 0};
     if (count != 3) return PyErr_Format(PyExc_TypeError, "parse_rows takes 3 arguments");
     if (!PyBytes_Check(args[0])) return PyErr_Format(PyExc_TypeError, "parse_rows takes bytes");
-    const char *text = PyBytes_AsString(args[0]), *end = NULL; /* with a zero byte behind */
-    const Py_ssize_t start = PyLong_AsSsize_t(args[1]);
-    Py_buffer *out = take(&buffers, args[2], "d", 2, 1);
-    if (out && !PyErr_Occurred() && start >= 0 && start < PyBytes_Size(args[0]))
-        end = read_rows(text + start, out->buf, out->shape[0], out->shape[1]);
-    if (PyErr_Occurred()) PyErr_Clear(), end = NULL;
-    return answer(&buffers, end ? end - text : -2);
+    const char *text = PyBytes_AsString(args[0]), *last = text + PyBytes_Size(args[0]), *end = NULL;
+    const Py_ssize_t start = PyLong_AsSsize_t(args[1]), k = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred()) return NULL;
+    Py_ssize_t n = -1; /* rows: one bracket each, and one around them */
+    int wide = 0;
+    if (start >= 0 && start < last - text)
+        for (const char *at = text + start; (at = memchr(at, '[', (size_t)(last - at))); at++) n++;
+    if (n < 1 || k < 1 || n > (last - text) / (2 * k)) Py_RETURN_NONE; /* a number and what follows it are two bytes */
+    PyObject *rows = PyBytes_FromStringAndSize(NULL, n * k * (Py_ssize_t)sizeof(double));
+    if (!rows) return NULL;
+    end = read_rows(text + start, (double *)PyBytes_AsString(rows), n, k, &wide);
+    if (!end || PyErr_Occurred()) {
+        PyErr_Clear();
+        Py_DECREF(rows);
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("NnO", rows, end - text, wide ? Py_True : Py_False);
 }
 
 static const char PAIRS[] = "0001020304050607080910111213141516171819202122232425262728293031323334353637383940414243444546474849"

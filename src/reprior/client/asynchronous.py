@@ -62,7 +62,8 @@ class AsyncClient(Calls):
         stale_after: float | None = None, heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """Make a stream, as `Client.put` does."""
-        call = self._put(stream, source, classes, method, alarm, stale_after, heldout, saved, options)
+        more = {"method": method, "alarm": alarm, "stale_after": stale_after, "options": options or None}
+        call = self._put(stream, source, classes, heldout, saved, more)
         made: dict[str, Any] = await self._run(call)
         return made
 
@@ -70,6 +71,16 @@ class AsyncClient(Calls):
         """Return the state of a stream, as `Client.get` does."""
         found: dict[str, Any] = await self._run(self._asked(Request("GET", at(stream))))
         return found
+
+    async def renew(self, stream: str, saved: Any, *, by: str = "") -> int:
+        """Begin a new model version of a stream, as `Client.renew` does."""
+        number: int = await self._run(self._renew(stream, saved, by))
+        return number
+
+    async def state(self, stream: str) -> bytes:
+        """Return a stream with everything it has learned, as `Client.state` does."""
+        data: bytes = await self._run(self._asked(Request("GET", at(stream, "state"))))
+        return data
 
     async def delete(self, stream: str) -> None:
         """Remove a stream with everything it has learned."""

@@ -122,7 +122,8 @@ class Client(Calls):
             DataFrame's columns name the classes.
         saved : a Pipeline or Stream, or the bytes of one, instead of source, classes and heldout.
         """
-        call = self._put(stream, source, classes, method, alarm, stale_after, heldout, saved, options)
+        more = {"method": method, "alarm": alarm, "stale_after": stale_after, "options": options or None}
+        call = self._put(stream, source, classes, heldout, saved, more)
         made: dict[str, Any] = self._run(call)
         return made
 
@@ -130,6 +131,24 @@ class Client(Calls):
         """Return the state of a stream: prior, interval, alarm, diagnosis."""
         found: dict[str, Any] = self._run(self._asked(Request("GET", at(stream))))
         return found
+
+    def renew(self, stream: str, saved: Any, *, by: str = "") -> int:
+        """Begin a new model version of a stream and return its number.
+
+        The history stays. The estimate starts again from the new pipeline, and an open alarm about a shift ends.
+
+        Parameters
+        ----------
+        saved : a Pipeline of the new model with the same classes, or the bytes of one.
+        by : your name, for the audit.
+        """
+        number: int = self._run(self._renew(stream, saved, by))
+        return number
+
+    def state(self, stream: str) -> bytes:
+        """Return a stream with everything it has learned, as bytes for `put` and `reprior.Stream.from_bytes`."""
+        data: bytes = self._run(self._asked(Request("GET", at(stream, "state"))))
+        return data
 
     def delete(self, stream: str) -> None:
         """Remove a stream with everything it has learned."""

@@ -35,6 +35,7 @@ from reprior.rows.blocks import by_name
 AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses after which the service may take the same request later
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts
 PATIENCE, AT_FIRST = 120.0, 5.0  # seconds; the second if nothing has ever answered: the address may be wrong
+BYTES = "application/octet-stream"
 MAX_BODY = 8 << 20  # bytes of one post; the service takes 32 MiB unless it is started with another --max-body
 JSON_BYTES = 25  # of one number as JSON, with its comma
 
@@ -181,6 +182,8 @@ class Calls:
     def _read(self, reply: Reply) -> Any:
         if self._msgpack is not None and "msgpack" in reply.headers.get("content-type", ""):
             return self._msgpack.unpackb(reply.body)
+        if reply.headers.get("content-type") == BYTES:
+            return reply.body
         return json.loads(reply.body)
 
     def _body(self, fields: dict[str, Any]) -> tuple[bytes, str]:
@@ -192,25 +195,22 @@ class Calls:
     # calls about streams
 
     def _put(
-        self, stream: str, source: Any, classes: Any, method: str | None, alarm: Any,
-        stale_after: float | None, heldout: tuple[Any, Any] | None, saved: Any, options: dict[str, Any],
-    ) -> Call:  # fmt: skip
+        self, stream: str, source: Any, classes: Any, heldout: tuple[Any, Any] | None, saved: Any, more: dict[str, Any]
+    ) -> Call:
+        """Make a stream; `more` are the method, its options, and when alarms are raised."""
         caller = f"{type(self).__name__}.put"
         if isinstance(source, (bytes, bytearray)) or hasattr(source, "to_bytes"):
             source, saved = None, source
         if saved is not None:
             if source is not None or classes is not None or heldout is not None:
                 fail(caller, "saved", "be given without source, classes and heldout, because it has them", "both")
-            query = {"method": method, "options": json.dumps(options) if options else None,
-                     "alarm": None if alarm is None else json.dumps(alarm), "stale_after": stale_after}  # fmt: skip
-            asked = urlencode({key: value for key, value in query.items() if value is not None})
-            data = saved.to_bytes() if hasattr(saved, "to_bytes") else bytes(saved)
-            kind = "application/octet-stream"
-            return (yield from self._made(stream, Request("PUT", at(stream) + (asked and f"?{asked}"), data, kind)))
+            query = urlencode({key: value if key in ("method", "stale_after") else json.dumps(value)
+                               for key, value in more.items() if value is not None})  # fmt: skip
+            request = Request("PUT", at(stream) + (query and f"?{query}"), bytes_of(saved), BYTES)
+            return (yield from self._made(stream, request))
         fields = described(caller, source, classes, heldout)
-        fields |= {"method": method, "alarm": alarm, "stale_after": stale_after, "options": options or None}
         try:
-            body, kind = self._body({key: value for key, value in fields.items() if value is not None})
+            body, kind = self._body({key: value for key, value in (fields | more).items() if value is not None})
         except TypeError as error:
             fail(caller, "options", "be what JSON can hold", str(error),
                  remedy="A Pipeline or Stream is given as `source` or `saved`")  # fmt: skip
@@ -228,6 +228,11 @@ class Calls:
         if stream not in self._classes:
             yield from self._made(stream, Request("GET", at(stream) + "?diagnosis=0"))
         return self._classes[stream]
+
+    def _renew(self, stream: str, saved: Any, by: str) -> Call:
+        path = at(stream, "versions") + f"?{urlencode({'by': by})}"
+        made = yield from self._made(stream, Request("POST", path, bytes_of(saved), BYTES))
+        return made["version"]
 
     def _delete(self, stream: str) -> Call:
         yield from self._asked(Request("DELETE", at(stream), json.dumps({"confirm": stream}).encode()))
@@ -313,6 +318,11 @@ class Calls:
         gap = told.get("gap")
         return Answer(corrected, np.array(told["prior"]), told["n"], told.get("repeated", False),
                       told.get("counted_at"), gap and (gap["first"], gap["last"]))  # fmt: skip
+
+
+def bytes_of(saved: Any) -> bytes:
+    """Return a pipeline or stream as bytes."""
+    return saved.to_bytes() if hasattr(saved, "to_bytes") else bytes(saved)
 
 
 def at(stream: str, what: str = "") -> str:

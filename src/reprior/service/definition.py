@@ -81,7 +81,8 @@ def decoded(definition: bytes) -> StreamDefinition:
     heldout = (fields["heldout_proba"], fields["heldout_y"]) if "heldout_y" in fields else None
     classes, options = fields["classes"], fields["alarm"]
     source = Source(
-        fields["prior"], **{name: fields.get(name) for name in PARTS}, heldout=heldout, made=fields["made"],
+        fields["prior"], confusion=fields.get("confusion"), counts=fields.get("counts"),
+        hard_confusion=fields.get("hard_confusion"), heldout=heldout, made=fields["made"],
         classes=None if classes is None else tuple(classes),
     )  # fmt: skip
     return StreamDefinition(

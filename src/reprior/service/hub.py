@@ -221,8 +221,11 @@ class Hub:
         log.info("stream %r created", name)
         return True
 
-    async def renew(self, name: str, recipe: Recipe, by: str, address: str) -> int:
-        """Begin a new model version of a stream and return its number: history and offsets stay, the state is new."""
+    async def renew(self, name: str, recipe: Recipe, by: str, address: str) -> bool:
+        """Begin a new model version of a stream: history and offsets stay, the state is new.
+
+        Return False if the stream is made of the same already: a client that repeats its request begins one version.
+        """
         stored = await self.workers.make(encoded, recipe)
         definition = await self.workers.make(decoded, stored.definition)
         test = None if stored.test is None else await self.workers.make(Alarm.from_bytes, stored.test)
@@ -231,7 +234,11 @@ class Hub:
             if definition.classes != served.classes:
                 raise Conflict(f"A new version of the stream {name!r} must have the same classes in the same order."
                                " Make another stream for a model with other classes.")  # fmt: skip
+            if definition.digest == served.definition.digest:
+                return False
             now = self.clock()
+            if not served.settled and served.last_post < now:
+                served.point(served.last_post)  # the end of the old version in the history
             if served.watch.shift is not None:
                 served.pending.alarms.append(self.alarms.resolved(served, served.watch.shift, "new version"))
             served.renew(definition, test, now)
@@ -242,7 +249,7 @@ class Hub:
             await self.commits.stored(served)
         await self.alarms.note(name, "renew", by, address, {"version": number})
         log.info("stream %r: version %d begun by %r", name, number, by)
-        return number
+        return True
 
     async def delete(self, name: str) -> None:
         """Remove a stream with all that is known of it."""

@@ -7,6 +7,9 @@ from typing import Any
 
 NUMBER, TEXT, FLAG = {"type": "number"}, {"type": "string"}, {"type": "boolean"}
 WHOLE = {"type": "integer", "minimum": 0}
+LIST = {"type": "array"}
+JSON = "application/json"
+ERROR = {"$ref": "#/components/schemas/Error"}
 NUMBERS = {"type": "array", "items": NUMBER}
 ROWS = {"type": "array", "items": NUMBERS}
 IDS = {"type": ["array", "null"], "items": {"type": "string", "minLength": 1, "maxLength": 200}}
@@ -111,124 +114,129 @@ TENSOR = schema(
 
 
 def operation(
-    summary: str,
-    answer: dict[str, Any] | None,
-    *,
-    body: dict[str, Any] | None = None,
-    query: dict[str, Any] | None = None,
-    named: bool = True,
-    also: tuple[str, ...] = (),
-    kind: str = "application/json",
-    writes: bool = False,
-    packed: bool = False,
-    status: tuple[str, ...] = ("200",),
-) -> dict[str, Any]:
-    """Return one operation; the errors that any may give are added."""
+    summary: str, answer: dict[str, Any] | None, *, body: dict[str, Any] | None = None,
+    query: dict[str, Any] | None = None, named: bool = True, errors: tuple[str, ...] = (), kind: str = JSON,
+) -> dict[str, Any]:  # fmt: skip
+    """Return one operation; one with a `body` writes. The errors that any operation may give are added."""
     shown = {"content": {kind: {"schema": answer} if answer is not None else {}}}
-    errors = ["400", "401", "405", "421", "429", *also] + ["404", "409"] * named + ["403", "408", "413", "415"] * writes
+    codes = {"400", "401", "405", "421", "429", *errors}
+    codes |= {"404", "409"} if named else set()
+    codes |= {"403", "408", "413", "415", "503"} if body is not None else set()
     made: dict[str, Any] = {
-        "summary": summary,
-        "security": [{}, {"bearer": []}],
-        "responses": {code: {"description": "Done.", **shown} for code in status}
-        | {
-            code: {
-                "description": ERRORS[code],
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            }
-            for code in sorted(set(errors))
-        },
+        "summary": summary, "security": [{}, {"bearer": []}],
+        "responses": {"200": {"description": "Done.", **shown}}
+        | {code: {"description": ERRORS[code], "content": {JSON: {"schema": ERROR}}} for code in sorted(codes)},
         "parameters": [NAMED] * named
         + [{"name": key, "in": "query", "schema": value} for key, value in (query or {}).items()],
-    }
+    }  # fmt: skip
     if body is not None:
-        content = {"application/json": {"schema": body}}
-        if packed:
-            content["application/msgpack"] = {"schema": {}}
-        made["requestBody"] = {"required": True, "content": content}
+        made["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}
     return made
+
+
+def also_msgpack(made: dict[str, Any]) -> dict[str, Any]:
+    """Return an operation whose body may be msgpack."""
+    made["requestBody"]["content"]["application/msgpack"] = {"schema": {}}
+    return made
+
+
+def creating(made: dict[str, Any], *codes: str) -> dict[str, Any]:
+    """Return an operation that makes something of a definition, with these codes of success."""
+    done = made["responses"].pop("200")
+    made["responses"] = dict.fromkeys(codes, done) | made["responses"]
+    return also_msgpack(made) | {"x-also": "A saved pipeline or stream as application/octet-stream is taken too."}
+
+
+def server_paths() -> dict[str, Any]:
+    """Return the paths that are about the server as a whole."""
+    listing = {
+        "search": TEXT, "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
+        "offset": {"type": "integer", "minimum": 0, "maximum": 10**9},
+        "limit": {"type": "integer", "minimum": 0, "maximum": 200},
+    }  # fmt: skip
+    entries = {"stream": TEXT, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}}
+    healthy = operation("Say whether all is well", schema({"ok": FLAG}, ("ok",)), named=False, errors=("503",))
+    events = operation("Follow the server, and a stream", None, named=False, kind="text/event-stream",
+                       query={"stream": TEXT}, errors=("404", "503"))  # fmt: skip
+    streams = schema({"total": WHOLE, "streams": LIST}, ("total",))
+    return {
+        "/healthz": {"get": healthy},
+        "/metrics": {"get": operation("Metrics for Prometheus", None, named=False, kind="text/plain")},
+        "/events": {"get": events},
+        "/streams": {"get": operation("List streams", streams, named=False, query=listing)},
+        "/overview": {"get": operation("The whole server at a glance", schema({"streams": WHOLE}), named=False)},
+        "/audit": {"get": operation("Who did what, newest first", schema({"entries": LIST}, ("entries",)),
+                                    named=False, query=entries)},
+        "/openapi.json": {"get": operation("This description", schema({}), named=False)},
+    }  # fmt: skip
+
+
+def stream_paths() -> dict[str, Any]:
+    """Return the paths that are about one stream."""
+    kinds = {"enum": ["f4", "f8", None]}
+    samples = closed({"proba": ROWS, "dtype": kinds, "correct": FLAG, "ids": IDS, **OFFSET}, ("proba",))
+    labels = closed({"proba": {"anyOf": [ROWS, {"type": "null"}]}, "ids": IDS, "dtype": kinds, "y": LIST, **OFFSET},
+                    ("y",))  # fmt: skip
+    silence = closed({**PERSON, "seconds": {"type": "number", "minimum": 0, "maximum": 31622400}}, ("by", "seconds"))
+    past = {
+        "from": {"type": "number", "minimum": 0}, "to": {"type": "number", "minimum": 0},
+        "points": {"type": "integer", "minimum": 2, "maximum": 2000},
+        "top": {"type": "integer", "minimum": 0, "maximum": 50}, "classes": TEXT, "heat": {"enum": [0, 1]},
+    }  # fmt: skip
+    wholes = {"type": "array", "items": WHOLE}
+    history = schema({"t": NUMBERS, "n": wholes, "classes": wholes, "prior": ROWS, "lower": ROWS, "upper": ROWS,
+                      "shift": NUMBERS}, ("t", "n", "prior"))  # fmt: skip
+    acknowledge = operation("Say who has dealt with an alarm", schema({"id": WHOLE, "by": TEXT}),
+                            body=closed({**PERSON, "next": {"enum": ["restart", "accept"]}}, ("by",)))  # fmt: skip
+    acknowledge["parameters"] = [NAMED, {"name": "id", "in": "path", "required": True, "schema": WHOLE}]
+    delete = operation("Remove a stream", schema({"deleted": TEXT}), body=closed({"confirm": TEXT}, ("confirm",)))
+    silenced = schema({"silence": {"type": ["object", "null"]}}, ("silence",))
+    renew = operation("Begin a new model version", STREAM, body=DEFINITION, query={"by": TEXT})
+    stream = "/streams/{name}"
+    return {
+        stream: {
+            "put": creating(operation("Make a stream", STREAM, body=DEFINITION), "200", "201"),
+            "get": operation("Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
+            "delete": delete,
+        },
+        f"{stream}/samples": {"post": also_msgpack(operation("Learn rows", ANSWER, body=samples))},
+        f"{stream}/labels": {"post": also_msgpack(operation("Take in late labels", ANSWER, body=labels))},
+        f"{stream}/versions": {
+            "post": creating(renew, "200", "201"),
+            "get": operation("Model versions, newest first", schema({"versions": LIST}, ("versions",))),
+        },
+        f"{stream}/state": {"get": operation("The stream as bytes", None, kind="application/octet-stream")},
+        f"{stream}/history": {"get": operation("The prior over time", history, query=past)},
+        f"{stream}/alarms": {"get": operation("Alarms, newest first", schema({"alarms": LIST}, ("alarms",)))},
+        f"{stream}/alarms/{{id}}/acknowledge": {"post": acknowledge},
+        f"{stream}/silence": {"post": operation("Hold back messages about a stream", silenced, body=silence)},
+    }  # fmt: skip
+
+
+def inference_paths() -> dict[str, Any]:
+    """Return the paths that model servers and their clients use."""
+    model = "/v2/models/{name}"
+    tensors = {"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1}
+    body = schema({"inputs": tensors, "id": TEXT, "parameters": {"type": "object"}}, ("inputs",))
+    answer = schema({"model_name": TEXT, "outputs": LIST})
+    infer = operation("Learn rows and answer with them corrected", answer, body=body)
+    metadata = operation("Describe a stream as a model", schema({"name": TEXT}))
+    ready = operation("Say whether a stream is ready", schema({"ready": FLAG}))
+    event = operation("Take an event of KServe's payload logger", schema({"taken": FLAG}, ("taken",)), body={},
+                      named=False, errors=("404",))  # fmt: skip
+    return {
+        "/events/cloudevents": {"post": event},
+        "/v2": {"get": operation("Describe the server", schema({"name": TEXT}), named=False)},
+        "/v2/health/live": {"get": operation("Alive?", schema({"live": FLAG}), named=False)},
+        "/v2/health/ready": {"get": operation("Ready?", schema({"ready": FLAG}), named=False, errors=("503",))},
+        model: {"get": metadata}, f"{model}/ready": {"get": ready}, f"{model}/infer": {"post": infer},
+        f"{model}/versions/1": {"get": metadata}, f"{model}/versions/1/ready": {"get": ready},
+        f"{model}/versions/1/infer": {"post": infer},
+    }  # fmt: skip
 
 
 def openapi() -> dict[str, Any]:
     """Return the whole description."""
-    stream, model = "/streams/{name}", "/v2/models/{name}"
-    samples = closed({"proba": ROWS, "dtype": {"enum": ["f4", "f8", None]}, "correct": FLAG, "ids": IDS, **OFFSET},
-                     ("proba",))  # fmt: skip
-    labels = closed(
-        {
-            "proba": {"anyOf": [ROWS, {"type": "null"}]},
-            "ids": IDS,
-            "dtype": {"enum": ["f4", "f8", None]},
-            "y": {"type": "array"},
-            **OFFSET,
-        },
-        ("y",),
-    )
-    acknowledged = closed(
-        {
-            **PERSON,
-            "next": {"enum": ["restart", "accept"]},
-        },
-        ("by",),
-    )
-    silence = closed({**PERSON, "seconds": {"type": "number", "minimum": 0, "maximum": 31622400}}, ("by", "seconds"))
-    listing = {
-        "search": TEXT,
-        "sort": {"enum": ["name", "alarm", "shift", "rate", "n", "seen"]},
-        "offset": {"type": "integer", "minimum": 0, "maximum": 10**9},
-        "limit": {"type": "integer", "minimum": 0, "maximum": 200},
-    }
-    past = {
-        "from": {"type": "number", "minimum": 0},
-        "to": {"type": "number", "minimum": 0},
-        "points": {"type": "integer", "minimum": 2, "maximum": 2000},
-        "top": {"type": "integer", "minimum": 0, "maximum": 50},
-        "classes": TEXT,
-        "heat": {"enum": [0, 1]},
-    }
-    history = schema(
-        {
-            "t": NUMBERS,
-            "n": {"type": "array", "items": WHOLE},
-            "classes": {"type": "array", "items": WHOLE},
-            "prior": ROWS,
-            "lower": ROWS,
-            "upper": ROWS,
-            "shift": NUMBERS,
-        },
-        ("t", "n", "prior"),
-    )
-    infer = operation(
-        "Learn rows and answer with them corrected",
-        schema({"model_name": TEXT, "outputs": {"type": "array"}}),
-        body=schema(
-            {
-                "inputs": {"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1},
-                "id": TEXT,
-                "parameters": {"type": "object"},
-            },
-            ("inputs",),
-        ),
-        writes=True,
-        also=("503",),
-    )
-    metadata = operation("Describe a stream as a model", schema({"name": TEXT}))
-    ready = operation("Say whether a stream is ready", schema({"ready": FLAG}))
-    ack = operation(
-        "Say who has dealt with an alarm",
-        schema({"id": WHOLE, "by": TEXT}),
-        body=acknowledged,
-        writes=True,
-        also=("503",),
-    )
-    ack["parameters"] = [NAMED, {"name": "id", "in": "path", "required": True, "schema": WHOLE}]
-    event = operation(
-        "Take an event of KServe's payload logger",
-        schema({"taken": FLAG}, ("taken",)),
-        body={},
-        named=False,
-        writes=True,
-        also=("404", "503"),
-    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -236,91 +244,7 @@ def openapi() -> dict[str, Any]:
             "version": version("reprior"),
             "description": "Streams of a classifier's outputs: learn them, know the prior, correct the next.",
         },
-        "paths": {
-            "/healthz": {
-                "get": operation("Say whether all is well", schema({"ok": FLAG}, ("ok",)), named=False, also=("503",))
-            },
-            "/metrics": {"get": operation("Metrics for Prometheus", None, named=False, kind="text/plain")},
-            "/events": {
-                "get": operation(
-                    "Follow the server, and a stream",
-                    None,
-                    named=False,
-                    kind="text/event-stream",
-                    query={"stream": TEXT},
-                    also=("404", "503"),
-                )
-            },
-            "/streams": {
-                "get": operation(
-                    "List streams",
-                    schema({"total": WHOLE, "streams": {"type": "array"}}, ("total",)),
-                    named=False,
-                    query=listing,
-                )
-            },
-            stream: {
-                "put": operation(
-                    "Make a stream",
-                    STREAM,
-                    body=DEFINITION,
-                    writes=True,
-                    also=("409", "503"),
-                    packed=True,
-                    status=("200", "201"),
-                )
-                | {"x-also": "A saved pipeline or stream as application/octet-stream is taken too."},
-                "get": operation("Read a stream", STREAM, query={"diagnosis": {"enum": [0, 1]}}),
-                "delete": operation(
-                    "Remove a stream",
-                    schema({"deleted": TEXT}),
-                    body=closed({"confirm": TEXT}, ("confirm",)),
-                    writes=True,
-                    also=("503",),
-                ),
-            },
-            f"{stream}/samples": {
-                "post": operation("Learn rows", ANSWER, body=samples, writes=True, also=("503",), packed=True)
-            },
-            f"{stream}/labels": {
-                "post": operation("Take in late labels", ANSWER, body=labels, writes=True, also=("503",), packed=True)
-            },
-            f"{stream}/state": {"get": operation("The stream as bytes", None, kind="application/octet-stream")},
-            f"{stream}/history": {"get": operation("The prior over time", history, query=past)},
-            f"{stream}/alarms": {
-                "get": operation("Alarms, newest first", schema({"alarms": {"type": "array"}}, ("alarms",)))
-            },
-            f"{stream}/alarms/{{id}}/acknowledge": {"post": ack},
-            f"{stream}/silence": {
-                "post": operation(
-                    "Hold back messages about a stream",
-                    schema({"silence": {"type": ["object", "null"]}}, ("silence",)),
-                    body=silence,
-                    writes=True,
-                    also=("503",),
-                )
-            },
-            "/overview": {"get": operation("The whole server at a glance", schema({"streams": WHOLE}), named=False)},
-            "/audit": {
-                "get": operation(
-                    "Who acknowledged and silenced what, newest first",
-                    schema({"entries": {"type": "array"}}, ("entries",)),
-                    named=False,
-                    query={"stream": TEXT, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
-                )
-            },
-            "/events/cloudevents": {"post": event},
-            "/v2": {"get": operation("Describe the server", schema({"name": TEXT}), named=False)},
-            "/v2/health/live": {"get": operation("Alive?", schema({"live": FLAG}), named=False)},
-            "/v2/health/ready": {"get": operation("Ready?", schema({"ready": FLAG}), named=False, also=("503",))},
-            model: {"get": metadata},
-            f"{model}/ready": {"get": ready},
-            f"{model}/infer": {"post": infer},
-            f"{model}/versions/1": {"get": metadata},
-            f"{model}/versions/1/ready": {"get": ready},
-            f"{model}/versions/1/infer": {"post": infer},
-            "/openapi.json": {"get": operation("This description", schema({}), named=False)},
-        },
+        "paths": server_paths() | stream_paths() | inference_paths(),
         "components": {
             "schemas": {"Error": closed({"error": TEXT, "code": TEXT, "status": WHOLE}, ("error", "code", "status"))},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},

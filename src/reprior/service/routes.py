@@ -69,8 +69,9 @@ async def post_version(request: Request) -> Response:
     recipe = await recipe_in(request, "versions", ("by",))
     if recipe.stream.n:
         fail("versions", "body", "hold a stream without samples, or a pipeline", f"one with {recipe.stream.n} samples")
-    number = await hub.renew(name, recipe, by, address(request))
-    return answer({"version": number, **await views.detailed(hub, hub.get(name), diagnosis=False)}, 201)
+    new = await hub.renew(name, recipe, by, address(request))
+    about = await views.detailed(hub, hub.get(name), diagnosis=False)
+    return answer({"new": new, **about}, 201 if new else 200)
 
 
 async def get_versions(request: Request) -> Response:

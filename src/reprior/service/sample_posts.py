@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, byt
     limits = hub.settings.limits
     text = await body_of(scope, receive, limits.body, limits.body_seconds)
     name = scope["path"].split("/")[2]
-    body = parse(text, kind, "samples") if kind in MSGPACK else parse_samples(text, kind, hub.get(name).n_classes)
+    body, nine_digits = parse_samples(text, kind, hub.get(name).n_classes)
     check_keys(body, KEYS, "samples")
     if "proba" not in body:
         fail("samples", "proba", "be a list of rows", "nothing")
@@ -40,33 +40,37 @@ async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, byt
         fail("samples", "correct", "be true or false", repr(correct)[:80])
     post = Post(body["proba"], client, seq, body.get("dtype"), correct, body.get("ids"))
     learned = await hub.posts.samples(name, post)
-    return BODIES[packed], pack(learned.fields()) if packed else json_answer(learned)
+    return BODIES[packed], pack(learned.fields()) if packed else json_answer(learned, nine_digits)
 
 
-def parse_samples(text: bytes, kind: str, n_classes: int) -> dict[str, Any]:
-    """Return the object of a JSON body, its `proba` as an array (n, K) if these are plain rows of numbers.
+class ParsedSamples(NamedTuple):
+    """The object of a body, and whether its numbers have at most nine significant digits, as those of float32."""
+
+    body: dict[str, Any]
+    nine_digits: bool = False
+
+
+def parse_samples(text: bytes, kind: str, n_classes: int) -> ParsedSamples:
+    """Return the object of a body, `proba` of a JSON body as an array (n, K) if these are plain rows of numbers.
 
     The rows are read apart from the other keys. If anything about them is unusual, the general parser reads all.
     """
-    key = text.find(b'"proba"')
+    key = -1 if kind in MSGPACK else text.find(b'"proba"')
     start = text.find(b"[", key)
     if key >= 0 and text[key + 7 : start].strip() == b":":
-        end = text.find(b"]]", start)
-        count = text.count(b"[", start, end) - 1 if end >= 0 else 0
-        if count > 0:
-            rows = np.empty((count, n_classes))
-            end = loops.parse_rows(text, start, rows)
-            if end != REFUSED:
-                body = parse(b"%s0%s" % (text[:start], text[end:]), kind, "samples")
-                if body.get("proba") == 0:  # else there is another key of that name
-                    body["proba"] = rows
-                    return body
-    return parse(text, kind, "samples")
+        parsed = loops.parse_rows(text, start, n_classes)
+        if parsed is not None:
+            values, end, wide = parsed
+            body = parse(b"%s0%s" % (text[:start], text[end:]), kind, "samples")
+            if body.get("proba") == 0:  # else there is another key of that name
+                body["proba"] = np.frombuffer(values).reshape(-1, n_classes)
+                return ParsedSamples(body, not wide)
+    return ParsedSamples(parse(text, kind, "samples"))
 
 
-def json_answer(learned: Answer) -> bytes:
-    """Return an answer as JSON; corrected probabilities have nine significant digits, as many as float32 holds."""
-    if learned.proba is not None and len(learned.proba):
+def json_answer(learned: Answer, nine_digits: bool) -> bytes:
+    """Return an answer as JSON; corrected probabilities have as many digits as those that came: nine, or all."""
+    if nine_digits and learned.proba is not None:
         rows = loops.format_rows(np.ascontiguousarray(learned.proba))
         if rows != REFUSED:
             rest = json_bytes(learned._replace(proba=None).fields())
