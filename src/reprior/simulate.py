@@ -214,6 +214,16 @@ class Sample(NamedTuple):
     reused: tuple[int, ...]
 
 
+def exact_sizes(prior: Vector, n: int, rounding: str) -> Labels:
+    """Return class sizes (K,) of `n` rows with this prior (eq. 3); "floor" leaves out what rounding down loses."""
+    sizes = np.floor(prior * n + 1e-9).astype(np.intp)
+    if rounding == "largest-remainder":
+        sizes[np.argsort(sizes - prior * n, kind="stable")[: n - sizes.sum()]] += 1
+    elif not sizes.any():
+        fail("resample", "n", "leave at least one row after rounding down", n)
+    return sizes
+
+
 def resample(
     proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True, rounding: str = "largest-remainder"
 ) -> Sample:
@@ -252,14 +262,7 @@ def resample(
     target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`",
                          classes=names)  # fmt: skip
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
-    if exact:
-        sizes = np.floor(target * total + 1e-9).astype(np.intp)  # eq. 3
-        if rounding == "largest-remainder":
-            sizes[np.argsort(sizes - target * total, kind="stable")[: total - sizes.sum()]] += 1
-        elif not sizes.any():
-            fail("resample", "n", "leave at least one row after rounding down", total)
-    else:
-        sizes = rng.multinomial(total, target).astype(np.intp)
+    sizes = exact_sizes(target, total, rounding) if exact else rng.multinomial(total, target).astype(np.intp)
     chosen, reused = [], []
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], np.arange(pool.shape[1] + 1))

@@ -66,73 +66,112 @@ class Rows(NamedTuple):
     right: Matrix
 
 
+class Promises(NamedTuple):
+    """What predictions of the target promise, before and after correction, (2,) each, by corrected probabilities.
+
+    `mean` is the accuracy, `spread` its variance per sample, `unchecked` the part of it from classes without held-out
+    samples, `redrawn` (2, m) the accuracy under other shares that might be true, `kept` and `shifted` that under the
+    estimated shares and under those without the bet that nothing has shifted.
+    """
+
+    mean: Vector
+    spread: Vector
+    unchecked: Vector
+    redrawn: Matrix
+    kept: Vector
+    shifted: Vector
+
+
+class Expected(NamedTuple):
+    """An accuracy before and after correction (2,), and its variance (2,)."""
+
+    mean: Vector
+    variance: Vector
+
+
 def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -> Accuracy | None:
     """Return the accuracy that held-out rows and labels of target rows let one expect; None without any of them."""
     labelled = estimate.target if isinstance(estimate.target, LabelledBlocks) else None
     if source.heldout is None and labelled is None:
         return None
-    weights, n = estimate.weights, float(estimate.n)
+    counts = np.zeros(len(estimate.weights))
+    if source.heldout is not None:
+        counts += np.bincount(source.heldout[1], minlength=len(counts))
+    made = promises(estimate, target, counts)
+    now, unlabelled = Expected(made.mean, np.full(2, np.inf)), 1.0
+    if source.heldout is not None:
+        now = by_heldout(estimate, made, counts, *source.heldout, flattery=1.0 if labelled is None else 0.5)
+    if labelled is not None:
+        tried = by_labels(labelled, estimate, made.mean)
+        now, unlabelled = with_labels(now, tried), 1 - tried.part
+    variance = now.variance + unlabelled * made.spread / float(estimate.n)
+    before, after = np.clip(now.mean, 0.0, 1.0)
+    gains = made.redrawn[1] - made.redrawn[0]
+    least = min(after - before, float(gains.mean() - 2 * gains.std()) if gains.size else np.inf)
+    reach = Z_95 * float(np.sqrt(variance[1]))
+    ends = max(0.0, float(after) - reach), min(1.0, float(after) + reach)
+    return Accuracy(float(before), float(after), *ends, max(0.0, -float(least)))
+
+
+def promises(estimate: PriorEstimate, target: Blocks, counts: Vector) -> Promises:
+    """Return what the predictions promise, in one pass over the target; `counts` (K,) are held-out samples."""
+    weights, unchecked = estimate.weights, counts == 0
     per_share = weights / np.maximum(estimate.shares, 1e-12)
     others = np.concatenate([might_be(estimate), without_bet(estimate)]) * per_share
-    counts = (
-        np.zeros(len(weights)) if source.heldout is None else np.bincount(source.heldout[1], minlength=len(weights))
-    )
-    untold = counts == 0
 
     def of_block(block: Matrix) -> Matrix:
         wide, promise = np.asarray(block, np.float64), promised(block, weights)
         total, made = wide @ others.T, (wide.argmax(axis=1), (wide * weights).argmax(axis=1))
         shares = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
                   for y in made]  # fmt: skip
-        alone = [(p * untold[y]).sum() for p, y in zip(promise, made, strict=True)]
+        alone = [(p * unchecked[y]).sum() for p, y in zip(promise, made, strict=True)]
         sums = [promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1), np.array(alone)]
         return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
 
-    sums = np.asarray(target.map_sum(of_block) / n, np.float64)
+    sums = np.asarray(target.map_sum(of_block) / float(estimate.n), np.float64)
     mean, spread, alone = sums[:, :3].T  # one that promises p is right with variance p(1 − p)
-    redrawn, (kept, shifted) = sums[:, 3:-2], sums[:, -2:].T
-    whole = promise = mean
-    variance = np.full(2, np.inf)
-    if source.heldout is not None:
-        rows, y = source.heldout
-        each = (estimate.shares / np.maximum(counts, 1))[y]
-        fitted = estimate.calibrator
-        apart = outcomes(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, weights)
-        if redrawn.size:
-            flattered = np.maximum(promise - redrawn.mean(axis=1), 0.0)
-            # labels have taken part of it out of the mix already, and nothing tells how much
-            promise = promise - flattered * (1.0 if labelled is None else 0.5)
-        # no held-out row tells of some classes, which are mostly rare and rarely right: they are as they promise
-        found = np.clip(apart.right @ each + alone, 0.0, 1.0)
-        plain = MIN_VARIANCE_PART * unsettled(found, len(y))
-        noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
-        noise = noise + 2 * spread * float((estimate.shares[untold] ** 2).sum())  # of such a class half a row is told
-        # what so many rows leave unproven of promises in their own mix, and what another mix adds to it
-        moved = estimate.shares - counts / len(y)
-        unproven = np.maximum(spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
-        doubted = widened(unproven, found - promise, noise)
-        gain = doubted / (doubted + noise)
-        mean = promise + gain * (found - promise)
-        # both stand on the same held-out rows: that they agree makes neither surer, until there are very many of those
-        variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
-        variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (shifted - kept) ** 2
-    left = 1.0
-    if labelled is not None:
-        found, noise, own, part, apart_by = by_labels(labelled, estimate, whole)
-        mean = mean + apart_by  # of the rows without a label: those with one may have been chosen
-        variance = widened(variance, found - mean, noise)
-        gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
-        # rows with a label are as right as they are: only of the others anything is to be expected
-        left = 1 - part
-        mean = left * (found + (1 - gain) * (mean - found)) + part * own
-        variance = left**2 * noise * gain
-    variance = variance + left * spread / n
-    before, after = np.clip(mean, 0.0, 1.0)
-    gains = redrawn[1] - redrawn[0]
-    least = min(after - before, float(gains.mean() - 2 * gains.std()) if gains.size else np.inf)
-    reach = Z_95 * float(np.sqrt(variance[1]))
-    ends = max(0.0, float(after) - reach), min(1.0, float(after) + reach)
-    return Accuracy(float(before), float(after), *ends, max(0.0, -float(least)))
+    kept, shifted = sums[:, -2:].T
+    return Promises(mean, spread, alone, sums[:, 3:-2], kept, shifted)
+
+
+def by_heldout(
+    estimate: PriorEstimate, made: Promises, counts: Vector, rows: Matrix, y: Labels, *, flattery: float
+) -> Expected:
+    """Return what held-out samples (n, K) with labels (n,) and the promises let one expect.
+
+    `flattery` is the part to take out of what shares fitted to the same predictions add to a promise. Labels of target
+    samples have taken out some of it, and nothing tells how much.
+    """
+    each, fitted, redrawn = (estimate.shares / np.maximum(counts, 1))[y], estimate.calibrator, made.redrawn
+    apart = outcomes(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, estimate.weights)
+    promise = made.mean
+    if redrawn.size:
+        promise = promise - flattery * np.maximum(promise - redrawn.mean(axis=1), 0.0)
+    # classes without a held-out sample are mostly rare and rarely right: they are as they promise
+    measured = np.clip(apart.right @ each + made.unchecked, 0.0, 1.0)
+    plain = MIN_VARIANCE_PART * unsettled(measured, len(y))
+    noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
+    noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # half a sample tells of such
+    # what so many samples leave unproven of promises at their own prior, and what another prior adds to it
+    moved = estimate.shares - counts / len(y)
+    unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
+    doubted = widened(unproven, measured - promise, noise)
+    gain = doubted / (doubted + noise)
+    # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
+    variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
+    variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (made.shifted - made.kept) ** 2
+    return Expected(promise + gain * (measured - promise), variance)
+
+
+def with_labels(now: Expected, tried: Tried) -> Expected:
+    """Return what labels of target samples make of an expectation. Labelled samples are as right as they are, so that
+    only the others are uncertain."""
+    mean = now.mean + tried.apart_by  # of the samples without a label: those with one may have been chosen
+    variance = widened(now.variance, tried.accuracy - mean, tried.noise)
+    gain = variance / (variance + tried.noise) if np.isfinite(variance).all() else np.ones(2)
+    left = 1 - tried.part
+    mean = left * (tried.accuracy + (1 - gain) * (mean - tried.accuracy)) + tried.part * tried.own
+    return Expected(mean, left**2 * tried.noise * gain)
 
 
 def unsettled(rate: Vector, n: int) -> Vector:

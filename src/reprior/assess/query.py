@@ -92,24 +92,31 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     return Query(rows[picked], even[picked] / chance[picked])
 
 
-def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> tuple[Vector, Labels, Vector]:
-    """Return how often each of the rows (N,) should be among `n` that get a label, up to a factor, each row's likeliest
-    class (N,) and how likely it is (N,)."""
+class Worth(NamedTuple):
+    """How often samples (N,) should get a label, up to a factor, their likeliest class (N,) and its probability (N,)."""
+
+    often: Vector
+    likely: Labels
+    sure: Vector
+
+
+def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> Worth:
+    """Return how much a label of each sample (N,) is worth if `n` of them get one."""
     prior = np.maximum(estimate.shares, 0.1 / estimate.n)
     weights = estimate.weights * prior / np.maximum(estimate.shares, 1e-12)
     some = correct_rows(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
     values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
-    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Vector, Labels, Vector], ...]:
+    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Worth], ...]:
         resp = correct_rows(np.asarray(block, np.float64), weights)
         often = np.ones(len(resp))
         for value in values:
             often *= information_value(resp, value) ** STRIDE
-        return ((first, often, resp.argmax(axis=1), resp.max(axis=1)),)
+        return ((first, Worth(often, resp.argmax(axis=1), resp.max(axis=1))),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
-    often, likely, sure = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-    return often, likely, sure
+    often, likely, sure = (np.concatenate([part[i] for _, part in parts]) for i in range(3))
+    return Worth(often, likely, sure)
 
 
 def designed(some: Matrix, labelled: Matrix, prior: Vector, n: float) -> list[Matrix]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -76,31 +76,35 @@ class Linear:
 MStep = Callable[[Counts, Step], Step]
 
 
+class Reached(NamedTuple, Generic[T]):
+    """Where an iteration ended, after how many steps, and whether it was done."""
+
+    at: T
+    n_iter: int
+    done: bool
+
+
 def iterate(
     advance: Callable[[T], T], start: T, *, n_iter: int, done: Callable[[T, T], bool] = lambda new, old: False
-) -> tuple[T, int, bool]:
-    """Advance from `start` until `done(new, old)`, `n_iter` times at most; return the last, the number of times, and
-    whether it was done."""
+) -> Reached[T]:
+    """Advance from `start` until `done(new, old)`, at most `n_iter` times."""
     at = start
     for iteration in range(1, n_iter + 1):
         new = advance(at)
         if done(new, at):
-            return new, iteration, True
+            return Reached(new, iteration, True)
         at = new
-    return at, n_iter, False
+    return Reached(at, n_iter, False)
 
 
 def drive(
     target: Blocks, source: Source, m_step: MStep, start: Step, *, n_iter: int, tol: float = 0.0
-) -> tuple[Step, int, bool]:
-    """Iterate E-step and M-step from `start`; return the last step, the iterations, and whether `tol` was reached.
-
-    `tol` bounds the L1 change of the prior in an iteration.
-    """
+) -> Reached[Step]:
+    """Iterate E-step and M-step from `start` until the L1 change of the prior is below `tol`."""
     if isinstance(m_step, Linear) and tol == 0 and m_step.starts(start):
         reached = m_step.iterate(target, source, start.prior, n_iter)
         if reached is not None:
-            return reached, n_iter, False
+            return Reached(reached, n_iter, False)
 
     def advance(step: Step) -> Step:
         return m_step(e_step(target, step.prior / source.prior), step)

@@ -67,18 +67,18 @@ def fmapls(
     if start is not None:
         prior = check_prior(start, "fmapls", "start", n_classes=k, like="the source", classes=training.classes)
     first = None if alpha0 is None else check_alpha(alpha0, k, training.classes)
+    chosen: MStep
     if variant == "paper" or update != "lsf":
-        strength = 2.0 * n if isinstance(c, str) else float(c)
-        offset = 1.0 if variant == "paper" else 0.0
         # eq. 9 with α = 1 at first. Differs from hu2025: a numerator that would be negative is held at a floor
-        surrogate = Linear(keep=k, add=-offset, floor_a_row=FLOOR, surrogate=strength)  # eq. 15
+        surrogate = Linear(keep=k, add=-float(variant == "paper"), floor_a_row=FLOOR,
+                           surrogate=2.0 * n if isinstance(c, str) else float(c))  # fmt: skip  # eq. 15
         chosen = surrogate if update == "lsf" else climbing(surrogate, update, mu, int(n_grad))
-        begin = Step(prior, np.ones(k) if first is None else first)
+        first = np.ones(k) if first is None else first
     else:
         pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
         chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
-        begin = Step(prior, first)
+    begin = Step(prior, first)
     tol = NEWTON_TOLERANCE if update == "newton" else 0.0
     step, done, met = drive(target, training, chosen, begin, n_iter=int(n_iter), tol=tol)
     return replace(finish(target, training, step.prior, done, status_of(met, update)), alpha=step.carry)

@@ -323,4 +323,4 @@ def refit(proba: Matrix, y: Labels, prior: Vector, source_prior: Vector) -> Vect
             moved += block.T @ (weight[first : first + len(block)] / np.maximum(block @ factors, 1e-300))
         return factors * moved
 
-    return iterate(advance, 0.99 * prior + 0.01 / len(prior), n_iter=REFIT_STEPS)[0]
+    return iterate(advance, 0.99 * prior + 0.01 / len(prior), n_iter=REFIT_STEPS).at

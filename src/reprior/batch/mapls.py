@@ -47,7 +47,7 @@ def mapls(
     if isinstance(lam, str) and np.ptp(training.prior) == 0:
         lam = UNIFORM_LAMBDA  # whatever the target
     elif isinstance(lam, str):
-        fitted, _, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))
+        fitted = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter)).at
         lam = adaptive_lambda(fitted.prior, training.prior, uniform)
     m_step = Linear(gain=lam, add_a_row=(1 - lam) / len(uniform))  # π ← λ n/N + (1 − λ)/K
     step, n, _ = drive(target, training, m_step, Step(training.prior), n_iter=int(n_iter))

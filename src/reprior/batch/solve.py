@@ -174,7 +174,7 @@ def accelerated_em(
 
     start = Climb(point, passes, np.empty((0, len(source_prior))), np.empty((0, len(source_prior))))
     if not arrived(start, start):
-        start, _, _ = iterate(advance, start, n_iter=max_pass, done=arrived)
+        start = iterate(advance, start, n_iter=max_pass, done=arrived).at
     return start.point, start.passes
 
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -91,12 +91,19 @@ def check_shape(dtype: np.dtype[Any], shape: tuple[int, ...], caller: str, name:
         fail(caller, name, "hold an array (n, K) of numbers, K at least 2", f"{dtype} {shape}")
 
 
-def npy_head(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether it is stored column by column, and type of the array that begins here."""
+class NpyHead(NamedTuple):
+    """Shape of a stored array, whether it is stored column by column, and its type."""
+
+    shape: tuple[int, ...]
+    by_column: bool
+    dtype: np.dtype[Any]
+
+
+def npy_head(file: IO[bytes]) -> NpyHead:
+    """Return what an NPY file says about its array, and leave the file at its first number."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, by_column, dtype = read(file)
-    return shape, by_column, dtype
+    return NpyHead(*read(file))
 
 
 def array_columns(archive: Any) -> list[Column]:
@@ -104,7 +111,7 @@ def array_columns(archive: Any) -> list[Column]:
     columns = []
     for key in (name.removesuffix(".npy") for name in archive.zip.namelist() if name.endswith(".npy")):
         with archive.zip.open(f"{key}.npy") as file:
-            columns.append(Column(key, LIST if len(npy_head(file)[0]) == 2 else OTHER))
+            columns.append(Column(key, LIST if len(npy_head(file).shape) == 2 else OTHER))
     return columns
 
 

@@ -115,7 +115,7 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
         head = file.read(4096)
         file.seek(0)
         if head.startswith(b"\x93NUMPY"):
-            vector = len(npy_head(file)[0]) == 1
+            vector = len(npy_head(file).shape) == 1
             file.seek(0)
             return (np.load(file), None) if vector else None
         if head.startswith(b"PK"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -98,12 +98,20 @@ def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
     return ends[0], ends[1]
 
 
-def spread_out(mean: Vector) -> tuple[Matrix, Vector, Vector]:
-    """Return the slopes (F, K) of the class bets, the weight of each class (K,), and how the stake is spread."""
+class Stakes(NamedTuple):
+    """The slopes (F, K) of the class bets, the weight of each class (K,), and the logarithm of each bet's share."""
+
+    slope: Matrix
+    weight: Vector
+    log_share: Vector
+
+
+def spread_out(mean: Vector) -> Stakes:
+    """Return how the stake is spread over bets, for a mean prediction (K,)."""
     share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
     weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
     shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
-    return (share - mean) / (1 - mean), weight, np.log(np.concatenate(shares))
+    return Stakes((share - mean) / (1 - mean), weight, np.log(np.concatenate(shares)))
 
 
 def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:

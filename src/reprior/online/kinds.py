@@ -25,6 +25,14 @@ MIN_PURITY = 0.2  # least part of a difference that r is taken to show
 MAX_MOVES = 20  # of keys that move to the nearest centre, at most
 
 
+class StartingMixes(NamedTuple):
+    """Class mixes (n, K) that a new key may have, their strengths in samples (n,), and their weights (n,)."""
+
+    mixes: Matrix
+    strengths: Vector
+    weights: Vector
+
+
 class Kinds(NamedTuple):
     """The mixes (C, K) that keys scatter around, the weight of each (C,), and the strengths between which s lies, in
     rows a class."""
@@ -34,16 +42,16 @@ class Kinds(NamedTuple):
     low: float
     high: float
 
-    def parts(self, common: Vector, n: int) -> tuple[Matrix, Vector, Vector]:
-        """Return mixes (n, K), strengths (n,) and weights (n,) for a new key to start from, n > C: first it may be
-        unlike all others, then each centre in turn, with strengths from low to high."""
+    def parts(self, common: Vector, n: int) -> StartingMixes:
+        """Return n > C mixes for a new key: first it may be unlike all others, then each centre in turn, with
+        strengths from low to high."""
         c = len(self.centres)
         of = np.arange(n - 1) % c
         at, many = np.arange(n - 1) // c, np.bincount(of)[of]
         step = np.where(many > 1, at / np.maximum(many - 1, 1), 0.5)
         strengths = self.low * (self.high / self.low) ** step
         weights = (1.0 - UNLIKE_WEIGHT) * self.weights[of] / many
-        return (
+        return StartingMixes(
             np.concatenate([common[None], self.centres[of]]),
             np.append(min(UNLIKE_STRENGTH, self.low), strengths),
             np.append(UNLIKE_WEIGHT, weights),

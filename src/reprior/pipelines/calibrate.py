@@ -7,7 +7,7 @@ the source prior has to be the one the calibrated outputs carry: `summarize(cali
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -243,13 +243,21 @@ def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
     return centred(array, floor), floor
 
 
-def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> tuple[Matrix, float, Labels]:
+class Fitting(NamedTuple):
+    """Logits (n, K), the probability that zeros were taken for, and labels (n,)."""
+
+    x: Matrix
+    floor: float
+    labels: Labels
+
+
+def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> Fitting:
     x, floor = _inputs(proba, logits, caller)
     if y is None:
         fail(caller, "y", "be the column index of each row's class", "nothing")
     names = own_names(proba if logits is None else logits, None)
     classes = None if names is None else [str(name) for name in names]
-    return x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes)
+    return Fitting(x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes))
 
 
 def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:

@@ -81,10 +81,7 @@ def fit_pipeline(
     **options: Any,
 ) -> Pipeline:  # fmt: skip
     """Return the `pipeline` without a warning about labels that do not fit their rows; see `label_mismatch`."""
-    if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
-        there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
-        passed = f"only {' and '.join(there)}" if there else "none of them"
-        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", passed)
+    _check_there(proba, y, counts, prior)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
         method = ALIASES.get(method, method)
@@ -96,18 +93,14 @@ def fit_pipeline(
     total = None if counts is None else training_rows(counts, names)
     if total is not None and len(total) != k:
         fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
+    by_default = isinstance(prior, str) and prior == "auto"
     if not isinstance(prior, str):
-        prior = check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
-        if calibration not in ("auto", "none"):
-            fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
-                 remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
-        calibration = "none"  # outputs carry the prior as they are; calibrated, they would carry the held-out rows' mix
-    if calibration == "auto" and total is not None and n < k:  # counts say more than so few rows
-        calibration = "none"
-        prior = "training" if isinstance(prior, str) and prior == "auto" else prior
+        prior, calibration = _own_prior(prior, calibration, k, names), "none"
+    elif calibration == "auto" and total is not None and n < k:  # counts say more than so few rows
+        calibration, prior = "none", "training" if by_default else prior
     cal, tilt = _calibrator(rows, labels, total, calibration)
     source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
-    if total is not None and cal.kind in ("bias-corrected", "vector") and isinstance(prior, str) and prior == "auto":
+    if total is not None and cal.kind in ("bias-corrected", "vector") and by_default:
         # biases have put outputs to the mix of the held-out rows, with its noise: put them to that of training
         mix = total / total.sum()
         cal = replace(cal, bias=cal.bias + np.log(mix / source.prior))
@@ -119,6 +112,23 @@ def fit_pipeline(
     if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
         total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     return Pipeline(kept, source, method, _options(method, total, options), raw)
+
+
+def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
+    """Refuse rows without labels or labels without rows, and nothing at all."""
+    if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
+        there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
+        passed = f"only {' and '.join(there)}" if there else "none of them"
+        fail("pipeline", "proba, y", "both be given, or `counts` alone, or a `prior`", passed)
+
+
+def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None) -> Vector:
+    """Return the prior (K,) that the user says probabilities imply. They are not calibrated then, because calibrated
+    probabilities would imply the prior of the held-out samples."""
+    if calibration not in ("auto", "none"):
+        fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
+             remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
+    return check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
 
 
 def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool) -> Labelled:
@@ -203,18 +213,8 @@ def _source(
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
             made = "training counts" if prior == "training" else "training counts and mean held-out output"
-            if prior == "training":
-                prior = counts
-            else:
-                # a class that is never seen, and not by chance, is missing from the mean output: it has its training
-                # share, and the other classes are looked at among themselves
-                present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
-                among = np.maximum(out[:, present], 1e-12)
-                among /= among.sum(axis=1, keepdims=True)
-                shares = (pooled_prior(among, counts[present], weight) if prior == "pooled" else
-                          carried_prior(among, counts[present], weight, ridge=cal.ridge))  # fmt: skip
-                prior = counts / counts.sum()
-                prior[present] = shares / shares.sum() * prior[present].sum()
+            present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
+            prior = counts if prior == "training" else _with_counts(prior, out, counts, present, weight, cal.ridge)
         elif weight is not None:
             made = "mean held-out output" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
@@ -227,3 +227,18 @@ def _source(
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
     return replace(source, made=made) if made else source
+
+
+def _with_counts(kind: str, out: Matrix, counts: Vector, present: Any, weight: Vector | None, ridge: float) -> Vector:
+    """Return the prior (K,) from the mean calibrated probability and training counts, "pooled" or "carried".
+
+    A class that is not `present` (K,), and not by chance, is missing from the mean: it keeps its training share, and
+    the other classes are looked at among themselves.
+    """
+    among = np.maximum(out[:, present], 1e-12)
+    among /= among.sum(axis=1, keepdims=True)
+    shares = (pooled_prior(among, counts[present], weight) if kind == "pooled" else
+              carried_prior(among, counts[present], weight, ridge=ridge))  # fmt: skip
+    prior = counts / counts.sum()
+    prior[present] = shares / shares.sum() * prior[present].sum()
+    return np.asarray(prior)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -59,31 +59,39 @@ def select(
     rng, trials = as_rng(rng), check_int(trials, "select", "trials", low=2)
     check_choice(criterion, "select", "criterion", CRITERIA)
     total = None if counts is None else training_rows(counts, names)
-    priors = ("mean",) if counts is None else ("mean", "pooled", "training")
-    default = ("auto", "auto", "ebls")
-    kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
-    setups = [default, *((kind, prior, method) for kind in kinds for prior in priors for method in methods)]
-    losses: dict[tuple[str, str, str], list[float]] = {setup: [] for setup in setups}
+    losses = {setup: list[float]() for setup in _setups(calibrations, methods, counts is not None)}
     side = simulate.folds(labels, 2, rng)
     for trial in range(trials):
         fitting, drawing = side == trial % 2, side != trial % 2
         target = _simulated(rows[drawing], labels[drawing], trial // 2, n or int(drawing.sum()), rng)
-        for kind, prior, method in setups:
-            pipe = fit_pipeline(
-                rows[fitting], labels[fitting], counts=total, calibration=kind, prior=prior, method=method
-            )
-            losses[kind, prior, method].append(_loss(pipe, target, criterion))
+        for setup in losses:
+            pipe = fit_pipeline(rows[fitting], labels[fitting], counts=total, **setup._asdict())
+            losses[setup].append(_loss(pipe, target, criterion))
     root = np.sqrt(trials)
     table = [Candidate(*setup, float(np.mean(loss)), float(np.std(loss) / root)) for setup, loss in losses.items()]
     table.sort(key=lambda candidate: candidate.loss)
-    best = table[0][:3]
-    gain = np.subtract(losses[default], losses[best])
-    kind, prior, method = default if gain.mean() <= 2 * gain.std() / root else best
-    y = named(labels, names)
-    pipe = pipeline(rows, y, counts=total, calibration=kind, prior=prior, method=method, classes=names)
+    best = Setup(*table[0][:3])
+    gain = np.subtract(losses[Setup()], losses[best])
+    chosen = Setup() if gain.mean() <= 2 * gain.std() / root else best
+    pipe = pipeline(rows, named(labels, names), counts=total, classes=names, **chosen._asdict())
     if logits and pipe.calibrator is not None:
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     return replace(pipe, trials=tuple(table))
+
+
+class Setup(NamedTuple):
+    """What competes; the default is the default pipeline."""
+
+    calibration: str = "auto"
+    prior: str = "auto"
+    method: str = "ebls"
+
+
+def _setups(calibrations: Sequence[str], methods: Sequence[str], with_counts: bool) -> list[Setup]:
+    """Return the default and all calibrators × source priors × methods."""
+    priors = ("mean", "pooled", "training") if with_counts else ("mean",)
+    kinds = [calibrate.ALIASES.get(kind, kind) for kind in calibrations]
+    return [Setup(), *(Setup(kind, prior, method) for kind in kinds for prior in priors for method in methods)]
 
 
 def _loss(pipe: Pipeline, target: simulate.Sample, criterion: str) -> float:

@@ -24,31 +24,42 @@ def plain(key: Any) -> Hashable:
 
 def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], Codes]:
     """Return the distinct keys, sorted if they have an order, and the position of each sample's key among them (n,)."""
-    remedy = "Drop those rows, or give them a key of their own"
-    rule = "name a group for every row"
     if isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__"):
         fail(caller, "keys", "be an array or a list, one key per row", type(keys).__name__)
     # NumPy would turn a list of numbers and text, or of tuples, into something else
-    mixed = isinstance(keys, (list, tuple)) and {type(key) for key in keys} not in ({str}, {int})
-    column = None if mixed else np.asarray(keys)
-    if column is not None and column.ndim != 1:
+    if isinstance(keys, (list, tuple)) and {type(key) for key in keys} not in ({str}, {int}):
+        return of_values(list(keys), caller)
+    column = np.asarray(keys)
+    if column.ndim != 1:
         fail(caller, "keys", "have one axis", f"shape {column.shape}")
-    if column is not None and column.dtype.kind in "iufbUSmM":
-        missing = np.isnat(column) if column.dtype.kind in "mM" else column != column
-        if missing.any():
-            at, total = int(np.argmax(missing)), int(missing.sum())
-            fail(caller, "keys", rule, column[at], place=f"row {at}", count=total, remedy=remedy)
-        if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
-            codes: Codes
-            near = np.empty(len(column), CODE)  # integers this close together need no sorting
-            np.subtract(column, low, out=near, dtype=np.int64, casting="unsafe")
-            there = np.bincount(near) > 0
-            codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
-            return tuple((np.flatnonzero(there) + low).tolist()), codes
-        distinct, codes = np.unique(column, return_inverse=True)
-        called = map(plain, distinct) if distinct.dtype.kind == "M" else distinct.tolist()
-        return tuple(called), codes.astype(CODE)
-    values = list(keys)
+    return of_column(column, caller) if column.dtype.kind in "iufbUSmM" else of_values(list(keys), caller)
+
+
+def refuse_missing(places: Any, values: Any, caller: str) -> None:
+    """Refuse keys that are missing at these places."""
+    if len(places):
+        fail(caller, "keys", "name a group for every row", values[places[0]], place=f"row {places[0]}",
+             count=len(places), remedy="Drop those rows, or give them a key of their own")  # fmt: skip
+
+
+def of_column(column: np.ndarray[Any, Any], caller: str) -> tuple[tuple[Hashable, ...], Codes]:
+    """Return the distinct keys of an array of numbers, text or times, and the position of each (n,)."""
+    codes: Codes
+    missing = np.isnat(column) if column.dtype.kind in "mM" else column != column
+    refuse_missing(np.flatnonzero(missing), column, caller)
+    if column.dtype.kind == "i" and len(column) and (low := int(column.min())) + 4 * len(column) > column.max():
+        near = np.empty(len(column), CODE)  # integers this close together need no sorting
+        np.subtract(column, low, out=near, dtype=np.int64, casting="unsafe")
+        there = np.bincount(near) > 0
+        codes = near if there.all() else (np.cumsum(there) - 1).astype(CODE)[near]
+        return tuple((np.flatnonzero(there) + low).tolist()), codes
+    distinct, codes = np.unique(column, return_inverse=True)
+    called = map(plain, distinct) if distinct.dtype.kind == "M" else distinct.tolist()
+    return tuple(called), codes.astype(CODE)
+
+
+def of_values(values: list[Any], caller: str) -> tuple[tuple[Hashable, ...], Codes]:
+    """Return the distinct keys among Python values, and the position of each (n,)."""
     slots: dict[Hashable, int] = {}
     codes = np.empty(len(values), CODE)
     bad: list[int] = []
@@ -62,8 +73,7 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
             if type(key).__name__ != "NAType":
                 fail(caller, "keys", "hold hashable keys", type(key).__name__, place=f"row {i}")
             bad.append(i)
-    if bad:
-        fail(caller, "keys", rule, values[bad[0]], place=f"row {bad[0]}", count=len(bad), remedy=remedy)
+    refuse_missing(bad, values, caller)
     names = list(slots)
     try:
         ranked = sorted(range(len(names)), key=names.__getitem__)  # type: ignore[arg-type]
