@@ -93,7 +93,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
 
 
 class Worth(NamedTuple):
-    """How often samples (N,) should get a label, up to a factor, their likeliest class (N,) and its probability (N,)."""
+    """How often samples (N,) should get a label (relative), their likeliest class (N,) and its probability (N,)."""
 
     often: Vector
     likely: Labels
