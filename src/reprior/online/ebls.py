@@ -23,6 +23,7 @@ from reprior.online.method import Kernel, Layout, learned, refuse, simplex, stat
 from reprior.online.settings import BATCH, StreamSettings, as_settings
 
 MIN_SHARE = 1e-12  # of a class, for logarithms
+MIN_CLASSES = 10  # with fewer, memories are as for so many: 20 samples are the fewest that show a change of shares
 MIN_LIKELIHOOD = 1e-9  # of a label, so that no label rules a filter out for good
 
 
@@ -124,7 +125,9 @@ class OnlineEbls:
         """
         ladder = [(0.0, 0.0, 1.0)]  # memory, restarts, weight
         if self.drift:
-            ladder = [(m, float(i > 0), 2.0**i) for i, m in enumerate((*self.settings.memories, 0.0))]
+            classes = max(len(self.without_shift), MIN_CLASSES)
+            memories = (*(classes * memory for memory in self.settings.memories), 0.0)
+            ladder = [(memory, float(i > 0), 2.0**i) for i, memory in enumerate(memories)]
             ladder.append((0.0, 0.0, ladder[-1][2]))
         per_chain = [0.5 if centre else 0.5 / len(self.settings.sizes) for _, centre in self.chains]
         total = sum(weight for *_, weight in ladder)

@@ -14,7 +14,7 @@ WHERE = "StreamSettings"
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Constants of `online-ebls`. The values were chosen on draws 300 and 301 of `benchmarks/ordinary_streams.py`.
+    """Constants of `online-ebls`, chosen on sets of `benchmarks/_ordinary.py` and on drifts of CIFAR-10 outputs.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ class StreamSettings:
         centre to move it half of the way. Filters centred at equal shares have each size, filters centred at the source
         prior the last.
     memories : tuple of float, increasing
-        Samples that a filter remembers. Each size also has two filters that forget nothing. One of them restarts after
-        a change.
+        Samples per class that a filter remembers, with ten classes or more; with fewer classes as with ten. Each size
+        also has two filters that forget nothing. One of them restarts after a change.
     sharing : float
         Share of the filters' weight that returns to the weights of the start at each sample, so that a filter that has
         lost can win again.
@@ -45,13 +45,13 @@ class StreamSettings:
 
     Examples
     --------
-    >>> StreamSettings(memories=(50.0,)).memories
-    (50.0,)
+    >>> StreamSettings(memories=(5.0,)).memories
+    (5.0,)
     """
 
     no_shift: float = BATCH.no_shift
-    sizes: tuple[float, ...] = (1.0, 3.0)
-    memories: tuple[float, ...] = (100.0, 1000.0)
+    sizes: tuple[float, ...] = (0.5, 3.0)
+    memories: tuple[float, ...] = (2.0, 20.0)
     sharing: float = 1e-6
     caution: float = 2.0
     max_no_shift: float = 0.999
@@ -67,7 +67,7 @@ class StreamSettings:
             object.__setattr__(self, name, number)
         if self.no_shift > self.max_no_shift:
             fail(WHERE, "no_shift", "be at most `max_no_shift`", self.no_shift)
-        for name, low in (("sizes", 1e-3), ("memories", 2)):
+        for name, low in (("sizes", 1e-3), ("memories", 0.2)):
             values = getattr(self, name)
             if not isinstance(values, (tuple, list)) or (name == "sizes" and not values):
                 fail(WHERE, name, "be a tuple of numbers", repr(values))
