@@ -23,8 +23,8 @@ from reprior.estimates.verdict import refuse_rejected
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline
+from reprior.pipelines.mismatch import CONTRADICT, label_mismatch
 from reprior.pipelines.pipeline import ON_REJECT
-from reprior.pipelines.source import CONTRADICT, label_mismatch
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]

@@ -23,6 +23,7 @@ from reprior.rows.labelled import LabelledBlocks
 from reprior.rows.passes import some_and_counts
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
+MAX_CLASSES = 10_000  # that are tested: a K×K matrix takes 0.8 GB then
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
@@ -175,6 +176,10 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
 
 def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
     """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
+    if target.n_classes > MAX_CLASSES:
+        fail("estimate", "proba", f"have at most {MAX_CLASSES:,} classes for the test of label shift, which needs K×K"
+             " numbers", f"{target.n_classes:,} classes",
+             remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
     source, enough = estimate.source, ENOUGH_ROWS * max(1000, target.n_classes)
     stored, counts = some_and_counts(target, estimate.n, enough)
     sample = stored.astype(np.float64)

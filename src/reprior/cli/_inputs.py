@@ -240,8 +240,8 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
     from reprior._check import fail
     from reprior.io.files import whole
     from reprior.pipelines.load import load
+    from reprior.pipelines.mismatch import label_mismatch
     from reprior.pipelines.pipeline import Pipeline
-    from reprior.pipelines.source import label_mismatch
 
     pipe = load(path if path.is_file() else whole(path))
     if not isinstance(pipe, Pipeline):
@@ -258,7 +258,7 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     from reprior.io.sources import disagreement, is_saved, read_counts, read_source
     from reprior.io.table import Choice
     from reprior.pipelines.fit import fit_pipeline, pipeline
-    from reprior.pipelines.source import label_mismatch
+    from reprior.pipelines.mismatch import label_mismatch
 
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
     calibrate, values = files.calibrate, files.values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +14,16 @@ from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
+from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import as_rows, carried_prior, label_mismatch, pooled_prior, summarize, tilt_of
+from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summarize, tilt_of
 from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
 from reprior.rows.correction import correct
 
+BYTES = 20  # of memory per held-out number, beside the number itself: measured with 10,000 samples of 10,000 classes
 NO_MEMORY = (
-    "pipeline: `proba` must fit in memory about eight times; got {} numbers. Give fewer held-out rows, or merge rare"
-    " classes."
+    "pipeline: `proba` must leave {:,.1f} GB of memory free, 20 bytes per number; got {} numbers. Give fewer held-out"
+    " rows, or merge rare classes."
 )
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
 MIN_CLASS_ROWS = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
@@ -65,14 +68,27 @@ def pipeline(
     >>> pipe.classes, pipe.source.prior
     (('cat', 'dog'), array([0.625, 0.375]))
     """
+    shape = np.shape(proba) if hasattr(proba, "shape") else ()
+    need = BYTES * float(np.prod(shape, dtype=np.float64)) if len(shape) == 2 else 0.0
+    no_memory = MemoryError(NO_MEMORY.format(need / 1e9, " × ".join(f"{n:,}" for n in shape)))
+    if need > physical_memory():  # else the system would end the process before an allocation fails
+        raise no_memory
     try:
         pipe = fit_pipeline(proba, y, counts=counts, classes=classes, logits=logits, calibration=calibration,
                             prior=prior, method=method, **options)  # fmt: skip
     except MemoryError as error:
-        raise MemoryError(NO_MEMORY.format(" × ".join(f"{n:,}" for n in np.shape(proba)))) from error
+        raise no_memory from error
     if mismatch := label_mismatch(pipe.source, pipe.calibrator):
         warn(mismatch)
     return pipe
+
+
+def physical_memory() -> float:
+    """Return the bytes of memory that the machine has, infinity if the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return np.inf
 
 
 def fit_pipeline(

@@ -23,7 +23,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.model.groups import Groups, groups
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
-from reprior.pipelines.source import label_mismatch
+from reprior.pipelines.mismatch import label_mismatch
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct

@@ -12,7 +12,6 @@ from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
-from reprior.rows.calibrated import Calibrator
 
 MAX_CONFUSION = 8192  # classes up to which confusion matrices are kept: two of them then take a gigabyte
 
@@ -62,65 +61,6 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
         hard_confusion=None if hard is None else np.divide(hard, n, out=hard), counts=counts,
         classes=names, heldout=(rows, labels), made=made,
     )  # fmt: skip
-
-
-MIN_KAPPA = 0.1  # Cohen's κ of labels and predictions on held-out rows, below which the labels are probably not theirs
-OPPOSED, RELATED = -4.0, 3.0  # standard errors; a useless classifier has 0, one with its columns misnamed far less
-# with 200 and 1,000 held-out rows of fresh sets 0.1 % of true labels are doubted, 4 to 12 % without these, and 59 and
-# 90 % of shuffled ones, with 50 rows 19 %. Of sets kept aside 6 and 11 % of true ones are, all of classifiers with a κ
-# below 0.07 (benchmarks/results/constants_doubt.md)
-CLAIMED, MIN_CONFIRMED = (
-    6.0,
-    0.1,
-)  # standard errors that outputs claim to be related by, of which labels bear out so much
-CONTRADICT = (
-    "Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order of the"
-    " columns, and do the labels belong to these rows?"
-)
-UNRELATED = (
-    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these rows,"
-    " and are classes counted from 0? If so, nothing can be estimated with this classifier."
-)
-
-
-def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
-    """Return a sentence on why the labels of the held-out rows may not be theirs, "" if there is no reason.
-
-    Raw outputs are looked at: a calibrator has done for labels what it could.
-    A classifier that names the most frequent class alone has a κ of 0 too, and one that tells little hardly more. So it
-    takes outputs that claim to tell much of the labels, and labels that bear out next to nothing of it.
-    """
-    if source.heldout is None:
-        return ""
-    rows, labels = source.heldout
-    if len({*labels.tolist()}) == 1:
-        who = "The only held-out row has" if len(labels) == 1 else f"All {len(labels):,} held-out rows have"
-        return (f"{who} the class {source.called[labels[0]]}, so nothing tells how the classifier treats the others."
-                " Give held-out rows of every class, each with its own label.")  # fmt: skip
-    rows = rows if calibrator is None else calibrator.undone(rows)
-    related, claimed = against_chance(rows, labels)
-    if related < OPPOSED:
-        return CONTRADICT
-    agreement = chance_corrected(rows, labels)
-    idle = related < min(RELATED, MIN_CONFIRMED * claimed) and claimed > CLAIMED
-    return UNRELATED.format(agreement) if agreement < MIN_KAPPA and idle else ""
-
-
-def against_chance(rows: Matrix, labels: Labels) -> tuple[float, float]:
-    """Return by how many standard errors outputs (n, K) give a row's own class more than they give it on average, and
-    by how many they would if they were right."""
-    beyond = rows - rows.mean(axis=0, dtype=np.float64)
-    more = beyond[np.arange(len(labels)), labels]
-    error = float(more.std()) / np.sqrt(len(more))
-    claimed = float((rows * beyond).sum(axis=1).mean())
-    return (float(more.mean()) / error, claimed / error) if error > 1e-9 else (0.0, 0.0)
-
-
-def chance_corrected(rows: Matrix, labels: Labels) -> float:
-    """Return Cohen's κ of labels (n,) and predictions: 0 if they agree no more often than by chance, 1 if always."""
-    k, guess = rows.shape[1], rows.argmax(axis=1)
-    chance = float(np.bincount(labels, minlength=k) @ np.bincount(guess, minlength=k)) / len(labels) ** 2
-    return float((np.mean(guess == labels) - chance) / max(1 - chance, 1e-9))
 
 
 TILT = 0.2  # how far from 1, a priori, the exponent of the training prior may be

@@ -12,8 +12,8 @@ from reprior._check import check_choice, check_number, check_prior, fail, spelle
 from reprior._types import Source
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline, pipeline
+from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.pipeline import Pipeline
-from reprior.pipelines.source import label_mismatch
 from reprior.service.definition import Recipe
 from reprior.service.settings import Limits
 from reprior.service.wire import check_keys, parse_json
