@@ -376,8 +376,8 @@ def test_more_keys_than_are_compared_still_do_not_depend_on_the_cut_into_blocks(
         cut.learn(keys[at : at + 777], rows[at : at + 777])
         cut = rp.StreamTable.from_bytes(cut.to_bytes())
     assert cut.to_bytes() == whole.to_bytes()
-    assert len(whole._together.slots) == whole._together.KEYS
-    assert (whole._together.last > 6000).any()
+    assert len(whole._shared_start.slots) == whole._shared_start.KEYS
+    assert (whole._shared_start.last > 6000).any()
 
 
 def test_a_key_that_leaves_is_compared_no_more() -> None:
@@ -385,10 +385,10 @@ def test_a_key_that_leaves_is_compared_no_more() -> None:
     table = rp.StreamTable("online-ebls", SOURCE, max_streams=2, on_evict=lambda key, stream: None)
     for i in range(40):
         table.learn([i // 2] * 5, outputs(rng, SHIFTED, 5))
-    assert (table._together.slots >= 0).sum() == 2
-    np.testing.assert_allclose(table._together.sums[0].sum(axis=1), 10)
+    assert (table._shared_start.slots >= 0).sum() == 2
+    np.testing.assert_allclose(table._shared_start.sums[0].sum(axis=1), 10)
     table.pop(19)
-    assert (table._together.slots >= 0).sum() == 1
+    assert (table._shared_start.slots >= 0).sum() == 1
     again = rp.StreamTable.from_bytes(table.to_bytes())
     for one in (table, again):
         one.learn([18] * 20, outputs(np.random.default_rng(0), SHIFTED, 20))

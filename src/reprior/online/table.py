@@ -18,6 +18,7 @@ from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.estimates import show
 from reprior.online.method import StreamState, counted, learned, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
+from reprior.online.shared_start import SharedStart, shares
 from reprior.online.stream import (
     LOCKS,
     Stream,
@@ -29,7 +30,6 @@ from reprior.online.stream import (
     fitting,
     raw_row,
 )
-from reprior.online.together import Together, shares
 from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k
@@ -109,7 +109,7 @@ class StreamTable:
         if share is not None and check_flag(share, "StreamTable", "share") and not shares(self.method):
             fail("StreamTable", "share", f"be left out or False for {self.method.name}", "True",
                  remedy="Only streams of online-ebls can start from what others have in common")  # fmt: skip
-        self._together = Together(self.method) if shares(self.method) and share is not False else None
+        self._shared_start = SharedStart(self.method) if shares(self.method) and share is not False else None
         self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
@@ -134,12 +134,12 @@ class StreamTable:
     @property
     def _fresh(self) -> Vector:
         """The state of a new key."""
-        return self._alone if self._together is None else self._together.start
+        return self._alone if self._shared_start is None else self._shared_start.start
 
     @property
     def share(self) -> bool:
         """Whether a new key starts from what the other keys have in common."""
-        return self._together is not None
+        return self._shared_start is not None
 
     @property
     def common(self) -> Vector:
@@ -198,8 +198,8 @@ class StreamTable:
     def _remove(self, key: Hashable) -> None:
         slot, number = self._slots.pop(key), hash(key)
         self._free.append(slot)
-        if self._together is not None:
-            self._together.forget(slot)
+        if self._shared_start is not None:
+            self._shared_start.forget(slot)
         # whatever equals a small whole number, as 1.0 does, has it as its hash
         if 0 <= number < len(self._numbered) and self._numbered[number] == slot:
             self._numbered[number] = -1
@@ -287,7 +287,7 @@ class StreamTable:
 
     def _learn(self, keys: Any, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
         names, slots = self._find(keys, caller)
-        if len(slots) and slots.min() >= 0 and calibrator is None and self._together is None:
+        if len(slots) and slots.min() >= 0 and calibrator is None and self._shared_start is None:
             top = is_top_k(proba)  # the kernel checks the rows itself
             code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
             if code == DONE:
@@ -308,7 +308,7 @@ class StreamTable:
 
     def _learn_block(self, slots: Labels, new: Any, rows: Matrix) -> None:
         """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
-        together, at = self._together, 0
+        together, at = self._shared_start, 0
         while at < len(rows):
             step = len(rows) - at if together is None else min(len(rows) - at, together.left())
             part, own = rows[at : at + step], slots[at : at + step]
@@ -387,7 +387,7 @@ class StreamTable:
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
             slots = [self._slots[name] for name in order]
             values, labels = self._table[slots], self._labels[slots]
-            common = {} if self._together is None else self._together.to_fields(slots)
+            common = {} if self._shared_start is None else self._shared_start.to_fields(slots)
         about = {**described(self.method, self.calibrator), "max_streams": self.max_streams, "keys": order}
         return encode("stream-table", {**about, **common, "values": values, "labels": labels}, key)
 
@@ -405,8 +405,8 @@ class StreamTable:
         table._grow(len(keys))
         slots = table._claim(*table._find(keys, caller), caller)
         table._table[slots], table._labels[slots] = values, labels_in(about, caller)
-        if table._together is not None:
-            table._together.restore(about, caller, slots)
+        if table._shared_start is not None:
+            table._shared_start.restore(about, caller, slots)
         return table
 
     @classmethod

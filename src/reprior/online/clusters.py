@@ -33,7 +33,7 @@ class StartingMixes(NamedTuple):
     weights: Vector
 
 
-class Kinds(NamedTuple):
+class Clusters(NamedTuple):
     """The mixes (C, K) that keys scatter around, the weight of each (C,), and the strengths between which s lies, in
     rows a class."""
 
@@ -58,13 +58,13 @@ class Kinds(NamedTuple):
         )
 
 
-def find_kinds(sums: Matrix, common: Vector, most: int) -> Kinds:
+def find_clusters(sums: Matrix, common: Vector, most: int) -> Clusters:
     """Return the kinds of keys, at most so many, by their sums (2, G, K) and the mix that they have in common (K,)."""
     n_keys, k = sums.shape[1:]
     if n_keys == 0:
-        return Kinds(common[None], np.ones(1), MIN_STRENGTH, MAX_STRENGTH)
+        return Clusters(common[None], np.ones(1), MIN_STRENGTH, MAX_STRENGTH)
     which, mean = np.zeros(n_keys, np.int64), np.maximum(sums[0].sum(axis=0) / sums[0].sum(), 1e-12)
-    best, kinds = weigh(sums, which, mean[None])
+    best, clusters = weigh(sums, which, mean[None])
     for n in range(2, 1 + min(most, n_keys // KEYS_A_CENTRE)):
         # one of the centres is split; keys then go to the nearest
         tried = [settle(sums[0], np.where(halved(sums[0], which == c, mean), n - 1, which), n, mean)
@@ -75,11 +75,11 @@ def find_kinds(sums: Matrix, common: Vector, most: int) -> Kinds:
         evidence -= (n - 1) * (k + float(np.log(n_keys)))
         if evidence <= best:
             break
-        best, kinds, which = evidence, other, moved
+        best, clusters, which = evidence, other, moved
     # r is drawn to the prior that it was computed at: of where centres are, only how they differ is taken over, and
     # they differ by more than is left of it where classes are confused
-    centres = common * (kinds.centres / mean) ** (1.0 / np.maximum(purity(sums), MIN_PURITY))
-    return kinds._replace(centres=centres / centres.sum(axis=1, keepdims=True))
+    centres = common * (clusters.centres / mean) ** (1.0 / np.maximum(purity(sums), MIN_PURITY))
+    return clusters._replace(centres=centres / centres.sum(axis=1, keepdims=True))
 
 
 def halved(counts: Matrix, at: Vector, mean: Vector) -> Vector:
@@ -110,7 +110,7 @@ def settle(counts: Matrix, which: Labels, n: int, mean: Vector) -> tuple[Labels,
     return which, centres
 
 
-def weigh(sums: Matrix, which: Labels, centres: Matrix) -> tuple[float, Kinds]:
+def weigh(sums: Matrix, which: Labels, centres: Matrix) -> tuple[float, Clusters]:
     """Return the evidence for centres (C, K), each with those keys that are at it (G,), and what they make."""
     from scipy.special import gammaln
 
@@ -125,7 +125,7 @@ def weigh(sums: Matrix, which: Labels, centres: Matrix) -> tuple[float, Kinds]:
     fits = (gammaln(sums[0] + alpha) - gammaln(alpha)).sum(axis=2)  # but for what all centres have in common
     n = sums[0].sum(axis=1)
     evidence = np.logaddexp.reduce(fits + np.log(weights)[:, None], axis=0) + gammaln(s) - gammaln(n + s)
-    return float(evidence.sum()), Kinds(centres, weights, low / k, high / k)
+    return float(evidence.sum()), Clusters(centres, weights, low / k, high / k)
 
 
 def purity(sums: Matrix) -> Vector:

@@ -20,7 +20,7 @@ def shares(method: StreamMethod) -> bool:
     return hasattr(method.method if isinstance(method, Robust) else method, "start")
 
 
-class Together:
+class SharedStart:
     """What the keys of a table have in common: one stream of the first rows of each, and, for some of them, sums by
     which they can be compared. From both new keys start.
 
