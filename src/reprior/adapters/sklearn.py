@@ -117,7 +117,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
-        mismatch = label_mismatch(pipe.source, pipe.calibrator)
+        mismatch = pipe.label_mismatch
         if mismatch == CONTRADICT or (
             mismatch and not of_folds
         ):  # outputs that `fit` made are at least those of its rows

@@ -248,7 +248,7 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
         fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
     if pipe.calibrator is not None and pipe.calibrator.of_logits:  # files are made probabilities as they are read
         pipe, values = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=False)), "logits"
-    return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator))
+    return Fitted(pipe, values, pipe.label_mismatch)
 
 
 def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
@@ -258,7 +258,6 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     from reprior.io.sources import disagreement, is_saved, read_counts, read_source
     from reprior.io.table import Choice
     from reprior.pipelines.fit import fit_pipeline, pipeline
-    from reprior.pipelines.mismatch import label_mismatch
 
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
     calibrate, values = files.calibrate, files.values
@@ -291,4 +290,4 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     pipe = replace(pipe, source=replace(pipe.source, made=made))
     apart = disagreement(source_read) if counts is None else 0.0
     mix = WARNING.format(percent(apart)) if apart else ""
-    return Fitted(pipe, values, label_mismatch(pipe.source, pipe.calibrator) or mix)
+    return Fitted(pipe, values, pipe.label_mismatch or mix)

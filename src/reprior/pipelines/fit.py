@@ -78,7 +78,7 @@ def pipeline(
                             prior=prior, method=method, **options)  # fmt: skip
     except MemoryError as error:
         raise no_memory from error
-    if mismatch := label_mismatch(pipe.source, pipe.calibrator):
+    if mismatch := pipe.label_mismatch:
         warn(mismatch)
     return pipe
 

@@ -71,6 +71,7 @@ class Pipeline:
     options: Mapping[str, Any] = field(default_factory=dict)
     raw_prior: Vector | None = None
     trials: tuple[Candidate, ...] = field(default=(), compare=False)
+    _mismatch: str | None = field(default=None, init=False, compare=False, repr=False)  # once it was asked for
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", replace(self.source, calibrated=self.calibrator is not None))
@@ -79,6 +80,13 @@ class Pipeline:
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes, in the order of the columns, if they are known."""
         return self.source.classes
+
+    @property
+    def label_mismatch(self) -> str:
+        """Why the labels of the held-out samples may not be theirs, in a sentence; "" if there is no reason."""
+        if self._mismatch is None:
+            object.__setattr__(self, "_mismatch", label_mismatch(self.source, self.calibrator))
+        return self._mismatch or ""
 
     def calibrate(self, proba: Any) -> Any:
         """Return raw outputs (n, K) calibrated.
@@ -104,7 +112,9 @@ class Pipeline:
         in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
         if in_memory and not listed:
             rows = self._calibrated(proba.array if isinstance(proba, ArrayBlocks) else proba, caller)
-            return as_blocks(rows, self.source.prior, caller) if self.calibrator is None else ArrayBlocks(rows)
+            if self.calibrator is not None:
+                return ArrayBlocks(rows, checked=True)
+            return as_blocks(rows, self.source.prior, caller)
         proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
         raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
@@ -139,8 +149,7 @@ class Pipeline:
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
-        mismatch = label_mismatch(self.source, self.calibrator) if check else ""
-        tested = checks(found, target)._replace(label_mismatch=mismatch) if check else None
+        tested = checks(found, target)._replace(label_mismatch=self.label_mismatch) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
 
     def diagnose(self, proba: Any, labels: Any = None, *, alpha: float = 0.05) -> Diagnosis:
@@ -201,7 +210,7 @@ class Pipeline:
             whole = groups(self.source, np.zeros(int(found.n.sum()), np.int8), target, labels=labels,
                            label_weights=label_weights, **options).whole  # fmt: skip
         assert whole is not None
-        tested = checks(whole, target)._replace(label_mismatch=label_mismatch(self.source, self.calibrator))
+        tested = checks(whole, target)._replace(label_mismatch=self.label_mismatch)
         if tested.labels_conflict:
             warn(tested.labels_conflict)
         return replace(found, calibrator=self.calibrator, whole=replace(whole, checks=tested, on_reject=on_reject))

@@ -129,6 +129,8 @@ class ArrayBlocks:
     ----------
     array : (n, K)
         Rows in memory or memory-mapped, of any float type and order.
+    checked : bool
+        Whether the rows are known to be probabilities, so that nobody needs to look at them again.
 
     Examples
     --------
@@ -138,6 +140,7 @@ class ArrayBlocks:
     """
 
     array: Matrix
+    checked: bool = False
 
     @property
     def n_classes(self) -> int:
@@ -256,6 +259,8 @@ def as_blocks(target: Any, prior: Vector, caller: str) -> Blocks:
     """Return checked `Blocks` of an (n, K) array, of top-k rows (indices, values), or of Blocks (checked by maker)."""
     n_classes = len(prior)
     if isinstance(target, ArrayBlocks):
+        if target.checked and target.n_classes == n_classes:
+            return target
         target = target.array
     if isinstance(target, TopKBlocks):
         target = (target.indices, target.values)
@@ -266,7 +271,7 @@ def as_blocks(target: Any, prior: Vector, caller: str) -> Blocks:
         return target
     if is_top_k(target):
         return check_top_k(*target, caller, prior)
-    return ArrayBlocks(check_proba(target, caller, "proba", n_classes))
+    return ArrayBlocks(check_proba(target, caller, "proba", n_classes), checked=True)
 
 
 def is_top_k(proba: Any) -> TypeGuard[tuple[Any, Any]]:
