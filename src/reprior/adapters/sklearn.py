@@ -23,7 +23,7 @@ from reprior.estimates.verdict import refuse_rejected
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline
-from reprior.pipelines.mismatch import CONTRADICT, label_mismatch
+from reprior.pipelines.mismatch import CONTRADICT
 from reprior.pipelines.pipeline import ON_REJECT
 
 

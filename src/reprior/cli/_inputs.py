@@ -240,7 +240,6 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
     from reprior._check import fail
     from reprior.io.files import whole
     from reprior.pipelines.load import load
-    from reprior.pipelines.mismatch import label_mismatch
     from reprior.pipelines.pipeline import Pipeline
 
     pipe = load(path if path.is_file() else whole(path))

@@ -14,7 +14,6 @@ from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
 from reprior.pipelines import calibrate
-from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summarize, tilt_of
 from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
