@@ -214,7 +214,7 @@ class Sample(NamedTuple):
     reused: tuple[int, ...]
 
 
-def exact_sizes(prior: Vector, n: int, rounding: str) -> Labels:
+def _exact_sizes(prior: Vector, n: int, rounding: str) -> Labels:
     """Return class sizes (K,) of `n` rows with this prior (eq. 3); "floor" leaves out what rounding down loses."""
     sizes = np.floor(prior * n + 1e-9).astype(np.intp)
     if rounding == "largest-remainder":
@@ -262,7 +262,7 @@ def resample(
     target = check_prior(prior, "resample", "prior", allow_zero=True, n_classes=pool.shape[1], like="`proba`",
                          classes=names)  # fmt: skip
     total, rng = check_int(n, "resample", "n"), as_rng(rng)
-    sizes = exact_sizes(target, total, rounding) if exact else rng.multinomial(total, target).astype(np.intp)
+    sizes = _exact_sizes(target, total, rounding) if exact else rng.multinomial(total, target).astype(np.intp)
     chosen, reused = [], []
     order = np.argsort(labels, kind="stable")
     ends = np.searchsorted(labels[order], np.arange(pool.shape[1] + 1))

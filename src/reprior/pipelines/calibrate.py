@@ -243,7 +243,7 @@ def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
     return centred(array, floor), floor
 
 
-class Fitting(NamedTuple):
+class _Fitting(NamedTuple):
     """Logits (n, K), the probability that zeros were taken for, and labels (n,)."""
 
     x: Matrix
@@ -251,13 +251,13 @@ class Fitting(NamedTuple):
     labels: Labels
 
 
-def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> Fitting:
+def _labelled(proba: Any, y: Any, logits: Any, caller: str) -> _Fitting:
     x, floor = _inputs(proba, logits, caller)
     if y is None:
         fail(caller, "y", "be the column index of each row's class", "nothing")
     names = own_names(proba if logits is None else logits, None)
     classes = None if names is None else [str(name) for name in names]
-    return Fitting(x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes))
+    return _Fitting(x, floor, check_labels(y, caller, "y", len(x), x.shape[1], classes))
 
 
 def _log_likelihood(x: Matrix, labels: Labels, scale: Vector, bias: Vector) -> Vector:
