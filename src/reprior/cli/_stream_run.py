@@ -22,7 +22,7 @@ from reprior.io.files import RECORD_BYTES, too_long
 from reprior.io.msgpack import MsgpackForm
 from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import CsvForm, recognise
+from reprior.io.records import CsvForm, Roles, recognise
 from reprior.io.table import Choice
 from reprior.rows.correction import correct_rows
 
@@ -171,7 +171,8 @@ class StreamRun:
         source, options = self.stream.source, self.options
         choice = Choice(columns=options.columns, caller="stream", classes=source.classes or (),
                         names=read_names(options.classes, "stream"))  # fmt: skip
-        recognised = recognise(data, choice, len(source.prior), options.label, options.name, options.time_column)
+        roles = Roles(options.label, options.name, options.time_column)
+        recognised = recognise(data, choice, len(source.prior), roles)
         if recognised is None:
             return None
         self.form, start = recognised

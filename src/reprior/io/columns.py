@@ -88,25 +88,30 @@ def choose(
     if len(types) < len(columns):
         fail(choice.caller, name, "have columns with different names", listed([c.name for c in columns], 30))
     label = choice.label or next((column for column in LABEL_NAMES if column in types), None)
-    sought = [choice.label, *([label or "label"] if choice.with_labels else []), choice.by]
-    for column in filter(None, [*sought, *aside]):
-        if column not in types:
-            no_column(choice, name, column, types)
+    wanted_label = [label or "label"] if choice.with_labels else []
+    refuse_absent([choice.label, *wanted_label, choice.by, *aside], types, choice, name)
     free = [column for column in columns if column.name not in (label, choice.by, *aside)]
-    if choice.columns:
-        names = pick(choice, [column.name for column in free])
-    else:
-        names = [free[j].name for j in class_places(free, choice.classes or None)]
-    for column in names or ["proba"]:
-        if column not in types:
-            no_column(choice, name, column, types)
+    names = pick(choice, [column.name for column in free]) if choice.columns else [
+        free[j].name for j in class_places(free, choice.classes or None)]  # fmt: skip
+    refuse_absent(names or ["proba"], types, choice, name)
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     is_list = len(names) == 1 and any(column.name == names[0] and column.kind == LIST for column in columns)
     used = {*names, *LABEL_NAMES}
-    rest = () if choice.columns or is_list else (c for c in free if c.name not in used)
-    floats = (c.name for c in rest if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f"))
-    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(floats))
+    rest = [] if choice.columns or is_list else [c for c in free if c.name not in used]
+    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(filter_floats(rest)))
+
+
+def refuse_absent(wanted: Sequence[str | None], types: dict[str, str], choice: Choice, name: str) -> None:
+    """Refuse the first wanted column that is not there."""
+    for column in wanted:
+        if column and column not in types:
+            no_column(choice, name, column, types)
+
+
+def filter_floats(columns: Sequence[Column]) -> list[str]:
+    """Return the names of columns of floats."""
+    return [c.name for c in columns if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f")]
 
 
 def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> NoReturn:

@@ -155,50 +155,64 @@ def ids_of(names: Sequence[str], target: Path, choice: Choice, path: str) -> Ids
 
 def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -> TargetLabels:
     """Return the labels and weights that a filled-in list of rows gives to the `n` rows of a target."""
-    with readable(path, choice.caller):
-        data = Path(path).read_bytes()
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        fail(choice.caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
-    reader = lines_in(text)
-    between = reader.reader.dialect.delimiter
-    head = [(name or "").strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = head
+    reader = open_list(path, choice.caller)
+    head = reader.fieldnames or ()
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
         fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
              remedy="`reprior query` writes such a file")  # fmt: skip
-    name, ids, _ = ids_of(named, target, choice, path)
-    lines, numbers = [], []
-    for fields in reader:
-        line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
-        if any(line.values()):  # spreadsheets leave lines of nothing but commas
-            lines.append(line)
-            numbers.append(reader.line_num)
-    place = {x: i for i, x in enumerate(ids)} if ids is not None else {str(i): i for i in range(n)}
-    for number, line in zip(numbers, lines, strict=True):
-        if line[name] not in place:
-            fail(choice.caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number}",
-                 remedy=f"The column {name!r} of {target} names its rows" if ids is not None else
-                 f"Rows go by their numbers, from 0 to {n - 1}")  # fmt: skip
-    rows = [place[line[name]] for line in lines]
-    if len({*rows}) < len(rows):
-        twice = next(r for r in rows if rows.count(r) > 1)
-        fail(choice.caller, path, "name each row once", f"{name} {lines[rows.index(twice)][name]!r} twice")
+    ids = ids_of(named, target, choice, path)
+    name, lines = ids.column, filled_lines(reader)
+    rows = row_numbers(lines, ids, path, target, choice.caller, n)
+    texts = [line["label"] for line in lines.values()]
+    called = [f"{name} {line[name]!r}" for line in lines.values()]
+    values = checked_labels(texts, source, choice.caller, column_in(path, "label"), called.__getitem__)
     labels, weights = [None] * n, np.ones(n)
-    values = checked_labels([line["label"] for line in lines], source, choice.caller, column_in(path, "label"),
-                            lambda i: f"{name} {lines[i][name]!r}")  # fmt: skip
-    for row, line, value in zip(rows, lines, values, strict=True):
+    for row, line, value, place in zip(rows, lines.values(), values, called, strict=True):
         labels[row] = value
         if weight := line.get("weight", ""):
-            weight = weight.replace(",", ".") if between != "," else weight
-            parsed = number_of(weight)
-            if parsed is None:
-                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight),
-                     place=f"{name} {line[name]!r}")  # fmt: skip
-            weights[row] = parsed
-    return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, lines, rows))
+            number = number_of(weight.replace(",", ".") if reader.reader.dialect.delimiter != "," else weight)
+            if number is None:
+                fail(choice.caller, path, "have numbers in the column 'weight'", repr(weight), place=place)
+            weights[row] = number
+    return TargetLabels(as_labels(labels, source.classes), weights, Listed(name, list(lines.values()), rows))
+
+
+def open_list(path: str, caller: str) -> csv.DictReader[str]:
+    """Return the reader of a list, with the names of its columns trimmed."""
+    with readable(path, caller):
+        data = Path(path).read_bytes()
+    try:
+        reader = lines_in(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        fail(caller, path, "be a CSV file", "other bytes than text in UTF-8", remedy="Save the list as CSV")
+    reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
+    return reader
+
+
+def filled_lines(reader: csv.DictReader[str]) -> dict[int, dict[str, str]]:
+    """Return the lines of a list by their numbers; spreadsheets leave lines of nothing but commas."""
+    head, lines = reader.fieldnames or (), {}
+    for fields in reader:
+        line = {key: (value or "").strip() for key, value in fields.items() if key in head and key}
+        if any(line.values()):
+            lines[reader.line_num] = line
+    return lines
+
+
+def row_numbers(lines: dict[int, dict[str, str]], ids: Ids, path: str, target: Path, caller: str, n: int) -> list[int]:
+    """Return the number of the row that each line of a list names; each must be there, and be named once."""
+    name, place = ids.column, {x: i for i, x in enumerate(ids.names or map(str, range(n)))}
+    for number, line in lines.items():
+        if line[name] not in place:
+            fail(caller, path, f"name rows of {target}", f"{name} {line[name]!r}", place=f"line {number}",
+                 remedy=f"The column {name!r} of {target} names its rows" if ids.names is not None else
+                 f"Rows go by their numbers, from 0 to {n - 1}")  # fmt: skip
+    texts = [line[name] for line in lines.values()]
+    if len({*texts}) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        fail(caller, path, "name each row once", f"{name} {twice!r} twice")
+    return [place[text] for text in texts]
 
 
 def filled_in(path: Path) -> int:

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -170,53 +170,62 @@ class CsvForm:
         return tuple(names[j] for j in self.columns)
 
 
-def recognise(
-    data: bytes,
-    choice: Choice,
-    n_classes: int,
-    label: str | None = None,
-    name: str | None = None,
-    time: str | None = None,
-) -> tuple[Form, int] | None:
+class Roles(NamedTuple):
+    """Where records have a label, the name by which a later label may call them, and their time: no probabilities."""
+
+    label: str | None = None
+    name: str | None = None
+    time: str | None = None
+
+
+def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tuple[Form, int] | None:
     """Return the form that the first record has, and the bytes that belong to no record; None if more is needed.
 
-    `label`, `name` and `time` say where records have a label, the name by which a later label may call them, and their
-    time: those are no probabilities, and a record with nothing but label and name is passed over.
+    A record with nothing but label and name is passed over.
     """
-    caller = choice.caller
     if not data:
         return None
-    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
-    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
-        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
-             remedy="Use `reprior correct` for files")  # fmt: skip
+    refuse_other_files(data, choice.caller)
     start = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # a mark that some programs put before UTF-8
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
-        check_header(data[:40], caller, "input")
     if data[0] >= 0x80 and not start:
-        return msgpack_form(data, choice, n_classes, label)
+        return msgpack_form(data, choice, n_classes, roles.label)
     while end := data.find(b"\n", start) + 1:
         line, value = data[start:end], None
         if line.lstrip()[:1] in (b"{", b"["):
-            (value,) = parse_lines([line], "input", 0, caller)
-        if line.strip() and not (isinstance(value, dict) and label in value and value.keys() <= {label, name}):
+            (value,) = parse_lines([line], "input", 0, choice.caller)
+        late = isinstance(value, dict) and roles.label in value and value.keys() <= {roles.label, roles.name}
+        if line.strip() and not late:
             break
         start = end
     else:
         return None
-    if value is not None:
-        key, classes, _, unused = layout(value, choice, "input", (label, name, time))
-        return NdjsonForm(key, classes and matched(classes, choice), n_classes, caller, unused=unused), start
-    check_header(line, caller, "input", choice.classes)
+    if value is None:
+        return csv_form(line, choice, n_classes, roles), end
+    key, classes, _, unused = layout(value, choice, "input", roles)
+    return NdjsonForm(key, classes and matched(classes, choice), n_classes, choice.caller, unused=unused), start
+
+
+def refuse_other_files(data: bytes, caller: str) -> None:
+    """Refuse the first bytes of files that are no records: Parquet, NPY and their like, or text in UTF-16."""
+    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
+    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
+        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
+             remedy="Use `reprior correct` for files")  # fmt: skip
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
+        check_header(data[:40], caller, "input")
+
+
+def csv_form(line: bytes, choice: Choice, n_classes: int, roles: Roles) -> CsvForm:
+    """Return the form of records under this header."""
+    check_header(line, choice.caller, "input", choice.classes)
     names = [column.strip() for column in next(csv.reader([line.decode()]))]
-    no_class = [column for column in LABEL_NAMES if column in names]
-    columns = [Column(column, OTHER if column in no_class else FLOAT) for column in names]
-    chosen = choose(columns, dict.fromkeys(names, ""), choice, "input", (label, name, time))
+    columns = [Column(column, OTHER if column in LABEL_NAMES else FLOAT) for column in names]
+    chosen = choose(columns, dict.fromkeys(names, ""), choice, "input", roles)
     if len(chosen.names) != n_classes:
-        fail(caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
+        fail(choice.caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
     places = tuple(names.index(column) for column in matched(chosen.names, choice))
-    return CsvForm(line.decode(), places, len(names), caller, chosen.unused), end
+    return CsvForm(line.decode(), places, len(names), choice.caller, chosen.unused)
 
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:

@@ -63,7 +63,6 @@ HEADLINE_CLASSES = 3  # classes that a headline names
 
 def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) -> list[Sentence]:
     """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
-    source, shares, k = estimate.source.prior, estimate.shares, len(estimate.prior)
     rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
     unknown = shifted and diagnosis.applies is None
     own = estimate.checks or Checks(1.0, None)
@@ -76,19 +75,23 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
     if rejected and not diagnosis.labels_support:
         sentences.append(Sentence("What follows holds only if the class mix alone has changed.", True))
+    sentences.append(Sentence(moved_classes(estimate, interval, shifted=shifted, rejected=rejected), True))
+    return sentences
+
+
+def moved_classes(estimate: PriorEstimate, interval: Interval, *, shifted: bool, rejected: bool) -> str:
+    """Return a sentence about the classes whose intervals exclude the source share, the largest movers by name."""
+    source, shares, k = estimate.source.prior, estimate.shares, len(estimate.prior)
     called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
-    if moved:
-        whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
-        each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:HEADLINE_CLASSES]]
-        more = f", and {len(moved) - HEADLINE_CLASSES:,} more" if len(moved) > HEADLINE_CLASSES else ""
-        text = f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}."
-        by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
-        sentences.append(Sentence(text + by_chance, True))
-    else:
+    if not moved:
         so = " The rows do not tell which classes moved." if shifted else ""
-        sentences.append(Sentence(f"The {level} interval of every class includes its source share.{so}", True))
-    return sentences
+        return f"The {level} interval of every class includes its source share.{so}"
+    whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
+    each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:HEADLINE_CLASSES]]
+    more = f", and {len(moved) - HEADLINE_CLASSES:,} more" if len(moved) > HEADLINE_CLASSES else ""
+    by_chance = "" if shifted or rejected else " With no shift some intervals do so by chance."
+    return f"The {level} interval{whose.format(len(moved), k)} source share: {', '.join(each)}{more}.{by_chance}"
 
 
 def ending(status: Status) -> list[Sentence]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from reprior._check import fail, order_of, row_fault
-from reprior._types import Matrix
+from reprior._types import Matrix, Vector
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.io.table import Choice
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
+from reprior.rows.correction import correct_float64
 
 FOLLOW = "follow"
 N, PRIOR = "reprior_n", "reprior_prior"
@@ -127,8 +128,9 @@ class Following:
         at = iter(calibrated)
         for i, fine in enumerate(good):
             if fine:
-                fixed[i] = corrected(stream, row := next(at))
-                stream.learn_calibrated(row[None])
+                row = next(at)[None]
+                fixed[i] = correct_float64(row, stream.weights)[0]
+                stream.learn_calibrated(row)
             counts[i] = stream.n
         self.state.update((stream.to_bytes(), self.mark))
         yield self.written(batch, fixed, good, counts, stream)
@@ -160,20 +162,24 @@ class Following:
             rows = batch[self.columns].to_numpy(np.float64)
         rows = rows if self.ordered is None else rows[:, self.ordered]
         logits = stream.calibrator is not None and stream.calibrator.of_logits
-        for i in range(len(rows)) if (bad_any(rows, logits)) else ():
+        for i in range(len(rows)) if bad_any(rows, logits) else ():
             if bad_any(rows[i : i + 1], logits):
                 if not self.skip_bad:
                     place = f"row {i} of the key {name!r} in its micro-batch"
                     if self.order is not None:
                         place = f"{self.order} {batch[ORDER][i]} of the key {name!r}"
-                    fault = None if logits else row_fault(rows[i : i + 1])
-                    lengths = len(self.columns) == 1 and len(values[i]) != k
-                    rule = f"have {k} numbers in every row" if lengths else fault.rule if fault else "be finite logits"
-                    got: Any = len(values[i]) if lengths else fault.value if fault else rows[i].tolist()
-                    fail(FOLLOW, ", ".join(self.names[:3]), rule, got, place=place,
-                         remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
+                    self.refuse_row(rows[i], len(values[i]) if len(self.columns) == 1 else k, logits, place)
                 rows[i] = np.nan
         return rows
+
+    def refuse_row(self, row: Vector, length: int, logits: bool, place: str) -> NoReturn:
+        """Refuse a row (K,) that came with `length` numbers."""
+        fault = None if logits else row_fault(row[None])
+        rule, got = (fault.rule, fault.value) if fault else ("be finite logits", row.tolist())
+        if length != len(row):
+            rule, got = f"have {len(row)} numbers in every row", length
+        fail(FOLLOW, ", ".join(self.names[:3]), rule, got, place=place,
+             remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
 
     def written(self, batch: Any, fixed: Matrix, good: Any, counts: Any, stream: Stream) -> Any:
         """Return the batch with corrected numbers, and the prior behind its last row."""
@@ -185,12 +191,6 @@ class Following:
         batch[N] = counts
         batch[PRIOR] = [*[None] * (len(batch) - 1), stream.prior.tolist()]
         return batch[[*self.columns, REST, N, PRIOR]]
-
-
-def corrected(stream: Stream, row: Any) -> Any:
-    """Return one calibrated row under the prior of the stream."""
-    joint = row * stream.weights
-    return joint / joint.sum()
 
 
 def bad_any(rows: Matrix, logits: bool) -> bool:
