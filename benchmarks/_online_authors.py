@@ -79,7 +79,9 @@ class Authors:
         np.random.seed(0)  # noqa: NPY002 - what its code draws from
         net.sample_linear_weight_lipschitz(self.torch.nn.CrossEntropyLoss())
         if name == "ATLAS":
-            return models.ATLAS(model=net, total_time=n_steps, **descent)
+            fresh = self.network(k)
+            fresh.weight_lipschitz_estimate = net.weight_lipschitz_estimate
+            return models.ATLAS(model=fresh, total_time=n_steps, **descent)
         uogd = models.UnbiasedOnlineGradientDescentClassifier(model=net, **descent)
         uogd.compute_lr_from_total_time(total_time=n_steps)
         return uogd

@@ -139,7 +139,10 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
             for name in theirs.names:
                 key = f"{case.name}|{kind}|{seed}|{name}"
                 if key not in kept:
-                    add(f"{name}, authors' code", theirs.follow, name, pipe, stream)
+                    try:
+                        add(f"{name}, authors' code", theirs.follow, name, pipe, stream)
+                    except ValueError:  # a step size below 0
+                        found[f"{name}, authors' code"] = {**found["uncorrected"], "failed": 1}
                     kept[key] = found[f"{name}, authors' code"]
                     TRIALS.mkdir(exist_ok=True)
                     kept_path.write_text(json.dumps(kept))
@@ -151,16 +154,18 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
         f"# Streams along drifts\n\n{len(cases)} classifiers ({', '.join(f'{c.set}, K={c.n_classes}' for c in cases)})"
         f", drifts {', '.join(KINDS)}, seeds: {seeds}, {STEPS} steps of {STEP} samples. Each method predicts a step "
         "before it learns it. Accuracy is the change from uncorrected. Means over sets ± standard errors between "
-        "sets; the last columns are squared errors of the prior by drift ± standard errors over sets and seeds."
+        "sets; the last columns are squared errors of the prior by drift ± standard errors over sets and seeds. "
+        "A method that fails counts as uncorrected."
     )
     rows = []
     for name, own in cells.items():
         errors = [mean_and_error(own, what, form) if what in own[0] else "" for what, form in
                   (("squared", ".4f"), ("kl", ".3f"))]  # fmt: skip
         by_kind = [over_seeds([r for r in own if r["kind"] == kind]) for kind in KINDS]
+        failed = str(sum(r.get("failed", 0) for r in own))
         rows.append([name, mean_and_error(own, "accuracy", "+.2f", 100), *errors,
-                     f"{clustered(own, 'seconds')[0]:.2f}", *by_kind])  # fmt: skip
-    head = ["method", "accuracy, points", "squared error", "KL", "CPU s", *KINDS]
+                     f"{clustered(own, 'seconds')[0]:.2f}", failed, *by_kind])  # fmt: skip
+    head = ["method", "accuracy, points", "squared error", "KL", "CPU s", "failed", *KINDS]
     parts = [about, markdown(head, sorted(rows, key=lambda row: -float(row[1].split()[0])))]
     figures: dict[str, Any] = {"cells": [dict(zip(head, row, strict=True)) for row in rows]}
     if cifar is not None:

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from cli_files import CLASSES
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior import simulate

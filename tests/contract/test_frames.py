@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 

@@ -8,7 +8,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 

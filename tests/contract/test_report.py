@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from worlds import softmax
 
 import reprior as rp
 from reprior._types import Interval, Status
@@ -18,11 +19,6 @@ from reprior.report.collect import collect, ending, headline
 from reprior.report.page import STYLE, before_after, page
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
-
-
-def softmax(logits):
-    out = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return out / out.sum(axis=1, keepdims=True)
 
 
 def draw(rng, n, prior, sure=2.2):

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_problem
 from service_help import wait_for
 from spark_help import NAMES, QUICK, lists, needs_spark, spark, write_parts  # noqa: F401
+from worlds import make_problem
 
 import reprior as rp
 

@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import make_problem
 from spark_help import NAMES, needs_spark, spark  # noqa: F401
+from worlds import make_problem
 
 import reprior as rp
 

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import Problem, make_problem
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import Problem, make_problem
 
 import reprior as rp
 from reprior.rows.blocks import TopKBlocks

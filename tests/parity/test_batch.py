@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import make_problem
 from scipy.optimize import lsq_linear, minimize
 from scipy.special import digamma, gammaln, logsumexp
+from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import gaussian_outputs
 
 import reprior as rp
 from reprior.rows.blocks import ArrayBlocks
@@ -35,9 +36,7 @@ def worlds(draw):
 
     def outputs(mix, n):
         y = rng.choice(k, n, p=mix)
-        z = (centres[y] + rng.normal(size=(n, 3))) @ centres.T - 0.5 * (centres**2).sum(axis=1) + np.log(prior)
-        z = np.exp(z - z.max(axis=1, keepdims=True))
-        return z / z.sum(axis=1, keepdims=True), y
+        return gaussian_outputs(rng, y, centres, prior), y
 
     heldout, y = outputs(prior, draw(st.sampled_from([60, 300])))
     shifted = draw(st.booleans())

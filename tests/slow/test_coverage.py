@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior.assess.diagnose import diagnose

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from worlds import score_outputs
 
 import reprior as rp
 from reprior import InputError
@@ -22,9 +23,7 @@ HALVED = np.append(PRIOR[:1] / 2, PRIOR[1:]) / (1 - PRIOR[0] / 2)
 def outputs(n, prior, rng, sharp=2.5):
     """Calibrated outputs of a classifier trained under PRIOR, for rows drawn under `prior`."""
     y = rng.choice(K, n, p=prior)
-    scores = sharp * (rng.standard_normal((n, K)) + sharp * np.eye(K)[y]) + np.log(PRIOR)
-    p = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True), y
+    return score_outputs(rng, y, K, sharp, PRIOR), y
 
 
 def source(rng, n=1500):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
+from worlds import softmax
 
 from reprior import InputError, calibrate, summarize
 from reprior.pipelines import softmax_fit
@@ -10,11 +11,6 @@ from reprior.pipelines.softmax_fit import RowCurvature, SoftmaxLoss
 from reprior.simulate import long_tail
 
 KINDS = [k for k in calibrate.KINDS if k != "none"]
-
-
-def softmax(z):
-    e = np.exp(z - z.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
 
 
 def outputs(n=2000, k=6, *, scale=1.0, bias=0.0, prior=None, seed=0):

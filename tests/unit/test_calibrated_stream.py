@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import make_problem
 
 import reprior as rp
 from reprior.online.method import step, unpack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_problem
+from worlds import gaussian_outputs, make_problem
 
 import reprior as rp
 from reprior.estimates.sets import MIN_KEPT_PER_CLASS, Scores, scores, scores_of
@@ -19,9 +19,7 @@ TARGET = np.array([0.05, 0.08, 0.12, 0.25, 0.5])
 
 def outputs(rng, y):
     """Return the exact posteriors under SOURCE of points of these classes."""
-    logits = (MEANS[y] + rng.normal(size=(len(y), 4))) @ MEANS.T - 0.5 * (MEANS**2).sum(axis=1) + np.log(SOURCE)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True)
+    return gaussian_outputs(rng, y, MEANS, SOURCE)
 
 
 def drawn(seed, n_held, n=1500):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
@@ -18,9 +18,7 @@ UNIFORM = np.full(5, 0.2)
 
 
 def outputs(x):
-    logits = x @ MEANS[:5].T - 0.5 * (MEANS[:5] ** 2).sum(axis=1)
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return proba / proba.sum(axis=1, keepdims=True)
+    return posteriors(x, MEANS[:5])
 
 
 def draw(prior, n, seed, *, unknown=0.0, blur=1.0):
@@ -121,9 +119,7 @@ def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it()
     rng, k = np.random.default_rng(0), 12
     means = 0.9 * rng.normal(size=(k, 5))
     y = rng.integers(k, size=120)
-    logits = 1.5 * ((means[y] + rng.normal(size=(120, 5))) @ means.T - 0.5 * (means**2).sum(axis=1))
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    proba /= proba.sum(axis=1, keepdims=True)
+    proba = softmax(1.5 * np.log(gaussian_outputs(rng, y, means)))  # too sure
     cal = rp.calibrate.fit(proba, y, kind="bias-corrected", ridge=10, shrink=1)
     whole = cal(proba)
     found, moved = cal.left_out(whole, y), []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Problem, make_problem
 from scipy.optimize import minimize
 from scipy.special import polygamma
+from worlds import Problem, make_problem
 
 import reprior as rp
 from reprior import bounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds import gaussian_outputs
 
 import reprior as rp
 
@@ -17,9 +18,7 @@ def world(seed: int, k: int = K, far: float = 0.6):
 
     def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
         y = rng.choice(k, n)
-        logits = (means[y] + rng.normal(size=(n, 6))) @ means.T - 0.5 * (means**2).sum(axis=1)
-        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return proba / proba.sum(axis=1, keepdims=True), y
+        return gaussian_outputs(rng, y, means), y
 
     return draw
 

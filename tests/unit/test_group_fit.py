@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import gammaln
+from worlds import score_outputs
 
 from reprior.model.group_fit import Common, GroupedRows, Kinds, fit_groups, fit_kind
 from reprior.model.population import learn, scatter_of
@@ -27,9 +28,7 @@ def draw(n_groups: int, n: int, concentration: float, seed: int) -> tuple[np.nda
     rng = np.random.default_rng(seed)
     priors = rng.dirichlet(np.full(K, concentration / K), size=n_groups)
     y = np.concatenate([rng.choice(K, size=n, p=prior) for prior in priors])
-    logits = 1.5 * rng.standard_normal((len(y), K)) + 2.25 * np.eye(K)[y]
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return priors, proba / proba.sum(axis=1, keepdims=True)
+    return priors, score_outputs(rng, y, K, 1.5)
 
 
 @pytest.mark.parametrize("concentration", [0.5, 5.0, 500.0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
@@ -25,9 +25,7 @@ def draw(n_groups: int, n: int, strength: float, seed: int = 0) -> tuple[np.ndar
     priors /= priors.sum(axis=1, keepdims=True)
     keys = np.repeat(np.arange(n_groups), n)
     y = np.concatenate([rng.choice(K, size=n, p=p) for p in priors])
-    logits = 2.0 * (rng.standard_normal((len(y), K)) + 2.0 * np.eye(K)[y])
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return priors, proba / proba.sum(axis=1, keepdims=True), keys
+    return priors, score_outputs(rng, y, K, 2.0), keys
 
 
 def divergence(true: np.ndarray, found: np.ndarray) -> float:
@@ -93,10 +91,8 @@ def test_intervals_of_absent_classes_are_narrow(share: bool) -> None:
     """Ends of 0 and 1 for a class that no sample shows would say that nothing is known about it."""
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=600)  # of six classes
-    logits = 3.0 * (rng.standard_normal((600, K)) + 3.0 * np.eye(K)[y])
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
     source = learned(*labelled(400, 1))
-    found = groups(source, np.arange(600) % 6, proba / proba.sum(axis=1, keepdims=True), share=share)
+    found = groups(source, np.arange(600) % 6, score_outputs(rng, y, K, 3.0), share=share)
     for of in ("shares", "prior"):
         lower, upper = found.interval(of=of)
         assert (upper - lower)[:, 3:].max() < 0.25
@@ -118,9 +114,7 @@ def test_groups_that_have_shifted_are_told_from_those_that_have_not() -> None:
     rng = np.random.default_rng(3)
     priors = np.where(np.arange(40)[:, None] < 20, np.full(K, 1 / K), np.array([0.6, 0.08, 0.08, 0.08, 0.08, 0.08]))
     y = np.concatenate([rng.choice(K, size=80, p=p) for p in priors])
-    logits = 1.2 * (rng.standard_normal((len(y), K)) + 1.2 * np.eye(K)[y])
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found = groups(learned(*labelled(500, 4)), np.repeat(np.arange(40), 80), proba / proba.sum(axis=1, keepdims=True))
+    found = groups(learned(*labelled(500, 4)), np.repeat(np.arange(40), 80), score_outputs(rng, y, K, 1.2))
     assert found.shifted[20:].min() > 0.9
     assert found.shifted[20:].min() > found.shifted[:20].max()
     unshifted = groups(learned(*labelled(500, 4)), np.repeat(np.arange(20), 80), labelled(1600, 9)[0])
@@ -302,9 +296,7 @@ def labelled(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return outputs (n, K) of a uniform source, and labels."""
     rng = np.random.default_rng(seed)
     y = rng.integers(K, size=n)
-    logits = 1.2 * (rng.standard_normal((n, K)) + 1.2 * np.eye(K)[y])
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return proba / proba.sum(axis=1, keepdims=True), y
+    return score_outputs(rng, y, K, 1.2), y
 
 
 @pytest.mark.parametrize("share", [True, False])

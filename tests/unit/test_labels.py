@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior._labels import check_some_labels

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import gaussian_outputs, make_problem
 
 import reprior as rp
 from reprior import datasets
@@ -23,10 +23,7 @@ def bayes_outputs(prior, n, *, implied=EPS, distance=1.5, seed=0):
     k = len(prior)
     centres = distance * np.random.default_rng(99).normal(size=(k, 3))
     y = rng.choice(k, n, p=prior)
-    x = centres[y] + rng.normal(size=(n, 3))
-    z = x @ centres.T - 0.5 * (centres**2).sum(axis=1) + np.log(implied)
-    z = np.exp(z - z.max(axis=1, keepdims=True))
-    return z / z.sum(axis=1, keepdims=True), y
+    return gaussian_outputs(rng, y, centres, implied), y
 
 
 def source_of(n, seed=7, **how):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import Problem, make_problem
+from worlds import Problem, make_problem
 
 import reprior as rp
 from reprior.batch.moments import regularised_shift

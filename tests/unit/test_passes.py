@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets

@@ -7,6 +7,7 @@ from time import process_time
 
 import numpy as np
 import pytest
+from worlds import softmax
 
 import reprior as rp
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
@@ -14,11 +15,6 @@ from reprior.pipelines.fit import pipeline
 from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.select import select
 from reprior.pipelines.source import carried_prior, pooled_prior, tilt_of
-
-
-def softmax(z):
-    e = np.exp(z - z.max(axis=1, keepdims=True))
-    return e / e.sum(axis=1, keepdims=True)
 
 
 def outputs(n, prior, *, sharpen=1.0, seed=0, carried=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets

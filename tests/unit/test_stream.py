@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import make_problem
+from worlds import gaussian_outputs, make_problem
 
 import reprior as rp
 from reprior import datasets
@@ -108,17 +108,11 @@ def test_with_drift_it_leaves_the_past_and_without_it_does_not() -> None:
     source = old.source_prior
     classes = np.random.default_rng(0).normal(size=(10, 4)) * 1.5
 
-    def rows(y, rng):
-        x = classes[y] + rng.normal(size=(len(y), 4))
-        logits = x @ classes.T - 0.5 * (classes**2).sum(axis=1) + np.log(source)
-        proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return proba / proba.sum(axis=1, keepdims=True)
-
     rng = np.random.default_rng(5)
     follows, stays, fresh = (rp.Stream("online-ebls", source, drift=drift) for drift in (True, False, True))
     for prior in (old.target_prior, new.target_prior):
         y = rng.choice(10, 2000, p=prior)
-        proba = rows(y, rng)
+        proba = gaussian_outputs(rng, y, classes, source)
         follows.learn_many(proba)
         stays.learn_many(proba)
     fresh.learn_many(proba)
@@ -535,9 +529,7 @@ def test_intervals_of_weak_classifiers_of_few_classes_hold_the_truth() -> None:
 def in_a_row(rng, y, k, step):
     """Return outputs (n, K), exact at even shares, for rows of the classes `y` (n,), Gaussians at equal steps."""
     middles = step * np.arange(k)
-    logits = np.outer(middles[y] + rng.normal(size=len(y)), middles) - 0.5 * middles**2
-    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return proba / proba.sum(axis=1, keepdims=True)
+    return gaussian_outputs(rng, y, middles[:, None])
 
 
 def test_intervals_of_classes_in_a_row_hold_the_truth() -> None:

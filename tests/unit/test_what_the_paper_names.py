@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import make_problem
 from scipy.stats import dirichlet
+from worlds import make_problem, score_outputs
 
 import reprior as rp
 from reprior import InputError, bounds
@@ -45,9 +45,7 @@ def test_where_the_printed_denominator_is_not_positive_it_is_refused():
 def outputs(prior, n, rng, k=10, sharp=2.0):
     """Calibrated outputs under a uniform source prior, rows drawn under `prior`."""
     y = rng.choice(k, n, p=prior)
-    logits = sharp * rng.standard_normal((n, k)) + sharp**2 * np.eye(k)[y]
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return p / p.sum(axis=1, keepdims=True)
+    return score_outputs(rng, y, k, sharp)
 
 
 def path(method, rows, truth):
