@@ -39,6 +39,7 @@ def bumps(proba: Matrix) -> Matrix:
     main = slice(-1, -1 - min(DIRECTIONS, proba.shape[1] - 1), -1)
     # halfway between lengths as they are and all alike: wide directions tell classes apart, narrow ones hold the rest
     place = log_odds @ (directions[:, main] * np.maximum(spread[main], 1e-12) ** -0.25)
+    place *= np.where((place**3).sum(axis=0) < 0, -1, 1)  # an eigenvector has no sign of its own
     order = np.argsort(place[:, 0], kind="stable")  # so that the order of the rows does not matter
     centre = place[order[np.linspace(0, len(place) - 1, min(CENTRES, len(place))).astype(np.intp)]]
     lengths = (centre**2).sum(axis=1)

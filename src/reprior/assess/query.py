@@ -86,7 +86,8 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     often, likely, sure = worth(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
     chance = (1 - RANDOM_PART) * inclusion(often, size) + RANDOM_PART * even
-    order = np.lexsort((sure, likely))
+    by_size = np.argsort(np.argsort(estimate.shares, kind="stable"))  # no order of columns or rows matters
+    order = np.lexsort((chance, sure.round(6), by_size[likely]))
     picked = order[systematic(chance[order], size, generator)]
     picked.sort()
     return Query(rows[picked], even[picked] / chance[picked])

@@ -27,6 +27,7 @@ MIN_KEPT_PER_CLASS, MAX_KEPT = 100, 1 << 16
 PRIOR_DRAWS = 5  # class mixes within the estimate's uncertainty, to see what an error of the weights costs
 # of that cost: all of it if the estimate scattered around the truth, none if the truth does around the estimate
 CHARGED = 0.5
+TIED = 1e-6  # relative difference of probabilities that is rounding: a class at its cutoff is in the set
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,15 @@ def scores_of(
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
-    """Return class mixes (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same."""
-    rng, mean = np.random.default_rng(0), np.maximum(prior, 1e-9)
+    """Return class mixes (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same.
+
+    Classes are drawn from the rarest to the most frequent, so that the order of the columns does not matter.
+    """
+    rng, by_size = np.random.default_rng(0), np.lexsort((error, prior))
+    mean = np.maximum(prior, 1e-9)
     shape = np.clip((mean / np.maximum(error, 1e-9)) ** 2, 1e-3, 1e9)
-    drawn = np.maximum(rng.gamma(shape, mean / shape, (n, len(prior))), 1e-12)
+    drawn = np.empty((n, len(prior)))
+    drawn[:, by_size] = np.maximum(rng.gamma(shape[by_size], (mean / shape)[by_size], drawn.shape), 1e-12)
     return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
 
@@ -129,7 +135,7 @@ def prediction_sets(
 ) -> Any:
     """Return for raw outputs (n, K) which classes are in each row's set, as (n, K) of bool; see `PriorEstimate`."""
     check_flag(by_class, "prediction_sets", "by_class")
-    least = scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
+    least = (1 - TIED) * scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
     rows = by_name(proba, estimate.classes, "prediction_sets")
     refuse_rejected(estimate, anyway=anyway)
     return like_input(np.asarray(estimate._correct(rows, "prediction_sets")) >= least, proba, estimate.classes)
