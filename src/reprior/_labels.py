@@ -100,6 +100,13 @@ def check_labels(
         return _by_name(values, classes, caller, name, place)
     if text:
         fail(caller, name, "hold the column index of each row's class", f"names, as {str(values[0])!r}", remedy=remedy)
+    return _by_index(values, caller, name, n_classes, place, remedy)
+
+
+def _by_index(
+    values: np.ndarray[Any, Any], caller: str, name: str, n_classes: int, place: Callable[[int], str], remedy: str
+) -> Labels:
+    """Return labels (n,) that are column indices, all of them whole numbers below `n_classes`."""
     if values.dtype.kind not in "iubf":
         fail(caller, name, "hold names or whole numbers", f"dtype {values.dtype}")
     if values.dtype.kind == "f" and not np.all(values == np.floor(values)):

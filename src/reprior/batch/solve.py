@@ -80,8 +80,6 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     It stops at a duality gap of `tol` or after `max_pass` passes: compare `Point.gap` with `tol`.
     """
     passes, k = 0, len(source_prior)
-    climbed: Point | None = None
-    hessian: Matrix | None = None
     most = max(IN_MEMORY // k, 4 * k)
     in_memory = isinstance(target, ArrayBlocks) and (target.array.size <= 2 * IN_MEMORY or len(target.array) <= most)
     if not in_memory:
@@ -95,17 +93,11 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
         if k <= MAX_DENSE_CLASSES:
             point, passes = from_sample(target, sample, source_prior, n, passes, tol=tol, max_pass=max_pass)
             return accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
-    # with hardly more rows than classes EM stalls
-    if isinstance(target, ArrayBlocks) and target.array.size <= SMALL and len(target.array) >= 2 * k:
-        (at, inverse), result = np.zeros((2, width(k))), np.zeros(2 + width(k))
-        at[:k], inverse[:k] = source_prior, 1.0 / source_prior
-        bends, most = np.empty((k, k)), min(max(CLIMB, CLIMB_NUMBERS // target.array.size), max_pass // 2)
-        done = loops.climb(target.array, inverse, at, result, bends, tol, most)
-        if done != reference.REFUSED and isfinite(result[1]):  # else a type or order it cannot read
-            passes, hessian = done, bends
-            climbed = Point(at[:k], result[2 : 2 + k], float(result[1]), float(result[0]), len(target.array))
-    point = climbed or evaluate(target, source_prior, source_prior)
-    if climbed is None:
+    climbed = in_kernel(target, source_prior, tol=tol, max_pass=max_pass)
+    if climbed is not None:
+        point, passes, hessian = climbed
+    else:
+        point, hessian = evaluate(target, source_prior, source_prior), None
         most = min(WARM_UP, max_pass) if k <= MAX_DENSE_CLASSES else max_pass
         point, passes = accelerated_em(target, source_prior, point, passes + 1, tol=tol, max_pass=most)
     if k <= MAX_DENSE_CLASSES and point.gap > tol:
@@ -113,6 +105,32 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
     if point.gap > tol:
         point, passes = accelerated_em(target, source_prior, point, passes, tol=tol, max_pass=max_pass)
     return point, passes
+
+
+class Climbed(NamedTuple):
+    """Where the kernel's accelerated EM got, after how many passes, with the Hessian (K, K) there."""
+
+    point: Point
+    passes: int
+    hessian: Matrix | None
+
+
+def in_kernel(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int) -> Climbed | None:
+    """Return where the kernel gets; None for rows that do not stay in cache, or that it cannot read.
+
+    With hardly more rows than classes EM stalls, and the kernel is not asked.
+    """
+    k = len(source_prior)
+    if not isinstance(target, ArrayBlocks) or target.array.size > SMALL or len(target.array) < 2 * k:
+        return None
+    (at, inverse), result, hessian = np.zeros((2, width(k))), np.zeros(2 + width(k)), np.empty((k, k))
+    at[:k], inverse[:k] = source_prior, 1.0 / source_prior
+    most = min(max(CLIMB, CLIMB_NUMBERS // target.array.size), max_pass // 2)
+    done = loops.climb(target.array, inverse, at, result, hessian, tol, most)
+    if done == reference.REFUSED or not isfinite(result[1]):
+        return None
+    point = Point(at[:k], result[2 : 2 + k], float(result[1]), float(result[0]), len(target.array))
+    return Climbed(point, done, hessian)
 
 
 def from_sample(

@@ -34,14 +34,11 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     """
     from reprior._check import counted, fail
     from reprior.assess.query import query
-    from reprior.io.labels import filled_in, read_ids, write_list
+    from reprior.io.labels import read_ids, write_list
     from reprior.state import whole_file
 
     keep_apart("query", output, files["target"], files["source"], files["counts"])
-    before = files["target_labels"]
-    if (count := filled_in(output)) and not (before and os.path.exists(before) and os.path.samefile(before, output)):
-        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
-             remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip
+    refuse_filled_in(output, files["target_labels"])
     job = read_inputs("query", **files)
     before = None if job.target_labels is None else job.target_labels.listed
     if before is not None and name is not None and name != before.name:
@@ -69,3 +66,13 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"Fill in the column label, then say --labels {output}.")
     emit(value, "\n".join(lines) + job.note, as_json)
+
+
+def refuse_filled_in(output: Path, labels: str | None) -> None:
+    """Refuse to replace a list with labels, unless it is the one to continue from."""
+    from reprior._check import fail
+    from reprior.io.labels import filled_in
+
+    if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
+        fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
+             remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip

@@ -84,19 +84,19 @@ def json_column(key: str, value: Any) -> Column:
 def rows_of(values: list[Any], key: str | None, classes: tuple[str, ...] | None, n_classes: int, name: str, first: int,
             caller: str) -> Matrix:  # fmt: skip
     """Return the probabilities (n, K) of parsed lines, or refuse the first that has no K numbers."""
+
+    def numbers(value: Any) -> Any:
+        return [value[c] for c in classes] if classes is not None else value if key is None else value[key]
+
     try:
-        if classes is not None:
-            rows = [[value[c] for c in classes] for value in values]
-        else:
-            rows = values if key is None else [value[key] for value in values]
-        array = np.array(rows)
+        array = np.array([numbers(value) for value in values])
         if array.shape == (len(values), n_classes) and array.dtype.kind in "fiu":
             return array.astype(np.float64, copy=False)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     for number, value in enumerate(values):
         try:
-            row = [value[c] for c in classes] if classes is not None else value if key is None else value[key]
+            row = numbers(value)
             good = len(row) == n_classes and all(type(p) in (int, float) for p in row)
         except (KeyError, TypeError, IndexError):
             good = False

@@ -115,30 +115,48 @@ def array_columns(archive: Any) -> list[Column]:
     return columns
 
 
+class Arrays(NamedTuple):
+    """What an NPY or NPZ file holds: rows (n, K), labels (n,), groups (n,), classes, and what rows and labels are
+    called."""
+
+    rows: Any
+    labels: Any = None
+    groups: Any = None
+    classes: tuple[str, ...] | None = None
+    key: str = ""
+    label: str | None = None
+
+
+def read_npy(name: str, opener: Opener, choice: Choice) -> Arrays:
+    """Return the rows of an NPY file."""
+    if choice.by:
+        fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
+             remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
+    with opener() as file:
+        return Arrays(NpyRows(file, choice.caller, name))
+
+
+def read_npz(name: str, opener: Opener, choice: Choice) -> Arrays:
+    """Return rows, and perhaps labels, groups and class names, of an NPZ file."""
+    with opener() as file, np.load(file) as archive:
+        there = array_columns(archive)
+        if choice.with_labels and not {choice.label, *LABEL_NAMES} & {column.name for column in there}:
+            refuse_unlabelled(choice, name)
+        chosen = choose(there, {column.name: "" for column in there}, replace(choice, classes=()), name)
+        key, label = chosen.names[0], chosen.label
+        rows, classes = archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
+        labels, groups = (archive[column] if column else None for column in (label, choice.by))
+    check_shape(rows.dtype, rows.shape, choice.caller, name)
+    if groups is not None and groups.shape != rows.shape[:1]:
+        fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
+    rows = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
+    return Arrays(rows, labels, groups, classes, key, label)
+
+
 def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
     """Return the reader of an NPY file, or of an NPZ file with rows and perhaps `y` and `classes`."""
-    classes, labels, groups, key, wanted = None, None, None, None, ""
-    array: Any
-    if kind == "npy":
-        if choice.by:
-            fail(choice.caller, name, f"have the column {choice.by!r}", "an array without columns",
-                 remedy=f"Save both with np.savez(file, proba=…, {choice.by}=…)")  # fmt: skip
-        with opener() as file:
-            array = NpyRows(file, choice.caller, name)
-    else:
-        with opener() as file, np.load(file) as archive:
-            there = array_columns(archive)
-            if choice.with_labels and not {choice.label, *LABEL_NAMES} & {column.name for column in there}:
-                refuse_unlabelled(choice, name)
-            chosen = choose(there, {column.name: "" for column in there}, replace(choice, classes=()), name)
-            wanted, key = chosen.names[0], chosen.label
-            array, classes = archive[wanted], tuple(map(str, archive["classes"])) if "classes" in archive else None
-            labels = None if key is None else archive[key]
-            groups = archive[choice.by] if choice.by else None
-        check_shape(array.dtype, array.shape, choice.caller, name)
-        array = array if array.dtype.kind == "f" else array.astype(np.float64)
-        if groups is not None and groups.shape != array.shape[:1]:
-            fail(choice.caller, name, f"have {len(array)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
+    arrays = (read_npy if kind == "npy" else read_npz)(name, opener, choice)
+    array, labels, groups, classes, wanted, key = arrays
     if choice.with_labels and labels is None:
         refuse_unlabelled(choice, name)
     if classes is not None and len(classes) != array.shape[1]:
