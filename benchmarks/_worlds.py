@@ -91,7 +91,10 @@ def draw(case: Case, size: int, shift: str, seed: int, rows: int = ROWS) -> Draw
     prior = np.where(left > 0, shifted(source, shift, rng), 0.0)
     prior /= prior.sum()
     total = int(np.clip((left[prior > 0] / prior[prior > 0]).min(), rows // 3, rows))
-    wanted = np.minimum(rng.multinomial(total, prior), left)
+    asked = rng.multinomial(total, prior)
+    wanted = np.minimum(asked, left)
+    if (wanted < asked).any():  # a class ran out: its proportion is then the nearest to a prior that there is
+        prior = wanted / wanted.sum()
     target = np.concatenate([rest[case.y[rest] == j][: wanted[j]] for j in range(k)])
     return Draw(heldout, rng.permutation(target), prior)
 

@@ -70,6 +70,7 @@ def _channels(output: Path, as_json: bool) -> None:
         table[name] = {
             "rows": len(y),
             "before": rp.metrics.accuracy(proba, y),
+            "calibrated": rp.metrics.accuracy(pipe.calibrate(proba), y),
             "after": rp.metrics.accuracy(est.correct(proba), y),
             "true mix": rp.metrics.accuracy(pipe.correct(proba, true), y),
             "refused": bool(
@@ -100,13 +101,14 @@ def _channels_text(value: dict[str, Any], n_classes: int) -> str:
         "languages.\n"
         f"Corrected with {value['heldout_rows']} held-out strings and no label of any channel, in "
         f"{value['seconds']:.1f} s.\n",
-        f"{'channel':<12} {'strings':>8} {'as it is':>9} {'corrected':>10} {'gain':>6} {'true mix known':>15}",
+        f"{'channel':<12} {'strings':>8} {'as it is':>9} {'calibrated':>11} {'corrected':>10} {'gain':>6} "
+        f"{'true mix known':>15}",
     ]
     for name, row in value["channels"].items():
-        before, after, best = (100 * row[key] for key in ("before", "after", "true mix"))
+        before, calibrated, after, best = (100 * row[key] for key in ("before", "calibrated", "after", "true mix"))
         star = " *" if row["refused"] else ""
-        lines.append(f"{name:<12} {row['rows']:>8} {before:>7.1f} % {after:>8.1f} % {after - before:>+6.1f} "
-                     f"{best:>13.1f} %{star}")  # fmt: skip
+        lines.append(f"{name:<12} {row['rows']:>8} {before:>7.1f} % {calibrated:>9.1f} % {after:>8.1f} % "
+                     f"{after - before:>+6.1f} {best:>13.1f} %{star}")  # fmt: skip
     if any(row["refused"] for row in value["channels"].values()):
         lines.append(
             "* These strings differ from the held-out ones by more than their mix. `correct` refuses such rows"

@@ -25,10 +25,12 @@ def channels_picture(
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     order = sorted(channels, key=lambda name: channels[name]["after"] - channels[name]["before"])
     for at, name in enumerate(order):
-        before, after, best = (100 * channels[name][key] for key in ("before", "after", "true mix"))
+        marks = (100 * channels[name][key] for key in ("before", "calibrated", "after", "true mix"))
+        before, calibrated, after, best = marks
         left.plot([before, after], [at, at], color=ESTIMATE, lw=2.5, alpha=0.35, solid_capstyle="butt")
         left.plot(best, at, "|", ms=11, mew=1.6, color=SOURCE, label="if the true mix were known" if at == 0 else None)
         left.plot(before, at, "o", ms=7, color=COUNTED, label="as it is" if at == 0 else None)
+        left.plot(calibrated, at, "o", ms=5, mfc="white", color=COUNTED, label="calibrated alone" if at == 0 else None)
         left.plot(after, at, "o", ms=7, color=ESTIMATE, label="corrected, no labels" if at == 0 else None)
         left.text(101, at, f"{after - before:+.0f}", va="center", fontsize=9)
     left.set(
