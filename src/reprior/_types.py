@@ -208,6 +208,7 @@ class Checks(NamedTuple):
     `labels_conflict`: how labels of target samples contradict the predictions. `labels_support`: how those labels show
     that the correction helps although more than the class prior has changed. `label_mismatch`: why the labels of the
     held-out samples may not be theirs. `heldout_in_training`: whether held-out samples look like training samples.
+    `causes`: what else was found that makes new samples differ from held-out ones.
     """
 
     shift_p: float
@@ -217,3 +218,4 @@ class Checks(NamedTuple):
     heldout_in_training: bool = False
     label_mismatch: str = ""
     labels_support: str = ""
+    causes: str = ""

@@ -22,8 +22,9 @@ TRAINED = (
 
 
 def in_training(checks: Checks) -> str:
-    """Return a sentence, after a space, if held-out samples may have been used for training; else ""."""
-    return TRAINED * checks.heldout_in_training
+    """Return sentences, each after a space, on why new samples may differ from held-out ones: those may have been used
+    for training, or a cause was found; else ""."""
+    return TRAINED * checks.heldout_in_training + checks.causes
 
 
 def refuse_rejected(

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_choice, check_prior, fail, like_input, warn
+from reprior._check import REJECTED, check_choice, check_prior, fail, like_input, warn
 from reprior._labels import same_rows
-from reprior._types import Matrix, Source, Vector, comparable
+from reprior._types import Checks, Matrix, Source, Vector, comparable
+from reprior.assess.causes import likely_causes
 from reprior.assess.diagnose import Diagnosis, checks, diagnose
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
@@ -149,8 +150,15 @@ class Pipeline:
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
-        tested = checks(found, target)._replace(label_mismatch=self.label_mismatch) if check else None
+        tested = self._checks(found, target) if check else None
         return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
+
+    def _checks(self, found: PriorEstimate, target: Blocks) -> Checks:
+        """Return what the tests of an estimate found, and why if they reject label shift."""
+        tested = checks(found, target)._replace(label_mismatch=self.label_mismatch)
+        if tested.label_shift_p is None or tested.label_shift_p >= REJECTED:
+            return tested
+        return tested._replace(causes=likely_causes(self.source, self.calibrator, target, found.n))
 
     def diagnose(self, proba: Any, labels: Any = None, *, alpha: float = 0.05) -> Diagnosis:
         """Return whether label-shift correction applies to these samples, and how well it can be measured.
@@ -210,7 +218,7 @@ class Pipeline:
             whole = groups(self.source, np.zeros(int(found.n.sum()), np.int8), target, labels=labels,
                            label_weights=label_weights, **options).whole  # fmt: skip
         assert whole is not None
-        tested = checks(whole, target)._replace(label_mismatch=self.label_mismatch)
+        tested = self._checks(whole, target)
         if tested.labels_conflict:
             warn(tested.labels_conflict)
         return replace(found, calibrator=self.calibrator, whole=replace(whole, checks=tested, on_reject=on_reject))
