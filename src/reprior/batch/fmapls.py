@@ -78,9 +78,8 @@ def fmapls(
         pace = min(1.0, np.sqrt(n / k) / n_iter)  # of plain EM: n_iter steps amount to √(N/K) of it
         # Differs from hu2025: posterior mean, so nothing is subtracted; ĉ is set by time, not by max π
         chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
-    begin = Step(prior, first)
     tol = NEWTON_TOLERANCE if update == "newton" else 0.0
-    step, done, met = drive(target, training, chosen, begin, n_iter=int(n_iter), tol=tol)
+    step, done, met = drive(target, training, chosen, Step(prior, first), n_iter=int(n_iter), tol=tol)
     return replace(finish(target, training, step.prior, done, status_of(met, update)), alpha=step.carry)
 
 

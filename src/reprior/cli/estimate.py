@@ -44,7 +44,7 @@ def shown(
 ) -> tuple[dict[str, Any], str]:
     """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
     from reprior._check import counted
-    from reprior.estimates.show import estimate_text
+    from reprior.estimates.show import estimate_shown
     from reprior.estimates.show_groups import groups_text
     from reprior.report.collect import grouped
 
@@ -52,7 +52,7 @@ def shown(
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
     if parts is None or by is None:
-        return value, estimate_text(estimate, level=level, top=top, head=head) + inputs.note_after(value["verdict"])
+        return value, estimate_shown(estimate, level, top, head).text + inputs.note_after(value["verdict"])
     text = groups_text(
         parts, level=level, top=top, head=head, verdicts=inputs.verdict(estimate), status=estimate.status
     )

@@ -212,11 +212,11 @@ class PriorEstimate:
         return show.estimate_plot(self, top=top, ax=ax)
 
     def __repr__(self) -> str:
-        return show.estimate_text(self)
+        return show.estimate_shown(self).text
 
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
-        return show.estimate_html(self)
+        return show.estimate_shown(self).html
 
 
 def check_estimate(x: Any, caller: str) -> PriorEstimate:

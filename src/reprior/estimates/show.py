@@ -150,20 +150,11 @@ class Shown(NamedTuple):
         return "\n".join([*lines[0], f"<table>{table}</table>", *lines[1]])
 
 
-def estimate_text(
-    estimate: PriorEstimate, *, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
-) -> str:
-    """Return an estimate as a short table of the largest movers; `top` 0 lists all classes."""
-    return estimate_shown(estimate, level, top, head).text
-
-
-def estimate_html(estimate: PriorEstimate) -> str:
-    """Return an estimate as a short HTML table of the largest movers."""
-    return estimate_shown(estimate, 0.95, SHOWN_CLASSES, "").html
-
-
-def estimate_shown(estimate: PriorEstimate, level: float | None, top: int, head: str) -> Shown:
-    """Return what is shown of an estimate; without a `head` its interval is left out if that would take long."""
+def estimate_shown(
+    estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
+) -> Shown:
+    """Return the largest movers of an estimate; `top` 0 lists all classes. Without a `head` the interval is left out if it
+    would take long."""
     cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
     interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
     head = head or (
@@ -195,16 +186,6 @@ def endings(status: Status, *after: str) -> list[str]:
     """Return what there is to add below a table, after an empty line: of a normal end nothing."""
     more = [line for line in ("" if status.normal else status.value, *after) if line]
     return ["", *more] if more else []
-
-
-def stream_text(stream: Stream) -> str:
-    """Return a stream as a short table of the largest movers so far."""
-    return stream_shown(stream).text
-
-
-def stream_html(stream: Stream) -> str:
-    """Return a stream as a short HTML table of the largest movers so far."""
-    return stream_shown(stream).html
 
 
 def stream_shown(stream: Stream) -> Shown:

@@ -399,11 +399,11 @@ class Stream:
         return Stream.from_bytes, (self.to_bytes(),)
 
     def __repr__(self) -> str:
-        return show.stream_text(self)
+        return show.stream_shown(self).text
 
     def _repr_html_(self) -> str:
         """Return what notebooks show."""
-        return show.stream_html(self)
+        return show.stream_shown(self).html
 
 
 def beta_interval(method: StreamMethod, state: Vector, level: float) -> Interval:

@@ -72,12 +72,6 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     return np.concatenate(picked.rows)
 
 
-def sample(target: Blocks) -> tuple[Matrix, int]:
-    """Return all rows (n, K), or a sample if they are many, and how many there are."""
-    n = count_rows(target)
-    return some_rows(target, n, rows_kept(target.n_classes)), n
-
-
 def rows_kept(n_classes: int) -> int:
     """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
     return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
