@@ -153,8 +153,7 @@ class Shown(NamedTuple):
 def estimate_shown(
     estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
 ) -> Shown:
-    """Return the largest movers of an estimate; `top` 0 lists all classes. Without a `head` the interval is left out if it
-    would take long."""
+    """Return the largest movers; `top` 0 lists all. Without a `head` an interval that would take long is left out."""
     cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
     interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
     head = head or (
