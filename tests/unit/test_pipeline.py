@@ -568,3 +568,49 @@ except MemoryError as error:
         pytest.skip("no /proc")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "must leave 0.4 GB of memory free, 20 bytes per number; got 500 × 40,000 numbers" in done.stdout, done.stderr
+
+
+def two_classes(seed: int, n: int, rare: float):
+    rng = np.random.default_rng(seed)
+    y = (rng.random(n) < rare).astype(int)
+    p = 1 / (1 + np.exp(-3 * (rng.normal(size=n) + 2 * y - 1.5)))
+    return np.column_stack([1 - p, p]), y
+
+
+def test_a_threshold_decides_as_the_corrected_probability_does() -> None:
+    rows, y = two_classes(0, 1000, 0.2)
+    target, _ = two_classes(1, 2000, 0.5)
+    for kind in ("auto", "none", "vector"):
+        names = np.array(["legit", "fraud"])
+        pipe = rp.pipeline(rows, names[y], classes=["legit", "fraud"], calibration=kind)
+        est = pipe.estimate(target, on_reject="ignore")
+        for at in (0.1, 0.5, 0.9):
+            raw = est.threshold("fraud", at)
+            np.testing.assert_allclose(est.correct([[1 - raw, raw]])[0, 1], at, atol=1e-9)
+            assert ((target[:, 1] > raw) == (est.correct(target)[:, 1] > at)).all()
+            assert est.threshold("legit", 1 - at) == pytest.approx(1 - raw)
+    assert est.threshold(1, 0.5) == est.threshold("fraud")
+    with pytest.raises(InputError, match="`at` must be a number above 0 and below 1"):
+        est.threshold("fraud", 1.0)
+    with pytest.raises(InputError, match=r"have two classes.*got 3 classes"):
+        rp.ebls([1, 1, 1], np.full((4, 3), 1 / 3)).threshold(0)
+
+
+def test_a_rise_of_the_smallest_size_is_found_as_often_as_promised() -> None:
+    pipe = rp.pipeline(*two_classes(0, 3000, 0.1))
+    rise = pipe.smallest_rise(500)
+    assert 0.01 < rise[1] < 0.1
+    found = []
+    for seed in range(60):
+        fresh, (target, _) = rp.pipeline(*two_classes(seed, 3000, 0.1)), two_classes(1000 + seed, 500, 0.1 + rise[1])
+        found.append(fresh.estimate(target).checks.shift_p < 0.1)
+    assert 0.65 < np.mean(found) < 0.95  # 0.8, by a test that looks to both sides
+    assert (pipe.smallest_rise(5000) < rise).all()
+    assert (pipe.smallest_rise(500, power=0.5) < rise).all()
+    rows, y = two_classes(0, 3000, 0.1)
+    wide = np.column_stack([rows * 0.99, np.full(3000, 0.01)])
+    assert np.isinf(rp.pipeline(wide, y).smallest_rise(500)[2])  # no held-out sample tells
+    with pytest.raises(InputError, match="must have held-out samples"):
+        rp.pipeline(counts=[1, 2]).smallest_rise(10)
+    with pytest.raises(InputError, match="`power` must be a number above 0 and below 1"):
+        pipe.smallest_rise(10, power=1)

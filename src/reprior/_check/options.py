@@ -36,10 +36,10 @@ def check_number(
     return number
 
 
-def check_level(level: Any, caller: str) -> float:
-    """Return the level of an interval, a number above 0 and below 1."""
+def check_level(level: Any, caller: str, name: str = "level") -> float:
+    """Return the level of an interval, or another number above 0 and below 1."""
     if not is_number(level) or not 0 < level < 1:
-        fail(caller, "level", "be a number above 0 and below 1", repr(level))
+        fail(caller, name, "be a number above 0 and below 1", repr(level))
     return float(level)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reprior._check import check_choice, check_level, fail, like_input
+from reprior._labels import check_label
 from reprior._types import Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
 from reprior.estimates import sets, show
 from reprior.estimates.verdict import refuse_rejected
@@ -135,6 +136,35 @@ class PriorEstimate:
             whole = correct_proba(self.calibrator(block), self.weights, caller)
             out[here] = np.take_along_axis(whole, listed.indices[here].astype(np.intp), axis=1)
         return out
+
+    def threshold(self, label: Any, at: float = 0.5) -> float:
+        """Return the raw probability of a class at which its corrected probability is `at`: with two classes both
+        decide alike, so that a fixed threshold can be moved instead of correcting every sample.
+
+        Parameters
+        ----------
+        label : str or int
+            One of two classes: its name, or its column index.
+        at : float
+            The corrected probability, between 0 and 1.
+
+        Examples
+        --------
+        >>> from reprior import ebls
+        >>> est = ebls([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.3, 0.7]] * 20)
+        >>> round(est.threshold(1), 2), est.correct([[1 - est.threshold(1), est.threshold(1)]]).round(2)
+        (0.92, array([[0.5, 0.5]]))
+        """
+        if len(self.weights) != 2:
+            fail("threshold", "estimate", "have two classes: with more, no threshold of one decides",
+                 f"{len(self.weights)} classes", remedy="Correct the samples instead")  # fmt: skip
+        own = check_label(label, "threshold", 2, self.classes)
+        wanted = check_level(at, "threshold", "at")
+        log_odds = np.log(wanted / (1 - wanted)) - np.log(self.weights[own] / self.weights[1 - own])
+        if self.calibrator is not None:  # its classes are centred, so that both scales act on half of the log-odds
+            bias = self.calibrator.bias[own] - self.calibrator.bias[1 - own]
+            log_odds = (log_odds - bias) / self.calibrator.scale.mean()
+        return float(1 / (1 + np.exp(-log_odds)))
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
         """Return lower and upper ends (K,), (K,) of an interval for each class.

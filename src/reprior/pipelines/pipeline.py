@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import REJECTED, check_choice, check_prior, fail, like_input, warn
+from reprior._check import REJECTED, check_choice, check_int, check_level, check_prior, fail, like_input, warn
 from reprior._labels import same_rows
 from reprior._types import Checks, Matrix, Source, Vector, comparable
 from reprior.assess.causes import likely_causes
@@ -182,6 +182,46 @@ class Pipeline:
         """
         made = self.estimate(proba, labels, on_reject="ignore")
         return diagnose(self.source, made.target, estimate=made, alpha=alpha)
+
+    def smallest_rise(self, n: int, *, level: float = 0.95, power: float = 0.8) -> Vector:
+        """Return the smallest rise (K,) of each class's share that a batch of `n` samples is likely to show.
+
+        A rise by δ, with the other classes in proportion, raises the mean prediction by δ times the difference between
+        its mean on held-out samples of the class and of the other classes. It is found if that exceeds the noise of
+        both means. Classes without held-out samples, and rises beyond all samples, are infinity.
+
+        Parameters
+        ----------
+        n : int
+            Samples of the batch.
+        level : float
+            Confidence at which a rise counts as found.
+        power : float
+            Chance of finding it.
+
+        Examples
+        --------
+        >>> from reprior import pipeline
+        >>> rows, y = [[0.8, 0.2], [0.3, 0.7], [0.9, 0.1]] * 40, [0, 1, 0] * 40
+        >>> pipeline(rows, y).smallest_rise(1000).round(2)
+        array([0.11, 0.11])
+        """
+        from scipy.special import ndtri
+
+        size = check_int(n, "smallest_rise", "n")
+        sure, often = check_level(level, "smallest_rise"), check_level(power, "smallest_rise", "power")
+        if self.source.heldout is None:
+            fail("smallest_rise", "pipeline", "have held-out samples", "none", remedy="Fit it to held-out samples")
+        rows, y = self.source.heldout
+        k, each = rows.shape[1], np.arange(len(y))
+        counts, mean = np.bincount(y, minlength=k), rows.mean(axis=0, dtype=np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.bincount(y, rows[each, y], minlength=k) / counts
+            gain = inside - (mean * len(y) - inside * counts) / (len(y) - counts)
+            noise = rows.std(axis=0, dtype=np.float64) * np.sqrt(1 / size + 1 / len(y))
+            rise = (ndtri(sure) + ndtri(often)) * noise / gain
+        found = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
+        return np.asarray(np.where(found, rise, np.inf))
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
