@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reprior.pipelines.pipeline import Pipeline
     from reprior.pipelines.select import select
     from reprior.pipelines.source import summarize
+    from reprior.pipelines.watch import Watch
     from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
     from reprior.rows.correction import correct
 
@@ -60,7 +61,7 @@ _HOMES = {  # public names are imported when they are first used: `reprior --hel
     "online.table": ("StreamTable",),
     "pipelines.fit": ("pipeline",),
     "pipelines.load": ("load",),
-    "pipelines.pipeline": ("Pipeline",),
+    "pipelines.pipeline": ("Pipeline",), "pipelines.watch": ("Watch",),
     "pipelines.select": ("select",),
     "pipelines.source": ("summarize",),
     "rows.blocks": ("ArrayBlocks", "Blocks", "TopKBlocks"),
@@ -88,7 +89,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ALIASES", "METHODS", "ONLINE", "Alarm", "AlarmTable", "ArrayBlocks", "Blocks", "Diagnosis", "InputError",
-    "Interval", "Pipeline", "PriorEstimate", "Source", "Status", "Stream", "StreamTable", "TopKBlocks", "bbse",
+    "Interval", "Pipeline", "PriorEstimate", "Source", "Status", "Stream", "StreamTable", "TopKBlocks", "Watch", "bbse",
     "bounds", "calibrate", "compare", "correct", "diagnose", "ebls", "estimate", "fmapls", "groups",
     "load", "mapls", "metrics", "mlls", "pipeline", "query", "rlls", "select", "simulate", "summarize",
 ]  # fmt: skip

@@ -75,6 +75,41 @@ class Status(Enum):
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
+class MomentReference:
+    """What held-out samples show about moments of predicted probabilities (see `model.label_shift`).
+
+    Parameters
+    ----------
+    directions : (3K + 1, D)
+        Combinations of moments that are compared.
+    mean : (D,)
+        Means of the combinations over all held-out samples.
+    class_means : (K, D)
+        Means within each class.
+    within : (D, D)
+        Covariance within classes.
+    deviations : (K, D)
+        Standard deviations within each class.
+    source_prior : (K,)
+        Class prior of the held-out samples.
+    information : (K,)
+        As in `ClassifierError`.
+    n_heldout : float
+        Number of held-out samples.
+    """
+
+    directions: Matrix
+    mean: Vector
+    class_means: Matrix
+    within: Matrix
+    deviations: Matrix
+    source_prior: Vector
+    information: Vector
+    n_heldout: float
+
+
+@comparable
+@dataclass(frozen=True, slots=True, eq=False)
 class ClassifierError:
     """What held-out samples tell about a classifier, class by class, once the samples themselves are gone.
 
@@ -85,6 +120,8 @@ class ClassifierError:
     information : (K,)
         What a predicted probability tells about the share of the class, relative to a label: 1 for a classifier that
         is always right and sure, 0 if it tells nothing. It is measured at equal shares, all of them unknown.
+    moments : MomentReference, optional
+        What the test of label shift compares target samples with.
 
     Examples
     --------
@@ -94,6 +131,7 @@ class ClassifierError:
 
     heldout: Vector
     information: Vector
+    moments: MomentReference | None = None
 
 
 @comparable
@@ -198,24 +236,38 @@ class Spread(Protocol):
         ...
 
 
+class Acts(NamedTuple):
+    """How much of the correction is applied, and why.
+
+    `share` is between 0 (predictions are only calibrated) and 1 (they are corrected in full), and `reason` a sentence.
+    `log_evidence` is that of label shift against any other change, by the least favourable test so far; None if nothing
+    could be tested. `amplification` is how many times as far as the mean prediction the estimated shares moved.
+    """
+
+    share: float
+    reason: str
+    log_evidence: float | None = None
+    amplification: float = 1.0
+
+
 class Checks(NamedTuple):
     """What the tests of an estimate found.
 
-    `shift_p` and `label_shift_p` are p-values of "nothing has shifted" and of "only the class prior has", the latter
-    None without held-out samples. `amplification` is how many times as far as the mean prediction the shares moved.
-    The other fields are sentences, empty if there is nothing to report, or flags.
+    `shift_p` is the p-value of "nothing has shifted". `log_evidence` is that of label shift against any other change,
+    None without held-out samples; `label_shift` is the probability of label shift that follows from it.
+    `amplification` is how many times as far as the mean prediction the estimated shares moved. The other fields are
+    sentences, empty if there is nothing to report, or flags.
 
-    `labels_conflict`: how labels of target samples contradict the predictions. `labels_support`: how those labels show
-    that the correction helps although more than the class prior has changed. `label_mismatch`: why the labels of the
+    `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the labels of the
     held-out samples may not be theirs. `heldout_in_training`: whether held-out samples look like training samples.
     `causes`: what else was found that makes new samples differ from held-out ones.
     """
 
     shift_p: float
-    label_shift_p: float | None
-    labels_conflict: str = ""
+    log_evidence: float | None
+    label_shift: float | None
     amplification: float = 1.0
+    labels_conflict: str = ""
     heldout_in_training: bool = False
     label_mismatch: str = ""
-    labels_support: str = ""
     causes: str = ""

@@ -19,7 +19,7 @@ from reprior._check import check_choice, check_prior, fail, warn
 from reprior._labels import same_rows
 from reprior._types import Labels, Matrix, Vector
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import refuse_rejected
+from reprior.estimates.verdict import report_rejected
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline
@@ -47,8 +47,8 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     cv : int or splitter
         How an estimator that `fit` trains is cross-validated.
     on_reject : str
-        What `adapt` does with rows that clearly differ by more than their class mix: "warn", "refuse" them with an
-        error and keep the prior, or "ignore" that.
+        What `adapt` does if more than the class prior has changed: "scale" applies a share of the correction and warns
+        if that is below one half, "refuse" raises an error and keeps the prior, "ignore" applies all of it.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def __init__(
         self, estimator: Any, *, method: str = "ebls", options: Mapping[str, Any] | None = None,
         calibration: str = "auto", source_prior: Any = "auto", counts: Any = None, cv: Any = 5,
-        on_reject: str = "warn",
+        on_reject: str = "scale",
     ) -> None:  # fmt: skip
         self.estimator = estimator
         self.method = method
@@ -136,15 +136,14 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         `labels` (n,) are the classes of some of them, None where unknown, or −1 if no class is called so, and
         `label_weights` (n,) what `query` said of them; `partial_adapt` goes on from the rows alone.
 
-        Warns, unless `on_reject` says otherwise, if the rows clearly differ from the held-out rows by more than their
-        class mix, and if the shares move much further than the mean output, as a change within classes would make them.
+        Warns, unless `on_reject` says otherwise, if more than the class prior has changed.
         """
         check_is_fitted(self)
         check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
         raw = self._like_held_out(X)
         same_rows(X, labels, "adapt", "labels", "X")
         estimate = self.pipeline_.estimate(raw, labels, label_weights=label_weights, on_reject=self.on_reject)
-        refuse_rejected(estimate, caller="adapt", name="X", how="set on_reject='warn'")
+        report_rejected(estimate, "adapt", "X")
         stream = self.pipeline_.stream()
         stream.learn_many(raw)  # `partial_adapt` goes on from these rows
         self.stream_ = stream.state

@@ -14,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reprior._check import percent
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.sets import nearby
-from reprior.estimates.verdict import MANY_LABELS
 from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
@@ -245,24 +243,6 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
     apart_by = part / max(1 - part, 1e-6) * (promise - results.promised.mean(axis=1))
     return Tried(promise + apart_by + missed @ each, noise, results.right.mean(axis=1), part, apart_by)
-
-
-def labels_support(estimate: PriorEstimate) -> str:
-    """Return a sentence if labels of target rows show that the correction helps there, whatever else has changed; else
-    "". It must lower the log-loss of rows that are looked at without their own label, beyond doubt, and get no fewer of
-    them right."""
-    target = estimate.target
-    if not isinstance(target, LabelledBlocks) or target.n_labels < MANY_LABELS:
-        return ""
-    rows, y, each, alone = as_unlabelled(target, estimate)
-    at = np.arange(len(y)), y
-    gain = np.log(np.maximum(alone[at], MIN_PROBABILITY)) - np.log(np.maximum(rows[at], MIN_PROBABILITY))
-    mean = float(gain @ each)
-    before, after = (float((x.argmax(axis=1) == y) @ each) for x in (rows, alone))
-    if mean < BEYOND_DOUBT * float(np.sqrt(each**2 @ (gain - mean) ** 2)) or after < before:
-        return ""
-    return (f"The {len(y)} labels show that the correction helps all the same: the accuracy of their rows, each looked"
-            f" at without its own label, is {percent(before)} as they are and {percent(after)} corrected.")  # fmt: skip
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import NOTED, REJECTED, check_number, fail, p_text, percent
+from reprior._check import REJECTED, check_number, fail, p_text, percent
 from reprior._types import Checks, Labels, Matrix, Source, Vector
-from reprior.assess.accuracy import expected_accuracy, labels_support
-from reprior.assess.label_shift import label_shift_p_value, scaled_chi_square_p
-from reprior.assess.labels import look_at_labels
+from reprior.assess.accuracy import expected_accuracy
+from reprior.assess.labels import look_at_labels, scaled_chi_square_p
 from reprior.batch.intervals import LocalLikelihood, around
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import AMPLIFIED, MANY_LABELS, amplification, amplified
-from reprior.model.ebls import ebls
+from reprior.estimates.verdict import MANY_LABELS, WEAK
+from reprior.model.acting import Evidence, weighed_evidence
+from reprior.model.classifier_error import measure_error
+from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, check_inputs, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
@@ -39,8 +41,10 @@ class Diagnosis:
     ----------
     estimate : PriorEstimate
         The estimate that accuracy and precision are told of.
-    shift_p, label_shift_p : float
-        P-values of "nothing has shifted" and of "only the class shares have"; the latter None without held-out rows.
+    shift_p : float
+        P-value of "nothing has shifted".
+    label_shift : float or None
+        Probability that nothing but the class prior has changed; None without held-out samples.
     confused : tuple of (class, class, correlation)
         Classes that are hard to tell apart, worst first.
     smallest_singular_value : float or None
@@ -61,8 +65,6 @@ class Diagnosis:
         By how much correction may lower the accuracy, if the class mix is not quite the estimate.
     amplification : float
         How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
-    labels_support : str
-        That labels of target rows show the correction to help though more than the class shares has changed, if so.
     labels_conflict : str
         How labels of target rows contradict the outputs, if they do.
 
@@ -75,7 +77,7 @@ class Diagnosis:
 
     estimate: PriorEstimate
     shift_p: float
-    label_shift_p: float | None
+    label_shift: float | None
     confused: tuple[tuple[str, str, float], ...]
     smallest_singular_value: float | None
     worth: float
@@ -87,18 +89,17 @@ class Diagnosis:
     accuracy_interval: tuple[float, float] | None = None
     accuracy_risk: float | None = None
     amplification: float = 1.0
-    labels_support: str = ""
     labels_conflict: str = ""
 
     @property
     def may_harm(self) -> bool | None:
         """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
         target rows, were there to tell."""
-        if self.labels_support or self.labels_conflict or self.applies is False:
-            return not self.labels_support
+        if self.labels_conflict or self.applies is False:
+            return True
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
             return None
-        return self.amplification >= AMPLIFIED or self.risky
+        return self.amplification >= WEAK or self.risky
 
     @property
     def risky(self) -> bool:
@@ -111,12 +112,12 @@ class Diagnosis:
     @property
     def shifted(self) -> bool:
         """Whether the class shares, or something else, differ from the source."""
-        return self.shift_p < self.alpha or (self.label_shift_p is not None and self.label_shift_p < self.alpha)
+        return self.shift_p < self.alpha or self.applies is False
 
     @property
     def applies(self) -> bool | None:
-        """Whether a change of class shares explains the outputs; None if no held-out rows were there to tell."""
-        return None if self.label_shift_p is None else self.label_shift_p >= self.alpha
+        """Whether a change of the class prior explains the predictions; None without held-out samples."""
+        return None if self.label_shift is None else self.label_shift >= 0.5
 
     def __repr__(self) -> str:
         return "\n".join(said.text for said in sentences(self))
@@ -163,45 +164,70 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         gap, gap_se = overconfidence(*known.heldout, row_weights(known))
     raw = target.raw if isinstance(target, LabelledBlocks) else target
     told = expected_accuracy(made, raw, known)
-    found = made.checks if made.checks is not None and made.target is proba else checks(made, raw)
+    found = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
     return Diagnosis(
-        estimate=made, shift_p=found.shift_p, label_shift_p=found.label_shift_p,
+        estimate=made, shift_p=found.shift_p, label_shift=found.label_shift,
         confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
         worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
-        accuracy_risk=told and told.risk, amplification=found.amplification, labels_support=found.labels_support,
+        accuracy_risk=told and told.risk, amplification=found.amplification,
         labels_conflict=found.labels_conflict,
     )  # fmt: skip
 
 
-def checks(estimate: PriorEstimate, target: Blocks) -> Checks:
-    """Return the p-values of "nothing has shifted" and of "label shift" for rows that an estimate was made from."""
-    if target.n_classes > MAX_CLASSES:
-        fail("estimate", "proba", f"have at most {MAX_CLASSES:,} classes for the test of label shift, which needs K×K"
-             " numbers", f"{target.n_classes:,} classes",
-             remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
-    source, enough = estimate.source, ENOUGH_ROWS * max(1000, target.n_classes)
-    stored, counts = some_and_counts(target, estimate.n, enough)
-    sample = stored.astype(np.float64)
-    listed, p = top_k_in(target), None
-    if listed is not None and source.heldout is not None and listed.values.shape[1] < target.n_classes:
-        source = replace(source, heldout=(as_given_out(source.heldout[0], listed, target), source.heldout[1]))
-    said, by_labels = look_at_labels(estimate, sample)
-    if source.heldout is not None:
-        # shares that shrink: those that fit the noise of the rows best make the rows look surer than held-out ones; and
-        # without labels that do not fit, for it is the rows that are asked
-        asked = estimate if estimate.posterior is not None and not said else ebls(source, sample)
-        assert asked.posterior is not None
-        p = label_shift_p_value(sample, *source.heldout, asked.shares, source.prior,
-                                asked.posterior.shares.variance)  # fmt: skip
-    many = estimate.n_labels >= MANY_LABELS  # they tell a shift from a small change within the classes
-    far = 1.0 if many else amplification(estimate.shares - source.prior, sample.mean(axis=0) - source.prior)
-    trained = p is not None and p < REJECTED and by_heart(source, sample, estimate.weights)
-    shift_p = shift_p_value(counts, sample, source)
+class Look(NamedTuple):
+    """Some samples (m, K) of a target, and the summed probabilities (K,) of all."""
+
+    sample: Matrix
+    counts: Vector
+
+
+def look(target: Blocks, n: float) -> Look:
+    """Return what the tests need of a target of `n` samples, in one pass."""
+    sample, counts = some_and_counts(target, n, ENOUGH_ROWS * max(1000, target.n_classes))
+    return Look(sample.astype(np.float64), counts)
+
+
+def evidence_of(
+    estimate: PriorEstimate, target: Blocks, sample: Matrix, settings: Settings, unshifted: Vector | None = None
+) -> Evidence | None:
+    """Return the evidence that a change is label shift; None without held-out samples.
+
+    Held-out samples are listed as the target's are if those have top-k probabilities only.
+    """
+    source, listed = estimate.source, top_k_in(target)
+    if source.heldout is None:
+        return None
+    if listed is not None and listed.values.shape[1] < target.n_classes:
+        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]
+        source = replace(source, heldout=heldout, error=None)
+    error = measure_error(source)
+    assert error is not None
+    assert error.moments is not None
+    unshifted = np.ones_like(source.prior) if unshifted is None else unshifted
+    return weighed_evidence(error.moments, sample, estimate, unshifted, settings)
+
+
+def checks(
+    estimate: PriorEstimate, seen: Look, evidence: Evidence | None = None, settings: Settings = DEFAULT
+) -> Checks:
+    """Return what the tests of "nothing has shifted" and of label shift find for an estimate."""
+    if len(estimate.prior) > MAX_CLASSES:
+        fail("estimate", "proba", f"have at most {MAX_CLASSES:,} classes for the test of a shift, which needs K×K"
+             " numbers", f"{len(estimate.prior):,} classes", remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
+    source, target = estimate.source, estimate.target
+    assert target is not None
+    raw = target.raw if isinstance(target, LabelledBlocks) else target
+    evidence = evidence_of(estimate, raw, seen.sample, settings) if evidence is None else evidence
+    conflict, by_labels = look_at_labels(estimate, seen.sample)
+    shift_p = shift_p_value(seen.counts, seen.sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
-    helps = labels_support(estimate) if p is not None and p < NOTED and not said else ""
-    return Checks(shift_p, p, said, far, trained, labels_support=helps)
+    if evidence is None:
+        return Checks(shift_p, None, None, 1.0, conflict)
+    share = evidence.share(settings)
+    trained = share < 0.5 and by_heart(source, seen.sample, estimate.weights)
+    return Checks(shift_p, evidence.log_evidence, share, evidence.amplification, conflict, trained)
 
 
 def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
@@ -298,8 +324,8 @@ def sentences(found: Diagnosis) -> list[Sentence]:
 
     if found.labels_conflict:
         say(found.labels_conflict, False)
-    shift, heldout = p_text(found.shift_p), found.label_shift_p is not None
-    clearly = found.label_shift_p is not None and found.label_shift_p < REJECTED
+    shift, heldout = p_text(found.shift_p), found.label_shift is not None
+    clearly = found.applies is False
     labels = "More labels" if found.estimate.n_labels else "Labels of some rows"
     if found.shift_p >= found.alpha:
         say(f"No shift found ({shift}).")
@@ -309,19 +335,15 @@ def sentences(found: Diagnosis) -> list[Sentence]:
     else:
         say(f"The mean output differs from the source prior ({shift}). Either the class mix has shifted, or the "
             "outputs never had that mean. Held-out rows would show which.", False)  # fmt: skip
-    if found.label_shift_p is None:
+    if found.label_shift is None:
         say("Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.",
             False)  # fmt: skip
     elif found.applies:
-        say(f"New class shares alone explain the outputs ({p_text(found.label_shift_p)}).")
-    elif clearly:
-        say(f"New class shares alone do NOT explain the outputs ({p_text(found.label_shift_p)}). The inputs look "
-            "different within classes, or a class is new. "
-            + (found.labels_support or "Check the data before you use estimate or correction."), False)  # fmt: skip
+        say(f"Consistent with label shift (probability {found.label_shift:.0%}).")
     else:
-        say(f"New class shares alone may not explain the outputs ({p_text(found.label_shift_p)}). The inputs may look "
-            "different within classes, or a class may be new. "
-            + (found.labels_support or "Check the data before you rely on a correction."), False)  # fmt: skip
+        say(f"The data differ by more than their class prior (probability of label shift {found.label_shift:.0%}). The "
+            "inputs look different within classes, or a class is new. Check the data before you use the estimate.",
+            False)  # fmt: skip
     if found.confused:
         pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
         say(f"These classes are hard to tell apart: {pairs}. Their shares are less certain than their sum.", False)
@@ -340,11 +362,12 @@ def sentences(found: Diagnosis) -> list[Sentence]:
         (before, after), (low, high) = found.accuracy, found.accuracy_interval
         say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if found.risky and not found.labels_support:
+        if found.risky:
             say("Correction may also lower the accuracy, because too little is known about the class mix. "
                 f"{labels} would show whether it does.", False)  # fmt: skip
-        elif found.amplification >= AMPLIFIED:
-            say(amplified(found.amplification), False)
+        elif found.amplification >= WEAK:
+            say(f"Weak evidence: the estimated shares moved {found.amplification:.1f} times as far as the mean "
+                f"prediction. Label about {MANY_LABELS} samples to be sure.", False)  # fmt: skip
     if found.applies and found.heldout_worth is not None:
         say(f"Weighed to these shares, the held-out rows count as {found.heldout_worth:.0f}.")
         if found.heldout_worth < ENOUGH_HELDOUT:

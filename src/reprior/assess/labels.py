@@ -6,7 +6,6 @@ import numpy as np
 
 from reprior._check import REJECTED, percent
 from reprior._types import Labels, Matrix
-from reprior.assess.label_shift import scaled_chi_square_p
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.ebls import ebls
 from reprior.rows.correction import correct_float64, correct_rows
@@ -21,6 +20,15 @@ ALL_ALIKE, OPEN_LEVEL = (
     0.99,
 )  # how likely labels of one class alone must be, at the end of an interval of this level
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
+
+
+def scaled_chi_square_p(value: float, *, mean: float, variance: float) -> float:
+    """Return the chance of more than `value`, a sum of weighted χ² with this mean and variance (Satterthwaite)."""
+    from scipy.special import chdtrc
+
+    if not variance > 0:  # one sample, or samples that are all the same: nothing tells what chance would do
+        return 1.0
+    return float(chdtrc(2 * mean**2 / variance, 2 * mean * value / variance))
 
 
 def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]:

@@ -75,9 +75,9 @@ class Inputs:
         text = self.taken
         return f"method {text['method']}, calibration {text['calibration']}"
 
-    def estimate(self, *, check: bool = True) -> PriorEstimate:
-        """Return the pipeline's estimate for the rows; whoever corrects by it looks at its checks."""
-        return self.pipeline.estimate(self.rows, **self.labels, on_reject="ignore", check=check)
+    def estimate(self, *, check: bool = True, on_reject: str = "scale") -> PriorEstimate:
+        """Return the pipeline's estimate for the samples."""
+        return self.pipeline.estimate(self.rows, **self.labels, on_reject=on_reject, check=check)
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -94,9 +94,9 @@ class Inputs:
         sentences = verdicts(estimate)
         return sentences if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
 
-    def groups(self, *, share: bool = True) -> Groups:
+    def groups(self, *, share: bool = True, on_reject: str = "scale") -> Groups:
         """Return the estimate of each group that the column of keys names."""
-        return self.pipeline.groups(self.keys, self.rows, share=share, **self.labels)
+        return self.pipeline.groups(self.keys, self.rows, share=share, **self.labels, on_reject=on_reject)
 
 
 @dataclass(frozen=True, slots=True)

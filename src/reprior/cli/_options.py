@@ -39,7 +39,7 @@ by_option = click.option("--by", metavar="COLUMN",
 level_option = click.option("--level", default=0.95, show_default=True, help="The level of the intervals.")
 anyway_option = click.option(
     "--anyway", is_flag=True,
-    help="Correct even if the rows differ from the held-out rows by more than their class mix.",
+    help="Apply the whole correction even if more than the class prior has changed.",
 )  # fmt: skip
 
 

@@ -185,14 +185,13 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
     import numpy as np
 
     from reprior.estimates.sets import scores, scores_of
-    from reprior.estimates.verdict import refuse_clear
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
 
     def least(found: Scores) -> Any:
         return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
 
-    prior = wanted.prior
+    prior, on_reject = wanted.prior, "ignore" if wanted.anyway else "scale"
     if prior is not None:
         prior_read = read_prior(prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
         stored = stored_weights(prior, inputs)
@@ -201,17 +200,13 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
         exact = scores_of(inputs.source, inputs.pipeline.calibrator, prior_read, None, weights) if wanted.sets else None
         return weighted if exact is None else weighted | {"least": least(exact)}
     with progress(inputs.rows):
-        found = inputs.estimate()
+        found = inputs.estimate(on_reject=on_reject)
     alone = inputs.table.choice.by is None
-    if found.checks is not None and not wanted.anyway:
-        # labels vouch for the correction of all rows together, and for no other
-        checks = found.checks if alone else found.checks._replace(labels_support="")
-        refuse_clear(checks, "correct", "target", "say `--anyway`", "--labels")
     if alone:
         weighted = {"weights": found.weights, "ok": found.status.ok, "verdict": inputs.verdict(found)}
         return weighted if not wanted.sets else weighted | {"least": least(scores(found))}
     with progress(inputs.rows):
-        groups = inputs.groups()
+        groups = inputs.groups(on_reject=on_reject)
     weighted = {"weights": groups.weights, "groups": list(groups.keys),
             "ok": found.status.ok and bool(groups.converged.all()), "verdict": inputs.verdict(found)}  # fmt: skip
     return (

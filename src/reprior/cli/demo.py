@@ -56,7 +56,6 @@ def _channels(output: Path, as_json: bool) -> None:
 
     import reprior as rp
     from reprior import datasets as shipped
-    from reprior._check import REJECTED
 
     data = shipped.load("lid176")
     start = time.perf_counter()
@@ -73,9 +72,7 @@ def _channels(output: Path, as_json: bool) -> None:
             "calibrated": rp.metrics.accuracy(pipe.calibrate(proba), y),
             "after": rp.metrics.accuracy(est.correct(proba), y),
             "true mix": rp.metrics.accuracy(pipe.correct(proba, true), y),
-            "refused": bool(
-                est.checks and est.checks.label_shift_p is not None and est.checks.label_shift_p < REJECTED
-            ),
+            "refused": est.acts is not None and est.acts.share < 0.5,
         }
         if name == TYPICAL:
             counted = np.bincount(proba.argmax(axis=1), minlength=len(true)) / len(y)

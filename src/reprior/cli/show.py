@@ -34,6 +34,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     from reprior.io.files import whole
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
+    from reprior.pipelines.watch import Watch as Deployment
     from reprior.state import decode, kind_of, take
 
     data = whole(saved)
@@ -76,6 +77,9 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         loud = [name for name in held if held[name]]
         value |= {"streams": len(held), "raised": loud[:LISTED]}
         lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
+    elif isinstance(held, Deployment):
+        value |= {"batches": held.n_batches, "acts": held.acts._asdict()}
+        lines = [f"{saved}: a deployment of {held.n_batches:,} batches", held.acts.reason]
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]

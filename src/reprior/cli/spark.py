@@ -111,7 +111,6 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
     from reprior.adapters.spark.frames import correct as corrected
     from reprior.adapters.spark.groups import groups
     from reprior.adapters.spark.parts import file_system
-    from reprior.estimates.verdict import refuse_rejected
 
     target = files["target"]
     system, inside = file_system(output, "correct")
@@ -119,11 +118,10 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
         fail("correct", "--output", "name a folder that is not there yet", output)
     with running(master) as spark:
         inputs = opened(spark, "correct", **files)
-        estimated = replace(inputs.estimate(), on_reject="refuse")
-        refuse_rejected(estimated, anyway=anyway, how="say `--anyway`")
+        estimated = inputs.estimate(on_reject="ignore" if anyway else "scale")
         rows, named = spark.read.parquet(target), {"columns": files["columns"]}
         parts = groups(inputs.pipeline, spark, target, by=files["by"], **named) if files["by"] else None
-        frame = corrected(parts or estimated, rows, by=files["by"], anyway=anyway, **named)
+        frame = corrected(parts or estimated, rows, by=files["by"], **named)
         by = hive_columns([about.file.path for about in inputs.rows.surveys])
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)

@@ -9,9 +9,9 @@ import numpy as np
 
 from reprior._check import check_choice, check_level, fail, like_input
 from reprior._labels import check_label
-from reprior._types import Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
+from reprior._types import Acts, Checks, Interval, Matrix, Source, Spread, Status, Vector, comparable
 from reprior.estimates import sets, show
-from reprior.estimates.verdict import refuse_rejected
+from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import Blocks, by_name, check_top_k, is_top_k, numbered, top_k_in
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_proba, correct_top_k, refuse_listed
@@ -61,7 +61,9 @@ class PriorEstimate:
     posterior : Posterior, optional
         What the default model knows about shares and prior.
     on_reject : str
-        What `correct` does if label shift is clearly rejected: "refuse", "warn" or "ignore".
+        What `correct` does if label shift is rejected: "scale" warns, "refuse" raises, "ignore" does nothing.
+    acts : Acts, optional
+        How much of the correction `weights` contain, and why; None if a method was called without a pipeline.
     scores : Scores, optional
         What `detach` has kept of the held-out rows for prediction sets.
     n_labels : int
@@ -92,13 +94,14 @@ class PriorEstimate:
     posterior: Posterior | None = field(default=None, compare=False)
     scores: sets.Scores | None = field(default=None, compare=False)
     n_labels: int = 0
+    acts: Acts | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The names of the classes, if they are known."""
         return self.source.classes
 
-    def correct(self, proba: Any, *, anyway: bool = False) -> Matrix:
+    def correct(self, proba: Any) -> Matrix:
         """Return raw outputs as the classifier would have put them under the estimated prior (eq. 8).
 
         Parameters
@@ -107,10 +110,8 @@ class PriorEstimate:
             Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
             DataFrame are matched to the classes by name. Of top-k rows, which no calibrator takes, come the listed
             values.
-        anyway : bool
-            Correct even if the estimate's checks clearly reject label shift.
         """
-        refuse_rejected(self, anyway=anyway)
+        report_rejected(self)
         return self._correct(proba, "correct")
 
     def _correct(self, proba: Any, caller: str) -> Matrix:
@@ -185,7 +186,7 @@ class PriorEstimate:
                  remedy="Call the method by `reprior.estimate`, which adds it")  # fmt: skip
         return self.spread
 
-    def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False) -> Any:
+    def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False) -> Any:
         """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
         promised, under the estimated class mix.
 
@@ -198,10 +199,8 @@ class PriorEstimate:
         by_class : bool
             Whether to promise it of each class by itself, whatever the class mix; sets are larger. A class with fewer
             than level/(1 − level) held-out rows is then in every set.
-        anyway : bool
-            Return sets even if the estimate's checks clearly reject label shift.
         """
-        return sets.prediction_sets(self, proba, level, by_class=by_class, anyway=anyway)
+        return sets.prediction_sets(self, proba, level, by_class=by_class)
 
     def detach(self) -> PriorEstimate:
         """Return the estimate without its rows: small, and still with intervals and prediction sets."""

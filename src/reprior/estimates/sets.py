@@ -14,7 +14,7 @@ import numpy as np
 
 from reprior._check import check_flag, check_level, fail, like_input
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.estimates.verdict import refuse_rejected
+from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct
@@ -131,11 +131,11 @@ def scores(estimate: PriorEstimate) -> Scores:
 
 
 def prediction_sets(
-    estimate: PriorEstimate, proba: Any, level: float = 0.9, *, by_class: bool = False, anyway: bool = False
+    estimate: PriorEstimate, proba: Any, level: float = 0.9, *, by_class: bool = False
 ) -> Any:
     """Return for raw outputs (n, K) which classes are in each row's set, as (n, K) of bool; see `PriorEstimate`."""
     check_flag(by_class, "prediction_sets", "by_class")
     least = (1 - TIED) * scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
     rows = by_name(proba, estimate.classes, "prediction_sets")
-    refuse_rejected(estimate, anyway=anyway)
+    report_rejected(estimate)
     return like_input(np.asarray(estimate._correct(rows, "prediction_sets")) >= least, proba, estimate.classes)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, p_text
-from reprior._types import Checks, Interval, Source, Status, Vector
-from reprior.estimates.verdict import AMPLIFIED, amplified, in_training
+from reprior._types import Acts, Checks, Interval, Source, Status, Vector
+from reprior.estimates.verdict import MANY_LABELS, WEAK, in_training
 from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
 from reprior.rows.calibrated import FEW_FOR_BIASES
 from reprior.rows.labelled import LabelledBlocks
@@ -71,7 +71,8 @@ def cut(name: str, size: int = 40) -> str:
 def verdicts(estimate: PriorEstimate) -> list[str]:
     """Return the sentences that must come first: whether the held-out labels fit, whether the method applies, whether
     anything has shifted, whether held-out rows are few, and of which classes there is none."""
-    return ([] if estimate.checks is None else judged(estimate.checks)) + few(estimate.source) + unseen(estimate.source)
+    first = [] if estimate.checks is None else judged(estimate.checks, estimate.acts)
+    return first + few(estimate.source) + unseen(estimate.source)
 
 
 def few(source: Source) -> list[str]:
@@ -99,26 +100,25 @@ def unseen(source: Source) -> list[str]:
             " outputs alone."]  # fmt: skip
 
 
-def judged(checks: Checks) -> list[str]:
+def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
-    if checks.label_shift_p is not None and checks.label_shift_p < NOTED:
-        how = "clearly differ" if checks.label_shift_p < REJECTED else "may differ"
-        sentences.append(
-            f"The rows {how} from the held-out rows by more than their class mix "
-            f"({p_text(checks.label_shift_p)}). "
-            + (checks.labels_support or f"Check the data before you use the estimate.{in_training(checks)}")
-        )
-    elif checks.label_shift_p is None and checks.shift_p < NOTED:
+    if acts is not None and acts.log_evidence is not None and acts.share < 0.5:
+        sentences.append(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)}")
+    elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(
             f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix has"
             " shifted, or the outputs never had that mean, as after class weights. Held-out rows would show which."
         )
     else:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
-        shift = "No shift found" if checks.shift_p >= NOTED else f"The class mix {shifted}"
+        shift = "No shift found" if checks.shift_p >= NOTED else f"The class prior {shifted}"
         sentences.append(f"{shift} ({p_text(checks.shift_p)}).")
-    sentences += [amplified(checks.amplification)] * (checks.amplification >= AMPLIFIED)
+        if acts is not None and acts.amplification >= WEAK:
+            sentences.append(
+                f"Weak evidence: the estimated shares moved {acts.amplification:.1f} times as far as the mean"
+                f" prediction. Label about {MANY_LABELS} samples to be sure."
+            )
     return sentences
 
 
@@ -216,7 +216,8 @@ def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[s
     interval, checks = None if level is None else estimate.interval(level), estimate.checks
     return {
         "verdict": verdicts(estimate), "shift_p": checks and checks.shift_p,
-        "label_shift_p": checks and checks.label_shift_p, "shares": estimate.shares.tolist(),
+        "label_shift": checks and checks.label_shift,
+        "acts": estimate.acts and estimate.acts._asdict(), "shares": estimate.shares.tolist(),
         "prior": estimate.prior.tolist(),
         "interval": None if interval is None else np.stack(interval, axis=1).tolist(),
         "classes": list(estimate.source.called), "source_prior": estimate.source.prior.tolist(),

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
+from reprior.model.label_shift import moment_reference
 from reprior.model.likelihood import Reliability, information
 from reprior.model.samples import TwoSamples, density_ratio
 from reprior.rows.correction import correct_float64
@@ -49,7 +50,7 @@ def measure_error(source: Source) -> ClassifierError | None:
     some, shown, information = np.asarray(proba[::stride], np.float64), counts > 0, np.zeros(k)
     information[shown] = information_of_outputs(some, y[::stride], source.prior, shown)
     information[~shown] = information[shown].mean()  # for classes without held-out samples: the classifier's average
-    return ClassifierError(counts, information)
+    return ClassifierError(counts, information, moment_reference(proba, y, source.prior, information))
 
 
 def information_of_outputs(proba: Matrix, y: Labels, source_prior: Vector, shown: NDArray[np.bool_]) -> Vector:

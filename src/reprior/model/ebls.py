@@ -14,15 +14,15 @@ import numpy as np
 from reprior._check import check_prior
 from reprior._types import Matrix, Status, Vector
 from reprior.estimates.estimate import PriorEstimate
+from reprior.model.acting import with_labels
 from reprior.model.classifier_error import classifier_error
 from reprior.model.interval import Posterior, mixture, posterior_spread
-from reprior.model.labels import label_conflict, without_labels
 from reprior.model.likelihood import Reliability
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import Settings
 from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source, variances
 from reprior.rows.blocks import Blocks, check_inputs
-from reprior.rows.labelled import labelled
+from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
 
 DEFAULT = Settings()
@@ -60,21 +60,19 @@ def ebls(
     >>> ebls([1, 1], proba).shares.round(2)
     array([0.5, 0.5])
     """
-    known, target = check_inputs(source, proba, "ebls")
-    target = labelled(target, labels, known, "ebls", label_weights)
+    known, given = check_inputs(source, proba, "ebls")
+    given = labelled(given, labels, known, "ebls", label_weights)
+    target = given.raw if isinstance(given, LabelledBlocks) else given
     if base is not None:
         base = check_prior(base, "ebls", "base", n_classes=len(known.prior), like="`source`")
     n = count_rows(target)
     samples = two_samples(known, target, n, base, settings)
     unchecked = 1.0 if len(samples.y) else counts_alone_factor(samples, settings)
     reliability = by_the_others(Reliability(0.0, unchecked), n)
-    unlabelled, has_labels = without_labels(samples), len(samples.labelled) > 0
-    shifts = fit_shifts(unlabelled, settings, reliability)
+    shifts = fit_shifts(samples, settings, reliability)
     if len(samples.y):
-        reliability = by_the_others(classifier_error(unlabelled, shifts.probability @ shifts.weights), n)
-    if has_labels:
-        reliability = label_conflict(samples, shifts, settings, reliability)
-    if reliability.trust_in_labels or has_labels:
+        reliability = by_the_others(classifier_error(samples, shifts.probability @ shifts.weights), n)
+    if reliability.trust_in_labels:
         shifts = refit(shifts, samples, settings, reliability)
     # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
     weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
@@ -84,14 +82,17 @@ def ebls(
     priors, rates = population_priors(samples, shifts, shares, n)
     prior = (1 - shifts.no_shift) * (shifts.probability @ priors)
     prior += shifts.no_shift * (pooled(samples, unchanged, n, settings) if base is None else base)
-    prior, n_labels = prior / prior.sum(), getattr(target, "n_labels", 0)
+    prior = prior / prior.sum()
     shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unchanged
     about = posterior(samples, shifts, reliability, shares, priors, rates, n)
-    return PriorEstimate(
+    made = PriorEstimate(
         prior, weights * factor, shares_mean, Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED,
         shifts.steps, n, log_ratio - n * float(np.log(known.prior @ (weights * factor))), known, target,
-        posterior=about, spread=posterior_spread(shares_mean, prior, n, about, known), n_labels=n_labels,
+        posterior=about, spread=posterior_spread(shares_mean, prior, n, about, known),
     )  # fmt: skip
+    if not isinstance(given, LabelledBlocks):
+        return made
+    return with_labels(made, given, 1.0, factor, samples.target, settings)[0]
 
 
 def by_the_others(reliability: Reliability, n: int) -> Reliability:

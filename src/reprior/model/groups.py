@@ -7,7 +7,7 @@ fits each group.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -20,14 +20,14 @@ from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
 from reprior.estimates import show_groups
 from reprior.estimates.estimate import OF, PriorEstimate
-from reprior.estimates.verdict import refuse_rejected
+from reprior.estimates.verdict import report_rejected
 from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
 from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.population import ENOUGH_GROUPS, Learned, Population, learn
 from reprior.model.settings import Settings
-from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, check_inputs
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, check_inputs, map_numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_float64, correct_rows
 from reprior.rows.keys import Codes, factorize, plain
@@ -122,7 +122,9 @@ class Groups:
         g = self._at(key)
         status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
         whole = self.whole
-        checked: dict[str, Any] = {} if whole is None else {"checks": whole.checks, "on_reject": whole.on_reject}
+        checked: dict[str, Any] = {}
+        if whole is not None:
+            checked = {"checks": whole.checks, "on_reject": whole.on_reject, "acts": whole.acts}
         return PriorEstimate(
             self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
             log_likelihood=float(self.log_likelihood[g]), source=self.source, target=self.rows_of(g),
@@ -138,7 +140,7 @@ class Groups:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def correct(self, keys: Any, proba: Any, *, anyway: bool = False) -> Matrix:
+    def correct(self, keys: Any, proba: Any) -> Matrix:
         """Return predicted probabilities (n, K), each corrected for the class prior of its group.
 
         Parameters
@@ -148,11 +150,9 @@ class Groups:
         proba : (n, K) array or DataFrame
             Predicted probabilities as the classifier returns them. The columns of a DataFrame are matched to the
             classes by name, and a DataFrame is returned.
-        anyway : bool
-            Correct even if the checks of all samples together reject label shift.
         """
         if self.whole is not None:
-            refuse_rejected(self.whole, anyway=anyway)
+            report_rejected(self.whole)
         same_rows(proba, keys, "Groups.correct", "keys")
         names, codes = factorize(keys, "Groups.correct")
         position = np.array([self._at(key) for key in names], np.intp)
@@ -330,6 +330,37 @@ def sharing(
         note(known), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
                       "prior": with_common(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
     )  # fmt: skip
+
+
+def scale_groups(groups: Groups, share: float, unshifted: Vector, keys: Any, target: Blocks) -> Groups:
+    """Return groups of which this share of the correction is applied, as `acting.scaled` does for one estimate."""
+    means = group_means(target, factorize(keys)[1], len(groups), unshifted)
+    weights = unshifted * (groups.weights / unshifted) ** share
+    weights /= (weights @ groups.source.prior)[:, None]
+    chances, variance = np.array([share, 1 - share]), means * (1 - means) / groups.n[:, None]
+
+    def mixed(x: Vector) -> Vector:
+        return share * x + (1 - share) * means
+
+    def spread(x: Moments) -> Moments:
+        mean = mixed(x.mean)
+        inside = chances[0] * (x.variance + (x.mean - mean) ** 2) + chances[1] * (variance + (means - mean) ** 2)
+        return Moments(mean, inside)
+
+    about = {of: spread(x) for of, x in groups.about.items()}
+    return replace(groups, weights=weights, shares=mixed(groups.shares), prior=mixed(groups.prior), about=about)
+
+
+def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) -> Matrix:
+    """Return the mean probabilities (G, K) of each group under class weights (K,)."""
+
+    def of_block(first: int, block: Matrix) -> Matrix:
+        sums = np.zeros((n_groups, block.shape[1]))
+        np.add.at(sums, codes[first : first + len(block)], correct_float64(block, weights))
+        return sums
+
+    sums = of_block(0, target.array) if isinstance(target, ArrayBlocks) else map_numbered(target, of_block)
+    return np.asarray(sums / np.bincount(codes, minlength=n_groups)[:, None])
 
 
 def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:

@@ -1,49 +1,162 @@
-"""What labels of target samples say about the classifier: do they agree with the samples that have none?"""
+"""What labels of target samples change: class biases, around calibrated and around corrected probabilities.
+
+A bias b (K,) multiplies probabilities by exp(b). With labels y it has the log-likelihood Σ log softmax(log p + b)_y.
+There is no bias at all, or each class has one of N(0, spread²), for several spreads. The evidence of each, by Laplace's
+method, averages them. The evidence of all together says whether biases around the corrected probabilities explain the
+labels better than biases around the calibrated ones.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from reprior.model.likelihood import Reliability
-from reprior.model.samples import TwoSamples
+from reprior._types import Labels, Matrix, Vector
 from reprior.model.settings import Settings
-from reprior.model.shift_prior import Shifts
 
-MAX_FACTOR = 1e6  # of the variance: beyond it target samples without a label hardly count
-
-
-def without_labels(samples: TwoSamples) -> TwoSamples:
-    """Return the samples as if no target sample had a label."""
-    return replace(samples, labelled=samples.labelled[:0], label_weights=samples.label_weights[:0],
-                   label_counts=np.zeros_like(samples.label_counts))  # fmt: skip
+MAX_STEPS = 25  # of Newton's method
+MAX_HALVINGS = 20  # of a step that does not ascend
+MIN_PROBABILITY = 1e-6  # a smaller one of a labelled sample counts as this
 
 
-def label_conflict(samples: TwoSamples, shifts: Shifts, settings: Settings, reliability: Reliability) -> Reliability:
-    """Return the reliability with a variance factor that lets labels be as they are.
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """Class biases: their posterior mean (K,), variances (K,), and the log evidence of the labels."""
 
-    `shifts` were fitted without labels. If probabilities are right, the label counts less those expected, s, have the
-    covariance V + V C V: V = Σ diag(p) − p pᵀ of the labels themselves, C that of log w. If sᵀ(V + V C V)⁻¹s exceeds
-    its degrees of freedom, the classifier errs on the target in a way that held-out samples do not show. C is then
-    multiplied by the factor that explains s.
+    mean: Vector
+    variance: Vector
+    log_evidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRows:
+    """Target samples with labels: log probabilities (m, K), labels (m,), and how much each counts (m,)."""
+
+    log_proba: Matrix
+    y: Labels
+    counts: Vector
+
+
+def labelled_rows(proba: Matrix, y: Labels, weights: Vector | None = None) -> LabelledRows:
+    """Return labelled samples. Weights (m,) of chosen samples are scaled to their effective sample size."""
+    counts = np.ones(len(y)) if weights is None else weights * (weights.sum() / (weights @ weights))
+    return LabelledRows(np.log(np.maximum(np.asarray(proba, np.float64), MIN_PROBABILITY)), y, counts)
+
+
+@dataclass(frozen=True, slots=True)
+class BiasMode:
+    """The mode (K,) of biases of one spread, the log joint density there, and the inverse second derivative (K,) with
+    its log determinant."""
+
+    bias: Vector
+    log_joint: float
+    variance: Vector
+    log_determinant: float
+
+
+def fit_biases(rows: LabelledRows, log_weights: Vector, settings: Settings) -> Biases:
+    """Return the class biases of labelled samples whose probabilities are multiplied by exp(log_weights) (K,)."""
+    k = rows.log_proba.shape[1]
+    none = log_likelihood(rows, log_weights)[0]
+    means, variances, evidence = [np.zeros(k)], [np.zeros(k)], [none + np.log(settings.no_bias)]
+    start = np.zeros(k)
+    for spread in settings.bias_spreads:
+        mode = bias_mode(rows, log_weights, spread, start)
+        start = mode.bias
+        means.append(mode.bias)
+        variances.append(mode.variance)
+        chance = (1 - settings.no_bias) / len(settings.bias_spreads)
+        evidence.append(mode.log_joint - 0.5 * mode.log_determinant - k * np.log(spread) + np.log(chance))
+    total = np.logaddexp.reduce(evidence)
+    p, each = np.exp(np.array(evidence) - total), np.array(means)
+    mean = p @ each
+    return Biases(mean, p @ (np.array(variances) + (each - mean) ** 2), float(total))
+
+
+def bias_mode(rows: LabelledRows, log_weights: Vector, spread: float, start: Vector) -> BiasMode:
+    """Return the mode of the biases of one spread by Newton's method from a `start` (K,)."""
+    bias, wanted = start, np.bincount(rows.y, rows.counts, minlength=len(start))
+    value, p = log_likelihood(rows, log_weights + bias)
+    value -= float(bias @ bias) / (2 * spread**2)
+    for _ in range(MAX_STEPS):
+        gradient = wanted - rows.counts @ p - bias / spread**2
+        step = Curvature(p, rows.counts, spread).solve(gradient)
+        if gradient @ step < 1e-8:
+            break
+        for _ in range(MAX_HALVINGS):
+            new, new_p = log_likelihood(rows, log_weights + bias + step)
+            new -= float((bias + step) @ (bias + step)) / (2 * spread**2)
+            if new >= value - 1e-12:
+                break
+            step = step / 2
+        bias, value, p = bias + step, new, new_p
+    curvature = Curvature(p, rows.counts, spread)
+    return BiasMode(bias, value, curvature.variances(), curvature.log_determinant())
+
+
+class Curvature:
+    """The negative second derivative D − AᵀA by the biases, D (K,) diagonal and A (m, K). It is solved in the smaller
+    of the two spaces (Woodbury's identity)."""
+
+    def __init__(self, p: Matrix, counts: Vector, spread: float) -> None:
+        self.diagonal = counts @ p + spread**-2
+        self.rows = p * np.sqrt(counts)[:, None]
+        self.scaled = self.rows / self.diagonal
+        self.inner = np.eye(len(p)) - self.scaled @ self.rows.T
+
+    def solve(self, x: Vector) -> Vector:
+        """Return the inverse times x (K,)."""
+        if len(self.inner) > len(x):
+            return np.asarray(np.linalg.solve(np.diag(self.diagonal) - self.rows.T @ self.rows, x))
+        return np.asarray(x / self.diagonal + self.scaled.T @ np.linalg.solve(self.inner, self.scaled @ x))
+
+    def variances(self) -> Vector:
+        """Return the diagonal (K,) of the inverse."""
+        return np.asarray(1 / self.diagonal + (self.scaled * np.linalg.solve(self.inner, self.scaled)).sum(axis=0))
+
+    def log_determinant(self) -> float:
+        """Return the logarithm of its determinant."""
+        return float(np.log(self.diagonal).sum() + np.linalg.slogdet(self.inner)[1])
+
+
+def log_likelihood(rows: LabelledRows, log_weights: Vector) -> tuple[float, Matrix]:
+    """Return the log-likelihood of the labels, and the probabilities (m, K) that it is taken from."""
+    z = rows.log_proba + log_weights
+    z = z - z.max(axis=1, keepdims=True)
+    p = np.exp(z)
+    total = p.sum(axis=1)
+    own = z[np.arange(len(rows.y)), rows.y] - np.log(total)
+    return float(rows.counts @ own), p / total[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledWeights:
+    """Log class weights (K,) after labels, their variance (K,), and the log evidence of the labels that corrected
+    probabilities are better than calibrated ones."""
+
+    log_weights: Vector
+    variance: Vector
+    log_evidence: float
+
+
+def labelled_weights(
+    rows: LabelledRows, unshifted: Vector, shifted: Vector, share: float, settings: Settings
+) -> LabelledWeights:
+    """Return class weights with biases from labels, around calibrated and around corrected probabilities.
+
+    `unshifted` and `shifted` (K,) are log weights without and with label shift, whose probability is `share` before the
+    labels.
     """
-    from scipy.special import chdtri
+    calibrated, corrected = (fit_biases(rows, x, settings) for x in (unshifted, shifted))
+    gain = corrected.log_evidence - calibrated.log_evidence
+    share = updated_share(share, gain)
+    one, two = unshifted + calibrated.mean, shifted + corrected.mean
+    variance = share * corrected.variance + (1 - share) * calibrated.variance + share * (1 - share) * (one - two) ** 2
+    return LabelledWeights(share * two + (1 - share) * one, variance, gain)
 
-    weights = np.exp(shifts.probability @ np.log(shifts.weights))
-    p = samples.labelled * weights
-    p = p / p.sum(axis=1, keepdims=True)
-    v = np.diag(samples.label_weights @ p) - (p.T * samples.label_weights) @ p
-    residual = samples.label_counts - samples.label_weights @ p
-    moved = sum(chance * (v @ (np.diag(h.covariance) if h.covariance.ndim == 1 else h.covariance) @ v)
-                for chance, h in zip(shifts.probability, shifts.hypotheses, strict=True))  # fmt: skip
-    noise = v + np.eye(len(v))  # one label's worth of anything
-    degrees = float(np.trace(np.linalg.solve(noise, v)))
-    if residual @ np.linalg.solve(noise + moved, residual) <= chdtri(max(degrees, 1.0), settings.conflict_level):
-        return reliability
-    low, high = 0.0, float(np.log(MAX_FACTOR))
-    for _ in range(30):  # bisect the logarithm of the factor
-        middle = (low + high) / 2
-        explained = residual @ np.linalg.solve(noise + np.exp(middle) * moved, residual) <= degrees
-        low, high = (low, middle) if explained else (middle, high)
-    return replace(reliability, variance_factor=reliability.variance_factor * float(np.exp(high)))
+
+def updated_share(share: float, log_evidence: float) -> float:
+    """Return a probability after evidence in its favour."""
+    share = min(max(share, 1e-12), 1 - 1e-12)
+    return float(1 / (1 + np.exp(-np.clip(np.log(share / (1 - share)) + log_evidence, -700, 700))))

@@ -30,10 +30,16 @@ class Settings:
         Effective held-out samples per class if there are training counts and no held-out samples.
     max_samples : int
         Target samples used to find the weights. All samples count in the shares.
-    conflict_level : float
-        Level of the test that labels of target samples and the other samples disagree.
     min_probability : float
         Posterior probability below which a kind of shift is dropped.
+    label_shift_odds : float
+        Prior odds that a change is label shift, against anything else.
+    drift_scale : float
+        How far moments of the probabilities move within classes if something else has changed, in standard deviations.
+    no_bias : float
+        Prior probability that labels of target samples show no class bias.
+    bias_spreads : tuple of float
+        Standard deviations that class biases may have, in log probability.
 
     Examples
     --------
@@ -49,5 +55,8 @@ class Settings:
     pseudo_count: float = 0.3
     counts_worth: float = 40.0
     max_samples: int = 20_000
-    conflict_level: float = 0.01
     min_probability: float = 1e-3
+    label_shift_odds: float = 39.0
+    drift_scale: float = 0.2
+    no_bias: float = 0.8
+    bias_spreads: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)

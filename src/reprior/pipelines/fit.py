@@ -13,6 +13,7 @@ from reprior._check import check_choice, check_order, check_prior, check_source,
 from reprior._labels import Labelled, check_labelled, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.batch.registry import ALIASES, METHODS, Method, check_options
+from reprior.model.classifier_error import measure_error
 from reprior.pipelines import calibrate
 from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summarize, tilt_of
@@ -126,6 +127,7 @@ def fit_pipeline(
     kept = None if cal.kind == "none" and not logits else cal
     if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
         total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
+    source = replace(source, error=measure_error(source))
     return Pipeline(kept, source, method, _options(method, total, options), raw)
 
 

@@ -11,19 +11,20 @@ from reprior.online.alarm_table import AlarmTable
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.pipeline import Pipeline
+from reprior.pipelines.watch import Watch
 from reprior.rows.calibrated import Calibrator
 from reprior.state import Key, kind_of, read_saved
 
 LOADERS: dict[str, Any] = {
     "alarm": Alarm, "alarm-table": AlarmTable, "calibrator": Calibrator, "pipeline": Pipeline, "stream": Stream,
-    "stream-table": StreamTable, "stream-job": Stream,
+    "stream-table": StreamTable, "stream-job": Stream, "watch": Watch,
 }  # fmt: skip
 
 
 def load(
     path: str | Path | bytes, key: Key = None
-) -> Pipeline | Stream | StreamTable | Alarm | AlarmTable | Calibrator:
-    """Return what a file, or bytes, hold: a pipeline, a calibrator, a stream, an alarm, or a table of either.
+) -> Pipeline | Watch | Stream | StreamTable | Alarm | AlarmTable | Calibrator:
+    """Return what a file, or bytes, hold: a pipeline, a watch, a calibrator, a stream, an alarm, or a table of either.
 
     Nothing in the file is executed. What is damaged, forged or too new is refused with a sentence.
 

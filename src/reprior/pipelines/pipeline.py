@@ -14,24 +14,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import REJECTED, check_choice, check_int, check_level, check_prior, fail, like_input, warn
+from reprior._check import check_choice, check_int, check_level, check_prior, fail, like_input
 from reprior._labels import same_rows
-from reprior._types import Checks, Matrix, Source, Vector, comparable
+from reprior._types import Matrix, Source, Vector, comparable
 from reprior.assess.causes import likely_causes
-from reprior.assess.diagnose import Diagnosis, checks, diagnose
+from reprior.assess.diagnose import Diagnosis, checks, diagnose, evidence_of, look
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
-from reprior.model.groups import Groups, groups
+from reprior.model.acting import Evidence, act, describe
+from reprior.model.ebls import DEFAULT
+from reprior.model.groups import Groups, groups, scale_groups
+from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.mismatch import label_mismatch
+from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
+from reprior.rows.labelled import labelled
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
-ON_REJECT = ("refuse", "warn", "ignore")
+ON_REJECT = ("scale", "refuse", "ignore")
 
 
 @comparable
@@ -121,44 +126,79 @@ class Pipeline:
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
 
     def estimate(
-        self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "refuse",
+        self, proba: Any, labels: Any = None, *, label_weights: Any = None, on_reject: str = "scale",
         check: bool = True,
     ) -> PriorEstimate:  # fmt: skip
-        """Return the estimate of the target prior from raw outputs.
+        """Estimate class shares, class prior and correction weights of target samples.
 
         Parameters
         ----------
         proba : (n, K) array, DataFrame, Blocks, or top-k pair (indices (n, k), values (n, k))
-            The classifier's outputs as they come. A DataFrame's columns are matched to the classes by name.
+            Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
+            name.
         labels : (n,), optional
-            Labels of some target rows, names or column indices, −1 where unknown.
+            Labels of some target samples, names or column indices, −1 where unknown.
         label_weights : (n,), optional
-            How much each labelled row counts beside one that was chosen at random, as `query` says. Those of rows
-            without a label do not matter.
+            Weights of labelled samples that `query` chose; other entries do not matter.
         on_reject : str
-            What the estimate's `correct` does if the rows clearly differ by more than their class mix (p < 0.001):
-            "refuse" with an error, "warn", or "ignore".
+            What happens if more than the class prior has changed. "scale" applies the share of the correction that is
+            the probability of label shift; `correct` warns if that is below one half. "refuse" makes `correct` raise an
+            error then. "ignore" applies the whole correction.
         check : bool
-            Whether to test for shift and label shift; that costs about as much as an interval.
+            Whether to test for shift and label shift. Without tests the whole correction is applied.
 
         Returns
         -------
         PriorEstimate
-            Bound to the calibrator, so that its `correct` takes raw outputs too.
+            Bound to the calibrator, so that its `correct` takes raw predictions too. One batch cannot tell for sure
+            whether a change is label shift; `watch` remembers earlier batches.
         """
+        return self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)[0]
+
+    def estimate_after(
+        self, earlier: Evidence, proba: Any, labels: Any, label_weights: Any, on_reject: str, *, check: bool = True
+    ) -> tuple[PriorEstimate, Evidence]:
+        """Return the estimate after earlier evidence about the same deployment, and the evidence with this batch."""
         check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
-        found = estimate(self.source, target, self.method, labels=labels, label_weights=label_weights, **self.options)
-        tested = self._checks(found, target) if check else None
-        return replace(found, calibrator=self.calibrator, checks=tested, on_reject=on_reject)
+        with_labels = labelled(target, labels, self.source, "estimate", label_weights)
+        made = replace(estimate(self.source, target, self.method, **self.options), calibrator=self.calibrator)
+        if not check and labels is None:
+            return replace(made, on_reject=on_reject), earlier
+        seen = look(target, made.n)
+        evidence = evidence_of(made, target, seen.sample, self.settings, self.unshifted) if check else None
+        now = earlier if evidence is None else earlier + evidence
+        made, now = act(made, with_labels, self.unshifted, seen.sample, now, on_reject, self.settings)
+        acts = describe(None if evidence is None else now, self.settings, made.n_labels)
+        tested = None
+        if check:
+            tested = checks(made, seen, now if evidence is not None else None, self.settings)
+            tested = tested._replace(label_mismatch=self.label_mismatch)
+            if tested.label_shift is not None and tested.label_shift < 0.5:
+                tested = tested._replace(causes=likely_causes(self.source, self.calibrator, target, made.n))
+        return replace(made, checks=tested, on_reject=on_reject, acts=acts), now
 
-    def _checks(self, found: PriorEstimate, target: Blocks) -> Checks:
-        """Return what the tests of an estimate found, and why if they reject label shift."""
-        tested = checks(found, target)._replace(label_mismatch=self.label_mismatch)
-        if tested.label_shift_p is None or tested.label_shift_p >= REJECTED:
-            return tested
-        return tested._replace(causes=likely_causes(self.source, self.calibrator, target, found.n))
+    @property
+    def unshifted(self) -> Vector:
+        """The class weights (K,) without label shift: those from the implied prior to that of training, if known."""
+        base = self.options.get("base")
+        return np.ones_like(self.source.prior) if base is None else np.asarray(base / self.source.prior)
+
+    @property
+    def settings(self) -> Settings:
+        """The constants of the model."""
+        return self.options.get("settings", DEFAULT)  # type: ignore[no-any-return]
+
+    def watch(self, *, on_reject: str = "scale") -> Watch:
+        """Return a deployment: it estimates batches one after another, and remembers whether changes were label shift.
+
+        Parameters
+        ----------
+        on_reject : str
+            As in `estimate`.
+        """
+        return Watch(self, on_reject=on_reject)
 
     def diagnose(self, proba: Any, labels: Any = None, *, alpha: float = 0.05) -> Diagnosis:
         """Return whether label-shift correction applies to these samples, and how well it can be measured.
@@ -225,7 +265,7 @@ class Pipeline:
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
-        on_reject: str = "refuse", check: bool = True,
+        on_reject: str = "scale", check: bool = True,
     ) -> Groups:  # fmt: skip
         """Estimate class shares, class prior and correction weights of each group of samples.
 
@@ -240,8 +280,7 @@ class Pipeline:
         labels, label_weights : (n,), optional
             Labels of some samples, and weights of samples that `query` chose, as in `estimate`.
         on_reject : str
-            What `correct` does if all samples together clearly differ by more than their class prior: "refuse" with an
-            error, "warn", or "ignore".
+            What happens if more than the class prior has changed, judged by all samples together, as in `estimate`.
         check : bool
             Whether to test all samples together for shift and label shift.
         """
@@ -253,15 +292,11 @@ class Pipeline:
         found = groups(self.source, keys, target, share=share, labels=labels, label_weights=label_weights, **options)
         if not check:
             return replace(found, calibrator=self.calibrator)
-        whole = found.whole
-        if whole is None:
-            whole = groups(self.source, np.zeros(int(found.n.sum()), np.int8), target, labels=labels,
-                           label_weights=label_weights, **options).whole  # fmt: skip
-        assert whole is not None
-        tested = self._checks(whole, target)
-        if tested.labels_conflict:
-            warn(tested.labels_conflict)
-        return replace(found, calibrator=self.calibrator, whole=replace(whole, checks=tested, on_reject=on_reject))
+        whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject)
+        assert whole.acts is not None
+        applied = whole.acts.share if on_reject != "ignore" else 1.0
+        scaled = scale_groups(found, applied, self.unshifted, keys, target)
+        return replace(scaled, calibrator=self.calibrator, whole=whole)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
         """Return raw outputs (n, K), calibrated, as they would be under a prior that is known.
@@ -329,14 +364,18 @@ class Pipeline:
         key : bytes, optional
             A secret of 1 to 64 bytes: only who has it can then write what is accepted.
         """
+        return encode("pipeline", self.fields("Pipeline.to_bytes"), key)
+
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes must hold of the pipeline."""
         if not isinstance(self.method, str) or self.method not in METHODS:
-            fail("Pipeline.to_bytes", "method", "be a name of `METHODS`", method_name(self.method),
+            fail(caller, "method", "be a name of `METHODS`", method_name(self.method),
                  remedy="A function cannot be saved; register it as `METHODS[name]` wherever it is read")  # fmt: skip
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
         told = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
         known = to_fields(self.source, self.calibrator)
-        return encode("pipeline", {"method": self.method, "options": options, **arrays, **told, **known}, key)
+        return {"method": self.method, "options": options, **arrays, **told, **known}
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
@@ -350,7 +389,11 @@ class Pipeline:
             The key it was signed with.
         """
         caller = "Pipeline.from_bytes"
-        about = decode(data, "pipeline", caller, key=key)
+        return cls.from_fields(decode(data, "pipeline", caller, key=key), caller)
+
+    @classmethod
+    def from_fields(cls, about: dict[str, Any], caller: str) -> Pipeline:
+        """Return the pipeline whose `fields` bytes held."""
         method, options = take(about, "method", str, caller), take(about, "options", dict, caller)
         if method not in METHODS:
             refuse(caller, "data", f"the method {method[:60]!r}, which is none of `METHODS`")

@@ -10,7 +10,7 @@ import numpy as np
 from reprior._check import check_prior, fail
 from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
-from reprior.assess.label_shift import scaled_chi_square_p
+from reprior.assess.labels import scaled_chi_square_p
 from reprior.rows.blocks import ArrayBlocks, numbered
 
 MAX_CONFUSION = 8192  # classes up to which confusion matrices are kept: two of them then take a gigabyte

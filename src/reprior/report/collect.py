@@ -65,15 +65,15 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
     rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
     unknown = shifted and diagnosis.applies is None
-    own = estimate.checks or Checks(1.0, None)
-    tested = own._replace(shift_p=diagnosis.shift_p, label_shift_p=diagnosis.label_shift_p,
-                          labels_support=diagnosis.labels_support, label_mismatch="")  # fmt: skip
+    own = estimate.checks or Checks(1.0, None, None)
+    tested = own._replace(shift_p=diagnosis.shift_p, label_shift=diagnosis.label_shift, label_mismatch="")
     sentences = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
     sentences += [
-        Sentence(text, not rejected and not unknown and text != own.labels_conflict) for text in judged(tested)
+        Sentence(text, not rejected and not unknown and text != own.labels_conflict)
+        for text in judged(tested, estimate.acts)
     ]
     sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
-    if rejected and not diagnosis.labels_support:
+    if rejected:
         sentences.append(Sentence("What follows holds only if the class mix alone has changed.", True))
     sentences.append(Sentence(moved_classes(estimate, interval, shifted=shifted, rejected=rejected), True))
     return sentences
@@ -129,7 +129,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         "classes": list(source.called), "n": n, "status": estimate.status.name.lower(), "ok": estimate.status.ok,
         "message": estimate.status.value, "level": level, "note": interval.note,
         "headline": plainly(headline(estimate, interval, diagnosis)), "verdict": verdicts(estimate),
-        "shift_p": diagnosis.shift_p, "label_shift_p": diagnosis.label_shift_p, "source_made": source.made,
+        "shift_p": diagnosis.shift_p, "label_shift": diagnosis.label_shift, "source_made": source.made,
         "source_prior": source.prior, "shares": shares, "prior": estimate.prior,
         "lower": interval.lower, "upper": interval.upper,
         "weights": estimate.weights, "distance": float(np.abs(shares - source.prior).sum() / 2),

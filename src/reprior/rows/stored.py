@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from reprior._check import check_classes, check_prior
 from reprior._labels import check_labelled
-from reprior._types import ClassifierError, Source
+from reprior._types import ClassifierError, MomentReference, Source
 from reprior.rows.calibrated import Calibrator
 from reprior.state import refuse, take
 
 PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "error", "heldout")
 NOTHING = type(None)
+MOMENTS = ("directions", "mean", "class_means", "within", "deviations", "source_prior")
+MAX_DIRECTIONS = 64  # of moments, in bytes that are accepted
 
 
 def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Sequence[str] = PARTS) -> dict[str, Any]:
@@ -23,6 +26,8 @@ def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Seque
     fields["proba"], fields["y"] = fields.pop("heldout", None) or (None, None)
     if error := fields.pop("error", None):
         fields |= {"error_heldout": error.heldout, "error_information": error.information}
+        if error.moments is not None:
+            fields |= {f"moments_{name}": getattr(error.moments, name) for name in MOMENTS}
     fields["calibrator"] = calibrator and calibrator.to_bytes()
     return {"made": source.made} | {f"source_{part}": x for part, x in fields.items() if x is not None}
 
@@ -41,6 +46,8 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
         if x is not None and (x < 0).any():
             refuse(caller, "data", f"a negative number in {part!r}")
     error = stored_error(array("error_heldout", k), array("error_information", k), caller)
+    if error is not None and array("moments_directions", 3 * k + 1, None) is not None:
+        error = replace(error, moments=stored_moments(about, error, caller))
     rows = array("proba", None, k)
     heldout = None if rows is None else check_labelled(rows, array("y", len(rows)), caller)[:2]
     names = take(about, "source_classes", (list, NOTHING), caller)
@@ -65,3 +72,18 @@ def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError
     if not ((information > 0) & (information <= 1)).all():
         refuse(caller, "data", "numbers in 'source_error_information' that are not above 0 and at most 1")
     return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))
+
+
+def stored_moments(about: Mapping[str, Any], error: ClassifierError, caller: str) -> MomentReference:
+    """Return what held-out samples showed about moments, from its stored parts; what cannot be such is refused."""
+    k = len(error.heldout)
+    d = take(about, "source_moments_mean", np.ndarray, caller, (None,)).size
+    shapes = ((3 * k + 1, d), (d,), (k, d), (d, d), (k, d), (k,))
+    parts = {name: take(about, f"source_moments_{name}", np.ndarray, caller, shape).astype(np.float64)
+             for name, shape in zip(MOMENTS, shapes, strict=True)}  # fmt: skip
+    within, deviations, prior = parts["within"], parts["deviations"], parts["source_prior"]
+    sound = 0 < d <= MAX_DIRECTIONS and all((np.abs(x) < 1e9).all() for x in parts.values())
+    sound = sound and (deviations > 1e-9).all() and (prior > 0).all() and abs(prior.sum() - 1) < 1e-6
+    if not sound or not np.allclose(within, within.T) or not np.linalg.eigvalsh(within)[0] > 0:
+        refuse(caller, "data", "numbers in 'source_moments' that no held-out samples can have")
+    return MomentReference(**parts, information=error.information, n_heldout=float(error.heldout.sum()))

@@ -11,7 +11,7 @@ import numpy as np
 from reprior._check import fail, order_of
 from reprior._types import Matrix
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import refuse_rejected
+from reprior.estimates.verdict import report_rejected
 from reprior.io.table import Choice
 from reprior.model.groups import Groups
 from reprior.rows.calibrated import Calibrator
@@ -59,7 +59,6 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
 
 def correct(
     estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None,
-    anyway: bool = False,
 ) -> Any:  # fmt: skip
     """Return a DataFrame with corrected probabilities: the same partitions, columns, types and order of rows.
 
@@ -76,19 +75,17 @@ def correct(
         What holds the probabilities, as for `SparkBlocks`.
     by : str, optional
         The column that names the group of each row; each is corrected for its group's class mix.
-    anyway : bool
-        Whether to correct even if the rows differ from the held-out rows by more than their class mix.
     """
     from pyspark.sql.types import StructField, StructType
 
     if isinstance(estimate, Groups) != (by is not None):
         fail("correct", "by", "name the column of the groups, if groups were estimated", by)
     if isinstance(estimate, PriorEstimate):
-        refuse_rejected(estimate, anyway=anyway)
+        report_rejected(estimate)
         weights, slots = np.asarray(estimate.weights)[None], None
     else:
         if estimate.whole is not None:
-            refuse_rejected(estimate.whole, anyway=anyway)
+            report_rejected(estimate.whole)
         weights, slots = estimate.weights, {key: g for g, key in enumerate(estimate.keys)}
     classes = estimate.source.classes
     choice = Choice(columns=columns, caller="correct", classes=classes or (), by=by)

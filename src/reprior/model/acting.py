@@ -1,0 +1,147 @@
+"""How much of an estimate is applied: by the evidence that the change is label shift, and by labels.
+
+The correction multiplies probabilities by class weights. If something else than the class prior has changed, they stay
+as they are: log weights 0. As for the kinds of shift, log weights are averaged over the explanations, so a correction
+of which the share s is applied has the weights w^s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from reprior._types import Acts, Matrix, MomentReference, Vector
+from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.verdict import WEAK
+from reprior.model.interval import Moments, Posterior, mixture, posterior_spread
+from reprior.model.label_shift import acting_share, amplification, log_evidence, moments
+from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
+from reprior.model.settings import Settings
+from reprior.rows.blocks import Blocks
+from reprior.rows.correction import correct_float64
+from reprior.rows.labelled import LabelledBlocks, taken_rows
+
+NOT_TESTED = "Whether the change is label shift was not tested: there are no held-out samples."
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Evidence that a deployment's changes are label shift: that of the least favourable test, the largest
+    `amplification`, and what labels added."""
+
+    log_evidence: float = 0.0
+    amplification: float = 1.0
+    of_labels: float = 0.0
+
+    def __add__(self, later: Evidence) -> Evidence:
+        """Return the evidence after a later test: tests in favour do not make up for one against."""
+        return Evidence(min(self.log_evidence, later.log_evidence), max(self.amplification, later.amplification),
+                        self.of_labels + later.of_labels)  # fmt: skip
+
+    def share(self, settings: Settings) -> float:
+        """Return the share of the correction that it lets act."""
+        return updated_share(acting_share(self.log_evidence, self.amplification, settings), self.of_labels)
+
+
+def weighed_evidence(
+    reference: MomentReference, sample: Matrix, estimate: PriorEstimate, unshifted: Vector, settings: Settings
+) -> Evidence:
+    """Return the evidence of label shift from a `sample` (m, K) of the target of an estimate, whose class weights
+    without shift are `unshifted` (K,)."""
+    x, source = moments(sample) @ reference.directions, estimate.source.prior
+    prior, base = estimate.weights * source, unshifted * source
+    changed = None if (unshifted == 1).all() else base / base.sum()
+    evidence = log_evidence(reference, x.mean(axis=0), x.var(axis=0), len(x), prior / prior.sum(), settings, changed)
+    mean = correct_float64(sample, unshifted).mean(axis=0)
+    return Evidence(evidence, amplification(estimate.shares - base, mean - base))
+
+
+def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:
+    """Return the estimate of which this `share` is applied. `unshifted` (K,) are the class weights without label shift,
+    and the mean of a `sample` (m, K) under them is taken for the shares if something else has changed."""
+    weights = unshifted * (estimate.weights / unshifted) ** share
+    mean = correct_float64(sample, unshifted).mean(axis=0)
+    shares, prior = (share * x + (1 - share) * mean for x in (estimate.shares, estimate.prior))
+    changed = replace(estimate, weights=weights / (estimate.source.prior @ weights), shares=shares, prior=prior)
+    about = estimate.posterior
+    if about is None:
+        return changed
+    chances, variance = np.array([share, 1 - share]), mean * (1 - mean) / estimate.n
+
+    def mixed(x: Moments) -> Moments:
+        return mixture(chances, np.stack([x.mean, mean]), np.stack([x.variance, variance]))
+
+    return with_posterior(changed, replace(about, shares=mixed(about.shares), prior=mixed(about.prior)))
+
+
+def with_posterior(estimate: PriorEstimate, about: Posterior) -> PriorEstimate:
+    """Return the estimate with what is known about it, and the intervals that follow."""
+    spread = posterior_spread(estimate.shares, estimate.prior, estimate.n, about, estimate.source)
+    return replace(estimate, posterior=about, spread=spread)
+
+
+def with_labels(
+    estimate: PriorEstimate, target: LabelledBlocks, share: float, unshifted: Vector, sample: Matrix,
+    settings: Settings,
+) -> tuple[PriorEstimate, float]:  # fmt: skip
+    """Return an estimate with labels of some target samples in it, and the log evidence of the labels for label shift.
+
+    `share` is the probability of label shift before the labels, `unshifted` (K,) are the class weights without it, and
+    `sample` (m, K) is a part of the target.
+    """
+    has_label = target.labels >= 0
+    weights = None if target.weights is None else target.weights[has_label]
+    rows = labelled_rows(taken_rows(target.raw, has_label), target.labels[has_label], weights)
+    of_none, of_shift = (np.log(np.maximum(x, 1e-30)) for x in (unshifted, estimate.weights))
+    fit = labelled_weights(rows, of_none, of_shift, share, settings)
+    w = np.exp(fit.log_weights - fit.log_weights.max())
+    w /= estimate.source.prior @ w
+    n = int(estimate.n)
+    shares = target.map_sum(lambda block: correct_float64(block, w).sum(axis=0)) / n
+    changed = replace(estimate, weights=w, shares=shares, prior=shares, target=target, n_labels=target.n_labels)
+    if estimate.posterior is None:
+        return changed, fit.log_evidence
+    about = labelled_posterior(estimate.posterior, shares, fit, w, 1 - target.n_labels / n, sample, n)
+    return with_posterior(changed, about), fit.log_evidence
+
+
+def labelled_posterior(
+    about: Posterior, shares: Vector, fit: LabelledWeights, weights: Vector, unknown: float, sample: Matrix, n: int
+) -> Posterior:
+    """Return what is known about shares after labels: a bias moves the share of its class by mean p(1 − p), and each of
+    the `unknown` part of the samples is ambiguous."""
+    p = correct_float64(sample, weights)
+    ambiguity = (p * (1 - p)).mean(axis=0)
+    variance = (unknown * ambiguity) ** 2 * fit.variance + unknown * ambiguity / n
+    population = variance + shares * (1 - shares) / n
+    return replace(about, shares=Moments(shares, variance), prior=Moments(shares, population),
+                   log_weight_variance=fit.variance)  # fmt: skip
+
+
+def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0) -> Acts:
+    """Return how much of the correction is applied, with the reason."""
+    if evidence is None:
+        return Acts(1.0, NOT_TESTED)
+    share = evidence.share(settings)
+    weak = (f" The estimated shares moved {evidence.amplification:.1f} times as far as the mean prediction."
+            if evidence.amplification >= WEAK else "")  # fmt: skip
+    by = f" by the test and {n_labels} labels" if n_labels else ""
+    if share >= 0.5:
+        reason = f"Consistent with label shift (probability {share:.0%}{by})."
+    else:
+        reason = (f"The data differ by more than their class prior (probability of label shift {share:.0%}{by}).{weak}")
+    return Acts(share, reason, evidence.log_evidence, evidence.amplification)
+
+
+def act(
+    estimate: PriorEstimate, target: Blocks, unshifted: Vector, sample: Matrix, evidence: Evidence, on_reject: str,
+    settings: Settings,
+) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
+    """Return the estimate of which as much is applied as the `evidence` allows, with labels if the `target` has any,
+    and the evidence with that of the labels."""
+    share = evidence.share(settings)
+    if isinstance(target, LabelledBlocks):
+        made, gain = with_labels(estimate, target, share, unshifted, sample, settings)
+        return made, evidence + Evidence(0.0, 1.0, gain)
+    return (estimate if on_reject == "ignore" else scaled(estimate, share, unshifted, sample)), evidence

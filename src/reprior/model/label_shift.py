@@ -1,0 +1,165 @@
+"""Is it label shift, or has something else changed? A comparison of the mean moments of predicted probabilities.
+
+Moments of a sample are p_k, √p_k and p_k² of every class, and log(1.001 − max p), in a few directions. Let M (K, D) be
+their means within each class, W (D, D) their covariance within classes, ε the source prior, and d the difference of
+their means between target and held-out samples. Three explanations of d compete, each a normal law [kass1995]:
+
+    nothing has changed    d ~ N(0, S(1))
+    label shift            d ~ N((c − ε) M, S(w) + Mᵀ C M)     C: covariance of a Dirichlet law around the centre c
+    something else         d ~ N(0, S(1) + s² W)               within classes, moments move by s standard deviations
+
+S(w) is the noise of N target and n held-out samples if class weights are w = π/ε:
+
+    S(w) = Σ_k π_k (1/N + (1 + I_k (w_k − 1))/n) (V_k + (M_k − πM)ᵀ(M_k − πM)).                                  (3)
+
+A held-out sample of class k counts w_k times if the classifier is sure of its class (information I_k = 1), and once if
+the classifier knows nothing (I_k = 0). V_k is the covariance of class k, with the correlations of W.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reprior._types import Labels, Matrix, MomentReference, Vector
+from reprior.model.settings import Settings
+from reprior.rows.correction import correct_float64
+
+MAX_DIRECTIONS = 16  # of the moments that are compared
+MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
+MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
+SURE_SAMPLES = 0.3  # samples certain of their class that stand in for a class without held-out samples
+MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
+
+
+def moments(proba: Matrix) -> Matrix:
+    """Return the moments (n, 3K + 1) of predicted probabilities (n, K)."""
+    p = np.asarray(proba, np.float64)
+    return np.concatenate([p, np.sqrt(p), p * p, np.log(1.001 - p.max(axis=1, keepdims=True))], axis=1)
+
+
+def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information: Vector) -> MomentReference:
+    """Return what held-out samples (n, K) with labels (n,) show about the moments.
+
+    Half of a sample counts for the class of its label and half for the classes that its probabilities give: labels are
+    right, probabilities have less noise. Probabilities imply `source_prior` (K,), so they are corrected to the class
+    shares of the labels first. Directions are the principal ones of standardised moments. Those whose
+    variance is below a quarter of the noise of n samples are left out.
+    """
+    stride = max(-(-len(y) // MAX_HELDOUT), -(-proba.size // MAX_NUMBERS))
+    p = np.asarray(proba[::stride], np.float64)
+    (n, k), x = p.shape, moments(p)
+    shares = (np.bincount(y, minlength=k) + 0.5) / (len(y) + 0.5 * k)
+    own = correct_float64(p, shares / source_prior) / 2
+    own[np.arange(n), y[::stride]] += 0.5
+    deviation = np.maximum(x.std(axis=0), 1e-6)
+    standard = (x - x.mean(axis=0)) / deviation
+    variance, vectors = principal_directions(standard)
+    kept = np.flatnonzero(variance > max(len(deviation) / (4 * n), 1e-9))[::-1][:MAX_DIRECTIONS]
+    kept = kept if len(kept) else np.array([len(variance) - 1])
+    directions = vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9))
+    x, sure = x @ directions, sure_moments(directions, k)
+    missing = np.bincount(y, minlength=k) == 0
+    added = np.where(missing, SURE_SAMPLES, 1e-9)
+    mass = own.sum(axis=0) + added
+    means = (own.T @ x + added[:, None] * sure) / mass[:, None]
+    within = (x.T @ x - (means.T * own.sum(axis=0)) @ means) / n
+    within += (1e-6 + max(0.0, -float(np.linalg.eigvalsh(within)[0]))) * np.eye(len(kept))
+    squares = own.T @ x**2 + added[:, None] * sure**2 - mass[:, None] * means**2
+    # one sample of average scatter is added to each class
+    deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
+    deviations[missing] += np.abs(sure - x.mean(axis=0))[missing]  # its mean may be anywhere on the way
+    return MomentReference(directions, x.mean(axis=0), means, within, deviations, mass / mass.sum(), information,
+                           float(len(y)))  # fmt: skip
+
+
+def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
+    """Return eigenvalues, increasing, and eigenvectors of the covariance of standardised moments (n, M): all of them,
+    or the largest if there are many moments."""
+    n, m = standard.shape
+    if m <= MAX_DENSE:
+        return np.linalg.eigh(standard.T @ standard / n)
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    covariance = LinearOperator((m, m), matvec=lambda v: standard.T @ (standard @ v) / n, dtype=np.float64)
+    return eigsh(covariance, k=MAX_DIRECTIONS, v0=np.ones(m), tol=1e-6)  # type: ignore[no-any-return]
+
+
+def sure_moments(directions: Matrix, n_classes: int) -> Matrix:
+    """Return the directed moments (K, D) of samples that are certain of each class."""
+    k = n_classes
+    return np.asarray(directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k]
+                      + np.log(0.001) * directions[-1])  # fmt: skip
+
+
+def log_evidence(
+    reference: MomentReference, mean: Vector, variance: Vector, n: float, prior: Vector, settings: Settings,
+    unshifted: Vector | None = None,
+) -> float:  # fmt: skip
+    """Return log P(moments | nothing or label shift) − log P(moments | something else).
+
+    `mean` and `variance` (D,) are those of the directed moments of `n` target samples, `prior` (K,) is the estimated
+    class prior of the target, and `unshifted` (K,) the prior without shift, by default that of held-out samples.
+    """
+    base, k = reference.source_prior if unshifted is None else unshifted, len(prior)
+    d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means
+    unchanged, shifted = (noise(reference, x, variance, n) for x in (base, prior))
+    none = log_normal(d, unchanged)
+    other = log_normal(d, unchanged + settings.drift_scale**2 * reference.within)
+    sizes = np.array(settings.sizes) * k
+    each = [log_shifted(reference, d, shifted, centre, centre - base, sizes) for centre in (base, np.full(k, 1 / k))]
+    label_shift = np.logaddexp.reduce(each, axis=None) - np.log(2 * len(sizes))
+    p = settings.no_shift
+    return float(np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift) - other)
+
+
+def noise(reference: MomentReference, prior: Vector, variance: Vector, n: float) -> Matrix:
+    """Return S(w) (D, D) of eq. 3 at a target prior (K,). If the target samples have a larger `variance` (D,) than it
+    says, theirs counts."""
+    target = mixed_covariance(reference, prior, prior)
+    scale = np.sqrt(np.maximum(variance / np.diag(target), 1))
+    counts = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / reference.n_heldout
+    return np.asarray(target * np.outer(scale, scale) / n + mixed_covariance(reference, counts, prior))
+
+
+def mixed_covariance(reference: MomentReference, counts: Vector, prior: Vector) -> Matrix:
+    """Return Σ_k counts_k (V_k + (M_k − πM)ᵀ(M_k − πM)) (D, D)."""
+    deviation = np.sqrt(np.diag(reference.within))
+    correlation = reference.within / np.outer(deviation, deviation)
+    centred = reference.class_means - prior @ reference.class_means
+    own = (reference.deviations.T * counts) @ reference.deviations
+    return np.asarray(correlation * own + (centred.T * counts) @ centred)
+
+
+def log_normal(d: Vector, covariance: Matrix) -> float:
+    """Return the log density of N(0, covariance) at d (D,), up to a constant."""
+    return float(-0.5 * (d @ np.linalg.solve(covariance, d) + np.linalg.slogdet(covariance)[1]))
+
+
+def log_shifted(
+    reference: MomentReference, d: Vector, noise: Matrix, centre: Vector, moved: Vector, sizes: Vector
+) -> Vector:
+    """Return the log densities (C,) at d (D,) of label shift around a `centre` (K,), which is `moved` (K,) from the
+    prior without shift, for Dirichlet laws of `sizes` (C,) samples, up to the same constant."""
+    from scipy.linalg import eigh
+
+    centred = reference.class_means - centre @ reference.class_means
+    variance, vectors = eigh((centred.T * centre) @ centred, noise)  # diagonal in both; the noise is 1
+    z = (d - moved @ reference.class_means) @ vectors
+    total = 1 + np.maximum(variance, 0) / (sizes[:, None] + 1)
+    return np.asarray(-0.5 * ((z**2 / total + np.log(total)).sum(axis=1) + np.linalg.slogdet(noise)[1]))
+
+
+def amplification(moved: Vector, mean_moved: Vector) -> float:
+    """Return how many times as far as the mean prediction (K,) the estimated shares (K,) have moved, at least 1.
+
+    A weak classifier turns a small change of its predictions into a large change of shares. If anything but the class
+    prior has changed, the correction then does much harm.
+    """
+    return float(max(np.abs(moved).sum() / max(np.abs(mean_moved).sum(), MIN_MOVE), 1.0))
+
+
+def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:
+    """Return the share of the correction that is applied: the probability of label shift, with odds divided by the
+    amplification. Evidence in favour does not raise the odds above those at the start."""
+    log_odds = np.log(settings.label_shift_odds / amplification) + min(log_evidence, 0.0)
+    return float(1 / (1 + np.exp(-np.clip(log_odds, -700, 700))))

@@ -1,0 +1,141 @@
+"""A deployment: batches of one classifier one after another, with a memory of whether changes were label shift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from reprior._check import check_choice
+from reprior._types import Acts
+from reprior.estimates.estimate import PriorEstimate
+from reprior.model.acting import Evidence, describe
+from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
+
+if TYPE_CHECKING:
+    from reprior.pipelines.pipeline import Pipeline
+
+MAX_EVIDENCE = 1e9  # nats, in bytes that are accepted
+
+
+class Watch:
+    """A deployment of a pipeline, made by `Pipeline.watch`.
+
+    Each batch is tested for label shift. The probability of label shift falls with a test that speaks against it and
+    never rises above its start by chance. Labels of target samples can lower and raise it. Corrections of later batches
+    are scaled by it.
+
+    Parameters
+    ----------
+    pipeline : Pipeline
+        What estimates each batch.
+    on_reject : str
+        As in `Pipeline.estimate`.
+    evidence : Evidence
+        What earlier batches showed.
+    n_batches : int
+        Number of earlier batches.
+
+    Examples
+    --------
+    >>> from reprior import pipeline
+    >>> proba, y = [[0.8, 0.2], [0.3, 0.7], [0.9, 0.1]] * 40, [0, 1, 0] * 40
+    >>> watch = pipeline(proba, y).watch()
+    >>> est = watch.estimate(proba)
+    >>> watch.n_batches, watch.acts.reason
+    (1, 'Consistent with label shift (probability 98%).')
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, *, on_reject: str = "scale", evidence: Evidence | None = None, n_batches: int = 0
+    ) -> None:
+        from reprior.pipelines.pipeline import ON_REJECT
+
+        self.pipeline, self.n_batches = pipeline, n_batches
+        self.on_reject = check_choice(on_reject, "watch", "on_reject", ON_REJECT)
+        self.evidence = Evidence() if evidence is None else evidence
+        self._lock = Lock()
+
+    def estimate(self, proba: Any, labels: Any = None, *, label_weights: Any = None) -> PriorEstimate:
+        """Estimate a batch as `Pipeline.estimate` does, after what earlier batches showed, and remember it.
+
+        Parameters
+        ----------
+        proba, labels, label_weights
+            As in `Pipeline.estimate`.
+        """
+        with self._lock:
+            made, self.evidence = self.pipeline.estimate_after(
+                self.evidence, proba, labels, label_weights, self.on_reject
+            )
+            self.n_batches += 1
+        return made
+
+    @property
+    def acts(self) -> Acts:
+        """How much of the next correction will be applied, and why."""
+        tested = self.pipeline.source.heldout is not None
+        return describe(self.evidence if tested else None, self.pipeline.settings)
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return the deployment as bytes for `from_bytes`.
+
+        Parameters
+        ----------
+        key : bytes, optional
+            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+        """
+        e = self.evidence
+        about = {"on_reject": self.on_reject, "n_batches": self.n_batches,
+                 "evidence": [e.log_evidence, e.amplification, e.of_labels]}  # fmt: skip
+        return encode("watch", {**about, **self.pipeline.fields("Watch.to_bytes")}, key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> Watch:
+        """Return the deployment that `to_bytes` wrote; what is damaged, forged or too new is refused.
+
+        Parameters
+        ----------
+        data : bytes
+            What `to_bytes` returned.
+        key : bytes, optional
+            The key it was signed with.
+        """
+        from reprior.pipelines.pipeline import Pipeline
+
+        caller = "Watch.from_bytes"
+        about = decode(data, "watch", caller, key=key)
+        n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
+        sound = len(numbers) == 3 and all(type(x) is float and abs(x) <= MAX_EVIDENCE for x in numbers)
+        if not sound or n < 0 or numbers[0] > 0 or numbers[1] < 1:
+            refuse(caller, "data", "numbers that no deployment can have")
+        return cls(Pipeline.from_fields(about, caller), on_reject=take(about, "on_reject", str, caller),
+                   evidence=Evidence(*numbers), n_batches=n)  # fmt: skip
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Watch:
+        """Return the deployment that `save` wrote to a file; a file that holds anything else is refused.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            The key it was signed with.
+        """
+        return cls.from_bytes(read_saved(path, "Watch.load"), key)
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write the deployment to one file, whole or not at all; `reprior.load` reads it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+        """
+        write_atomically(path, self.to_bytes(key))
+
+    def __repr__(self) -> str:
+        return f"Watch({self.n_batches} batches; {self.acts.share:.0%} of the correction is applied)"
