@@ -42,7 +42,7 @@ def draw(k: int, n: int, seed: int = 0) -> tuple[rp.Source, np.ndarray]:
 def learn(loops, method, state, rows, slots=None, ndim=2):
     if isinstance(method, OnlineFmapls):
         return loops.fmapls(state, method.known, method.options, slots, rows, ndim)
-    return loops.ebls(state, method.known, method.options, method.bank, slots, rows, ndim)
+    return loops.ebls(state, method.known, method.options, method.bank, method.directions, slots, rows, ndim)
 
 
 def assert_same(method, ours: np.ndarray, theirs: np.ndarray) -> None:

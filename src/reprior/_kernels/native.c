@@ -2,7 +2,7 @@
  *
  * Vectors of K classes lie in WIDTH(K) numbers, a multiple of eight, with zeros behind. Sums run over eight fixed lanes
  * and products are not contracted, so results depend neither on the machine's vectors nor on how rows are cut. */
-enum { MOST = 6 };
+enum { MOST = 7 };
 #include "buffers.h"
 
 typedef float f4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -29,6 +29,7 @@ typedef struct {
     int single; /* rows are float32, widened as they are read */
     const double *options, *bank;
     Py_ssize_t filters;
+    const double *directions; /* (3k + 1, DIRECTIONS) of the moments that are compared, or NULL */
     double *scratch; /* first `width` numbers for a row, then the kernel's */
     unsigned char *touched; /* one bit a slot whose state is in the log, or NULL */
     int64_t *log_slots;
@@ -206,6 +207,30 @@ INLINE double forget(const Job *job, Py_ssize_t f, double norm, double *m, doubl
     return 1.0 / total_of(sum);
 }
 
+enum { DIRECTIONS = 16 };
+
+/* Add the directed moments of a row, and their squares, to `sums`. */
+INLINE void add_moments(const Job *job, Py_ssize_t row, double *sums) {
+    const Py_ssize_t k = job->k;
+    const char *p = row_at(job, row, job->scratch, job->single);
+    const double *at = job->directions;
+    lanes x[4] = {{0}};
+    double most = 0.0;
+    for (Py_ssize_t i = 0; i < k; i++) {
+        const double one = job->single ? ((const float *)p)[i] : ((const double *)p)[i];
+        const double root = sqrt(one), square = one * one;
+        const double *a = at + DIRECTIONS * i, *b = a + DIRECTIONS * k, *c = b + DIRECTIONS * k;
+        if (one > most) most = one;
+        for (int j = 0; j < 4; j++) x[j] += one * LOAD(a + 4 * j) + root * LOAD(b + 4 * j) + square * LOAD(c + 4 * j);
+    }
+    const double unsure = log(1.001 - most);
+    for (int j = 0; j < 4; j++) {
+        const lanes y = x[j] + unsure * LOAD(at + DIRECTIONS * 3 * k + 4 * j);
+        STORE(sums + 4 * j, LOAD(sums + 4 * j) + y);
+        STORE(sums + DIRECTIONS + 4 * j, LOAD(sums + DIRECTIONS + 4 * j) + y * y);
+    }
+}
+
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
     const double share = job->options[1], heldout_noise = job->options[2], caution = job->options[3];
@@ -225,6 +250,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         double *mean = held + filters, *precision = mean + filters * width;
         if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
+        if (job->directions) add_moments(job, row, precision + filters * width + 2);
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
         lanes products[2] = {{0}};
         HALVES(i, width) products[h] += LOAD(l + i) * LOAD(without_shift + i);
@@ -527,14 +553,18 @@ static PyObject *fmapls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
 static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count) {
     Buffers buffers = {.count = 0};
     Job job = {0};
-    if (count != 7) return PyErr_Format(PyExc_TypeError, "ebls takes 7 arguments");
+    if (count != 8) return PyErr_Format(PyExc_TypeError, "ebls takes 8 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
-    if (!bank || options->shape[0] != 7 || bank->shape[1] != COLUMNS) return answer(&buffers, REFUSED);
-    job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
-    if (!take_known(&buffers, &job, args[1], job.options[0], 4) ||
-        !take_table(&buffers, &job, args[0], args[4], 2 + 3 * job.filters + 2 * job.filters * job.width) ||
-        !take_rows(&buffers, &job, args[5], args[6]))
+    Py_buffer *directions = take(&buffers, args[4], "d", 2, 0);
+    if (!directions || options->shape[0] != 7 || bank->shape[1] != COLUMNS || directions->shape[1] != DIRECTIONS)
         return answer(&buffers, REFUSED);
+    job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
+    const Py_ssize_t compared = directions->shape[0] ? 2 + 2 * DIRECTIONS : 0;
+    if (!take_known(&buffers, &job, args[1], job.options[0], 4) || (compared && directions->shape[0] != 3 * job.k + 1) ||
+        !take_table(&buffers, &job, args[0], args[5], 2 + 3 * job.filters + 2 * job.filters * job.width + compared) ||
+        !take_rows(&buffers, &job, args[6], args[7]))
+        return answer(&buffers, REFUSED);
+    job.directions = compared ? directions->buf : NULL;
     return answer(&buffers, learn(&job, ebls_rows, 4 * WIDTH(job.filters)));
 }
 

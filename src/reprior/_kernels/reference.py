@@ -141,7 +141,9 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
     return DONE
 
 
-def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
+def ebls(
+    table: Array, known: Array, options: Array, bank: Array, directions: Array, slots: Any, rows: Array, ndim: int = 2
+) -> int:
     """Learn `rows` by a bank of F moment-matched filters beside the hypothesis that nothing has shifted.
 
     `known` is 1/ε, padded, and below it the prior that holds without shift and equal shares. `bank` (F, 5) has for each
@@ -149,7 +151,8 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     start, and whether it is centred at the prior without shift. Options: K; the weight that is shared at each sample;
     `heldout_noise`, by which a sample that a filter holds reduces the count of the next; `caution`, by which a sample
     since the last change reduces the evidence of all; the log-likelihood per sample that a fitted prior gains by
-    chance; the log odds of no shift at the start; the largest probability of no shift.
+    chance; the log odds of no shift at the start; the largest probability of no shift. `directions` (3K + 1, D) are
+    those of the moments (see `moments`) whose sums, and sums of squares, the state holds; (0, D) if it holds none.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
@@ -164,6 +167,10 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
     inflow = (1.0 - keep) * k * size[fades] * np.where(bank[fades, 4:] > 0.0, without_shift, known[3, :k])
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
+        if len(directions):
+            x = moments(p[None])[0] @ directions
+            sums = state[4 + 3 * filters + 2 * filters * w :][: 2 * len(x)].reshape(2, -1)
+            sums += x, x * x
         weights, behind, held = state[2 : 2 + 3 * filters].reshape(3, filters)
         m, s = state[2 + 3 * filters :][: 2 * filters * w].reshape(2, filters, w)[:, :, :k]
         r = p * inverse * m
@@ -197,6 +204,12 @@ def ebls(table: Array, known: Array, options: Array, bank: Array, slots: Any, ro
             m[fades], s[fades] = mean / mean.sum(axis=1)[:, None], total
             held[fades] *= keep[:, 0]
     return DONE
+
+
+def moments(proba: Array) -> Array:
+    """Return the moments (n, 3K + 1) of probabilities (n, K): p, √p and p² of each class, and log(1.001 − max p)."""
+    p = np.asarray(proba, np.float64)
+    return np.concatenate([p, np.sqrt(p), p * p, np.log(1.001 - p.max(axis=1, keepdims=True))], axis=1)
 
 
 def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reprior._kernels.reference import moments
 from reprior._types import Acts, Matrix, MomentReference, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
 from reprior.model.interval import Moments, Posterior, mixture, posterior_spread
-from reprior.model.label_shift import acting_share, amplification, log_evidence, moments
+from reprior.model.label_shift import acting_share, amplification, log_evidence
 from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks
@@ -53,8 +54,7 @@ def weighed_evidence(
     prior, base = estimate.weights * source, unshifted * source
     changed = None if (unshifted == 1).all() else base / base.sum()
     evidence = log_evidence(reference, x.mean(axis=0), x.var(axis=0), len(x), prior / prior.sum(), settings, changed)
-    mean = correct_float64(sample, unshifted).mean(axis=0)
-    return Evidence(evidence, amplification(estimate.shares - base, mean - base))
+    return Evidence(evidence, amplification(prior / prior.sum() - base / base.sum(), reference.information))
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:

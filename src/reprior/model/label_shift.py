@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
 from reprior.model.settings import Settings
 from reprior.rows.correction import correct_float64
@@ -29,12 +30,6 @@ MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
 SURE_SAMPLES = 0.3  # samples certain of their class that stand in for a class without held-out samples
 MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
-
-
-def moments(proba: Matrix) -> Matrix:
-    """Return the moments (n, 3K + 1) of predicted probabilities (n, K)."""
-    p = np.asarray(proba, np.float64)
-    return np.concatenate([p, np.sqrt(p), p * p, np.log(1.001 - p.max(axis=1, keepdims=True))], axis=1)
 
 
 def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information: Vector) -> MomentReference:
@@ -149,13 +144,15 @@ def log_shifted(
     return np.asarray(-0.5 * ((z**2 / total + np.log(total)).sum(axis=1) + np.linalg.slogdet(noise)[1]))
 
 
-def amplification(moved: Vector, mean_moved: Vector) -> float:
-    """Return how many times as far as the mean prediction (K,) the estimated shares (K,) have moved, at least 1.
+def amplification(moved: Vector, information: Vector) -> float:
+    """Return how many times as far as the mean prediction the estimated prior has `moved` (K,), at least 1.
 
-    A weak classifier turns a small change of its predictions into a large change of shares. If anything but the class
-    prior has changed, the correction then does much harm.
+    If a class share moves by x, the mean prediction moves by about I x, I its `information` (K,). A weak classifier
+    turns a small change of its predictions into a large change of the prior. If anything but the class prior has
+    changed, the correction then does much harm.
     """
-    return float(max(np.abs(moved).sum() / max(np.abs(mean_moved).sum(), MIN_MOVE), 1.0))
+    distance = np.abs(moved)
+    return float(max(distance.sum() / max(float(distance @ information), MIN_MOVE), 1.0))
 
 
 def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:

@@ -16,8 +16,18 @@ import numpy as np
 
 from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
-from reprior._types import ClassifierError, Matrix, Source, Vector
+from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, Vector
 from reprior.model.classifier_error import measure_error
+from reprior.online.acting import (
+    DIRECTIONS,
+    MAX_LOG_EVIDENCE,
+    N_CORRECTIONS,
+    acts_of,
+    judge,
+    learn_and_test,
+    log_weights,
+    padded_directions,
+)
 from reprior.online.clusters import find_clusters
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import BATCH, StreamSettings, as_settings
@@ -69,6 +79,20 @@ class OnlineEbls:
     @cached_property
     def error(self) -> ClassifierError | None:
         return measure_error(self.source)
+
+    @cached_property
+    def moments(self) -> MomentReference | None:
+        """What the stream compares its samples with, to test for label shift."""
+        return None if self.error is None else self.error.moments
+
+    @cached_property
+    def log_unshifted(self) -> Vector:
+        """The log class weights (K,) without shift."""
+        return np.asarray(np.log(self.without_shift / self.source.prior))
+
+    @cached_property
+    def directions(self) -> Matrix:
+        return padded_directions(self.moments)
 
     @cached_property
     def n_heldout(self) -> float:
@@ -141,15 +165,19 @@ class OnlineEbls:
     @cached_property
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
-        faster one, and samples held; mean and precision (F, K) of their shares; and what labels tell of the bias."""
+        faster one, and samples held; mean and precision (F, K) of their shares; the evidence of label shift, the
+        amplification, and sums of moments and their squares since the last test; weights of the corrections that labels
+        judge, and second derivatives and their products with the biases for two memories of labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
-                "precision": (f, width), "curvature": (width,), "product": (width,), "log_bias": (width,)}  # fmt: skip
+                "precision": (f, width), "log_evidence": (), "amplification": (), "moment_sums": (DIRECTIONS,),
+                "moment_squares": (DIRECTIONS,), "corrections": (N_CORRECTIONS,), "curvature": (2, width),
+                "product": (2, width)}  # fmt: skip
 
     def parts(self, state: Vector) -> dict[str, Vector]:
         """Return the parts of a state by name, without the zeros behind K classes. Writing to them changes it."""
-        k, of_filters = len(self.source.prior), ("weights", "behind", "held")
-        return {name: part[..., :k] if part.ndim and name not in of_filters else part
+        k, by_class = len(self.source.prior), ("mean", "precision", "curvature", "product")
+        return {name: part[..., :k] if name in by_class else part
                 for name, part in unpack(self.layout, state).items()}  # fmt: skip
 
     def init(self) -> Vector:
@@ -158,13 +186,20 @@ class OnlineEbls:
         part["no_shift"][...], part["weights"][:] = self.settings.no_shift, self.bank[:, 3]
         part["mean"][:] = np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / len(self.without_shift))
         part["precision"][:] = len(self.without_shift) * self.bank[:, :1]
+        part["amplification"][...] = 1.0
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
-        learned(loops.ebls(state, self.known, self.options, self.bank, None, np.ascontiguousarray(rows), 2))
+        known = self.known, self.options, self.bank, self.directions
+        kernel = partial(loops.ebls, state, *known)
+        learn = kernel if self.moments is None else learn_and_test(self, kernel, state)
+        learned(learn(None, np.ascontiguousarray(rows), 2))
 
     def bind(self, table: Matrix) -> Kernel:
-        return partial(loops.ebls, *views(table, self.known, self.options, self.bank)) if NATIVE else refuse
+        if not NATIVE:
+            return refuse
+        kernel = partial(loops.ebls, *views(table, self.known, self.options, self.bank, self.directions))
+        return kernel if self.moments is None else learn_and_test(self, kernel, table)
 
     def bind_top(self, table: Matrix) -> Kernel:
         return refuse
@@ -229,30 +264,30 @@ class OnlineEbls:
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
         mean, precision, weights = part["mean"], part["precision"], part["weights"]
-        curvature, product, log_bias = (part[name][..., :k] for name in ("curvature", "product", "log_bias"))
         counted = (precision[..., :k] > 1e-6) & (precision[..., :k] < 1e16)  # by moments, of at most 2⁵³ samples
-        told = (curvature >= 0) & (curvature < 1e16) & (np.abs(product) < 1e19) & (np.abs(log_bias) <= self.max_bias)
+        labels = (part["curvature"] >= 0) & (part["curvature"] < 1e16) & (np.abs(part["product"]) < 1e19)
+        evidence = (part["log_evidence"] <= 0) & (part["log_evidence"] >= -MAX_LOG_EVIDENCE)
+        evidence &= (part["amplification"] >= 1) & (part["amplification"] < 1e9)
+        moments = (np.abs(part["moment_sums"]) < 1e12).all() and (part["moment_squares"] >= 0).all()
+        corrections = part["corrections"]
+        judged = (corrections >= 0).all() and (np.abs(corrections.sum(axis=-1) - 1) < 1e-6) | ~corrections.any(axis=-1)
         held = (part["held"] >= 0) & (part["held"] <= np.asarray(part["n"])[..., None] + 1e-6)
         certain = (part["no_shift"] > 0) & (part["no_shift"] < 1)
-        padding = (part[name][..., k:] for name in ("mean", "precision", "curvature", "product", "log_bias"))
+        padding = (part[name][..., k:] for name in ("mean", "precision", "curvature", "product"))
         return bool(
-            simplex(weights) and simplex(mean[..., :k]) and counted.all() and told.all() and held.all()
+            simplex(weights) and simplex(mean[..., :k]) and counted.all() and labels.all() and held.all()
+            and evidence.all() and moments and np.all(judged)
             and certain.all() and (part["behind"] >= 0).all() and not any(x.any() for x in padding)
         )  # fmt: skip
 
-    # labels
-
-    @cached_property
-    def max_bias(self) -> float:
-        return 2.0 * float(np.sqrt(self.settings.bias_variance))
+    # labels, and how much of the correction is applied
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
-        self.fit_bias(state, row, y)  # before the label moves the shares
+        judge(self, self.parts(state), row, y, self.prior(state))  # before the label moves the shares
         self.replace_output(state, row, y)
-        self.update_bias(state)
 
     def replace_output(self, state: Vector, row: Vector, y: int) -> None:
-        """Let a label replace what the sample's output told about the shares: it counts in full."""
+        """Let a label replace what the sample's probabilities added to the shares: it counts in full."""
         part = self.parts(state)
         mean, precision, weights = part["mean"], part["precision"], part["weights"]
         r = row / self.source.prior * mean
@@ -271,51 +306,15 @@ class OnlineEbls:
         mean[:] = np.maximum(mass, 1e-9) / precision
         mean /= mean.sum(axis=1)[:, None]
 
-    def fit_bias(self, state: Vector, row: Vector, y: int) -> None:
-        """Take one step of the logistic regression of labels on corrected outputs, with one offset per class.
+    def acts(self, state: Vector) -> Acts:
+        """Return how much of the correction is applied, and why."""
+        return acts_of(self, self.parts(state))
 
-        `curvature` is the diagonal of the second derivative, `product` its product with the offsets by labels.
-        A label that the corrected output all but rules out may be noise, and counts for less.
-        """
-        part = self.parts(state)
-        curvature, product = part["curvature"], part["product"]
-        if self.drift:
-            curvature *= 1.0 - 1.0 / self.settings.label_memory
-            product *= 1.0 - 1.0 / self.settings.label_memory
-        offsets = np.log(np.maximum(self.prior(state), MIN_SHARE) / self.source.prior) + part["log_bias"]
-        r = row * np.exp(offsets)
-        r /= max(float(r.sum()), 1e-300)
-        noise = self.settings.label_noise / len(r)
-        credible = r[y] / (r[y] + noise)  # the probability that the label is not noise
-        bend = credible * r * (1.0 - r) + MIN_SHARE
-        curvature += bend
-        product += bend * offsets - credible * r
-        product[y] += credible
-
-    def update_bias(self, state: Vector) -> None:
-        """Set the bias to what labels tell beyond the shares, as far as it is open.
-
-        The same labels have moved the shares, as far as the variance w of their logarithm let them. If b is the prior
-        variance of the bias and c the curvature, the part of the rest that is bias is bc/(1 + (b + w)c).
-        """
-        part, b = self.parts(state), self.settings.bias_variance
-        prior = np.maximum(self.prior(state), MIN_SHARE)
-        w = np.minimum(self.about_estimate(state, self.filter_variances(state)) / prior**2, 1.0)
-        rest = part["product"] - part["curvature"] * np.log(prior / self.source.prior)
-        bias = b * rest / (1.0 + (b + w) * part["curvature"])
-        np.clip(bias, -self.max_bias, self.max_bias, out=part["log_bias"])
-
-    def bias(self, state: Vector) -> Vector | None:
-        """Return by what each class counts (K,) in corrections beside its share, or None before the first label.
-
-        The less probable a shift, the nearer to 1. Times the shares it adds up to 1.
-        """
-        f, width = len(self.bank), reference.width(len(self.source.prior))
-        if state[2 + 3 * f + 2 * f * width] == 0.0:  # the first curvature: each label adds to all
-            return None
-        part = self.parts(state)
-        factors = np.exp((1.0 - part["no_shift"]) * part["log_bias"])
-        return np.asarray(factors / (self.prior(state) @ factors))
+    def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
+        """Return the class weights (K,) of the correction; `prior` is that of the state, if the caller has it."""
+        log_w = log_weights(self, self.parts(state), self.prior(state) if prior is None else prior)
+        w = np.exp(log_w - log_w.max())
+        return np.asarray(w / (self.source.prior @ w))
 
     # tables, where a new key starts from what other keys have in common
 
@@ -349,6 +348,8 @@ class OnlineEbls:
         weights = part["weights"]
         weights += trust * (weights * (odds / np.bincount(chain, weights))[chain] - weights)
         at_first = self.settings.no_shift
+        part["log_evidence"][...] = trust * others["log_evidence"]
+        part["amplification"][...] = 1.0 + trust * (others["amplification"] - 1.0)
         part["no_shift"][...] += trust * (np.clip(no_shift, 1.0 - self.settings.max_no_shift, at_first) - at_first)
         return state
 

@@ -32,8 +32,8 @@ class StreamMethod(Protocol):
     a function of (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or
     `refuse`.
 
-    A method may have `bias`: by how much more classes count in a correction than their shares say (K,), as labels have
-    told, None before the first one.
+    A method may have `acts`, how much of its correction is applied and why, and `weights`, the class weights (K,) of
+    what is applied.
     """
 
     name: ClassVar[str]
@@ -99,14 +99,14 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
     return parts
 
 
-def counted(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:
-    """Return what each class counts in a correction (K,): its share, times its bias where labels have told one.
+def applied_prior(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:
+    """Return the class prior (K,) that the correction leads to: the estimate, or what is applied of it.
 
     `prior` is the one of the state, if the caller has it already.
     """
-    prior = method.prior(state) if prior is None else prior
-    bias = method.bias(state) if hasattr(method, "bias") else None
-    return prior if bias is None else prior * bias
+    if hasattr(method, "weights"):
+        return np.asarray(method.weights(state, prior) * method.source.prior)
+    return method.prior(state) if prior is None else prior
 
 
 def simplex(shares: Vector) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_number
-from reprior._types import Matrix, Vector
+from reprior._types import Acts, Matrix, Vector
 from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, state_size
 
 
@@ -71,8 +71,15 @@ class Robust:
     def prior(self, state: Vector) -> Vector:
         return state[self.size :].copy()
 
-    def bias(self, state: Vector) -> None:
-        """Labels move nothing but the shown prior: what else they say has no bound a label."""
+    def acts(self, state: Vector) -> Acts:
+        """Return how much of the correction is applied, by the method's own tests; labels move the shown prior only."""
+        if not hasattr(self.method, "acts"):
+            return Acts(1.0, f"{self.method.name} does not test for label shift.")
+        return self.method.acts(state[: self.size])  # type: ignore[no-any-return]
+
+    def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
+        """Return the class weights (K,) of the correction to the shown prior, as far as it is applied."""
+        return np.asarray((state[self.size :] / self.source.prior) ** self.acts(state).share)
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         inner = state[: self.size]

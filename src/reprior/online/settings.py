@@ -35,13 +35,12 @@ class StreamSettings:
         t/(1 + caution·t/n) in the odds of no shift. Two samples of equal size give 1 in theory.
     max_no_shift : float
         Largest probability of no shift, so that a stream without shift still notices one.
-    label_memory : float
-        Labels that the stream remembers for the bias of the classifier if `drift` is True.
-    bias_variance : float
-        Prior variance of the logarithm by which predicted probabilities favour a class. The bias is limited to twice
-        the standard deviation.
-    label_noise : float
-        Share of labels that may be of any class whatever the output.
+    label_memories : tuple of two floats
+        Half-lives of labels, in labels, for the class biases that they show if `drift` is True.
+    label_sharing : float
+        Share of the weight of competing corrections that returns to the start with each label.
+    bias_spread : float
+        Prior standard deviation of a class bias, in log probability.
 
     Examples
     --------
@@ -55,19 +54,21 @@ class StreamSettings:
     sharing: float = 1e-6
     caution: float = 2.0
     max_no_shift: float = 0.999
-    label_memory: float = 1000.0
-    bias_variance: float = 0.1
-    label_noise: float = 0.3
+    label_memories: tuple[float, float] = (25.0, 100.0)
+    label_sharing: float = 0.2
+    bias_spread: float = 1.0
 
     def __post_init__(self) -> None:
         for name, low, high in (("no_shift", 0, 0.999), ("sharing", 0, 0.5), ("caution", 0, 1e6),
-                                ("max_no_shift", 0.5, 1 - 1e-9), ("label_memory", 1, 1e12),
-                                ("bias_variance", 0, 100), ("label_noise", 0, 1)):  # fmt: skip
+                                ("max_no_shift", 0.5, 1 - 1e-9), ("label_sharing", 0, 1),
+                                ("bias_spread", 0, 100)):  # fmt: skip
             number = check_number(getattr(self, name), WHERE, name, low=low, high=high, open_low=True)
             object.__setattr__(self, name, number)
         if self.no_shift > self.max_no_shift:
             fail(WHERE, "no_shift", "be at most `max_no_shift`", self.no_shift)
-        for name, low in (("sizes", 1e-3), ("memories", 0.2)):
+        if len(self.label_memories) != 2:
+            fail(WHERE, "label_memories", "be two numbers", repr(self.label_memories))
+        for name, low in (("sizes", 1e-3), ("memories", 0.2), ("label_memories", 1)):
             values = getattr(self, name)
             if not isinstance(values, (tuple, list)) or (name == "sizes" and not values):
                 fail(WHERE, name, "be a tuple of numbers", repr(values))

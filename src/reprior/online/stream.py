@@ -16,9 +16,9 @@ from reprior._check import as_array, check_level, check_logits, check_proba, che
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
-from reprior._types import Interval, Labels, Matrix, Source, Vector
+from reprior._types import Acts, Interval, Labels, Matrix, Source, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamMethod, StreamState, counted, learned, refuse
+from reprior.online.method import StreamMethod, StreamState, applied_prior, learned, refuse
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
@@ -211,16 +211,18 @@ class Stream:
 
     @property
     def weights(self) -> Vector:
-        """Estimated prior over source prior (K,), times `bias`."""
+        """The class weights (K,) of the correction: estimated prior over source prior, as far as it is applied."""
         with self._lock:
-            return np.asarray(counted(self.method, self._values) / self.source.prior)
+            return np.asarray(applied_prior(self.method, self._values) / self.source.prior)
 
     @property
-    def bias(self) -> Vector:
-        """By how much more each class counts (K,) than its share says, as labels have told; ones without labels."""
+    def acts(self) -> Acts:
+        """How much of the correction is applied, and why. A stream tests itself for label shift after 50, 100, 200 and
+        400 samples and then after every 400."""
         with self._lock:
-            found = self.method.bias(self._values) if hasattr(self.method, "bias") else None
-        return np.ones_like(self.source.prior) if found is None else found
+            if not hasattr(self.method, "acts"):
+                return Acts(1.0, f"{self.method.name} does not test for label shift.")
+            return self.method.acts(self._values)  # type: ignore[no-any-return]
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
@@ -272,7 +274,7 @@ class Stream:
         with self._lock:
             if is_top_k(p) and self.calibrator is None:
                 row = one_top_k(p, self.source, "Stream.correct_one")
-                return np.asarray(correct_top_k(self.source, counted(self.method, self._values)[None], row)[0])
+                return np.asarray(correct_top_k(self.source, applied_prior(self.method, self._values)[None], row)[0])
             k = len(self.source.prior)
             out, known = np.empty(k), self._padded_weights()
             if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
@@ -281,7 +283,7 @@ class Stream:
 
     def _padded_weights(self, prior: Vector | None = None) -> Vector:
         source = self.source.prior
-        np.divide(counted(self.method, self._values, prior), source, out=self._weights[0, : len(source)])
+        np.divide(applied_prior(self.method, self._values, prior), source, out=self._weights[0, : len(source)])
         return self._weights
 
     def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
@@ -308,7 +310,7 @@ class Stream:
                     return out
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
-            return correct_top_k(self.source, counted(self.method, self._values)[None], blocks)
+            return correct_top_k(self.source, applied_prior(self.method, self._values)[None], blocks)
         rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
         fixed = correct_rows(as_stored(rows), self.weights).astype(blocks.array.dtype, copy=False)
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
@@ -316,9 +318,8 @@ class Stream:
     def observe(self, p: Any, y: Any) -> None:
         """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes.
 
-        It takes the place of what the sample had said of the shares, so more labels than samples are refused. With
-        `online-ebls` labels also tell which classes the corrected outputs favour: that is taken out of the correction
-        (`bias`).
+        It replaces what the sample had added to the shares, so more labels than samples are refused. With
+        `online-ebls` labels also decide between no correction, label shift, and class biases that they show.
         """
         row, label = (
             self._row(p, "Stream.observe"),

@@ -16,7 +16,7 @@ from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Interval, Labels, Matrix, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamState, counted, learned, refuse
+from reprior.online.method import StreamState, applied_prior, learned, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.shared_start import SharedStart, shares
 from reprior.online.stream import (
@@ -343,7 +343,7 @@ class StreamTable:
             if len(slots) != len(rows):
                 fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(slots))
             used, which = np.unique(slots, return_inverse=True)
-            priors = [counted(self.method, self._fresh if slot < 0 else self._table[slot]) for slot in used]
+            priors = [applied_prior(self.method, self._fresh if slot < 0 else self._table[slot]) for slot in used]
         prior = np.stack(priors)[which]
         if isinstance(blocks, TopKBlocks):
             return correct_top_k(self.source, prior, blocks)
