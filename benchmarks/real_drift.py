@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 from _record import markdown, progress, store  # isort: split
@@ -32,9 +31,8 @@ LEAST = 1e-6  # a smaller probability counts as this in the log-loss
 RIDGE = 1.0  # standard deviation of class biases fitted to all labels
 BATCH = {
     "uncorrected, not calibrated": "the classifier as it is",
-    "corrected whatever the checks find": '`on_reject="ignore"`',
-    "default": "`pipe.estimate(batch).correct(batch)`; a refusal leaves the batch alone",
-    "default, warnings heeded": "the same; a warning leaves the batch alone too",
+    "corrected in full": '`on_reject="ignore"`',
+    "default": "`pipe.estimate(batch).correct(batch)`, each batch by itself",
     "watch": "`pipe.watch()`, which remembers earlier batches",
     "true prior": "the prior of the batch's own labels",
     "QuaPy, EMQ-BCTS": "QuaPy 0.2.3 on the same held-out samples",
@@ -67,18 +65,11 @@ def losses(proba: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return float(-np.log(np.maximum(own, LEAST)).mean()), float((proba.argmax(axis=1) == y).mean())
 
 
-def applied(est: Any, proba: np.ndarray, calibrated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return corrected probabilities, and the same with warnings heeded; what is refused is left alone."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        try:
-            corrected = np.asarray(est.correct(proba))
-        except ValueError:
-            return calibrated, calibrated
-    with warnings.catch_warnings(record=True) as doubts:
-        warnings.simplefilter("always")
-        replace(est, on_reject="warn").correct(proba)
-    return corrected, calibrated if said or doubts else corrected
+def applied(est: Any, proba: np.ndarray) -> np.ndarray:
+    """Return corrected probabilities; warnings that little of the correction is applied are not shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(est.correct(proba))
 
 
 def at_prior(calibrated: np.ndarray, source: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -110,16 +101,15 @@ def batches(c: Classifier, pipe: Any, quapy: Any, rng: np.random.Generator) -> l
     for i, (proba, y) in enumerate(c.batches):
         calibrated = np.asarray(pipe.calibrate(proba))
         est = pipe.estimate(proba)
-        plain, heeded = applied(est, proba, calibrated)
         found = {
-            "uncorrected, not calibrated": proba, "default": plain, "default, warnings heeded": heeded,
-            "corrected whatever the checks find": replace(est, on_reject="ignore").correct(proba),
+            "uncorrected, not calibrated": proba, "default": applied(est, proba),
+            "corrected in full": pipe.estimate(proba, on_reject="ignore").correct(proba),
             "true prior": at_prior(calibrated, pipe.source.prior, y),
             "biases from all labels": with_biases(calibrated, y),
             "QuaPy, EMQ-BCTS": quapy.predict_proba(clipped(proba)),
         }  # fmt: skip
         if watches[0] is not None:
-            found["watch"] = applied(watches[0].estimate(proba), proba, calibrated)[0]
+            found["watch"] = applied(watches[0].estimate(proba), proba)
         scores = Scores(y, calibrated, proba)
         out += [{"method": name, "batch": i, **scores.of(x)} for name, x in found.items()]
         out += labelled(pipe, watches[1:], (proba, y, calibrated), i, rng)
@@ -140,7 +130,7 @@ def labelled(pipe: Any, watches: list[Any], rows: tuple[np.ndarray, ...], batch:
         if watch is not None:
             found["watch"] = watch.estimate(proba, labels=labels)
         for how, est in found.items():
-            corrected = applied(est, proba, calibrated)[0][rest]
+            corrected = applied(est, proba)[rest]
             out.append({"method": f"{m} labels, {how}", "batch": batch, **scores.of(corrected)})
         truth = at_prior(calibrated[rest], pipe.source.prior, y[rest])
         out.append({"method": f"{m} labels, true prior", "batch": batch, **scores.of(truth)})

@@ -214,7 +214,8 @@ def checks(
     """Return what the tests of "nothing has shifted" and of label shift find for an estimate."""
     if len(estimate.prior) > MAX_CLASSES:
         fail("estimate", "proba", f"have at most {MAX_CLASSES:,} classes for the test of a shift, which needs K×K"
-             " numbers", f"{len(estimate.prior):,} classes", remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
+             " numbers", f"{len(estimate.prior):,} classes",
+             remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
     source, target = estimate.source, estimate.target
     assert target is not None
     raw = target.raw if isinstance(target, LabelledBlocks) else target

@@ -19,6 +19,7 @@ the classifier knows nothing (I_k = 0). V_k is the covariance of class k, with t
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
@@ -28,7 +29,7 @@ from reprior.rows.correction import correct_float64
 MAX_DIRECTIONS = 16  # of the moments that are compared
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
-SURE_SAMPLES = 0.3  # samples certain of their class that stand in for a class without held-out samples
+MIN_MASS = 0.3  # held-out samples that a class counts as at least
 MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
 
 
@@ -52,19 +53,30 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
     kept = np.flatnonzero(variance > max(len(deviation) / (4 * n), 1e-9))[::-1][:MAX_DIRECTIONS]
     kept = kept if len(kept) else np.array([len(variance) - 1])
     directions = vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9))
-    x, sure = x @ directions, sure_moments(directions, k)
-    missing = np.bincount(y, minlength=k) == 0
-    added = np.where(missing, SURE_SAMPLES, 1e-9)
-    mass = own.sum(axis=0) + added
-    means = (own.T @ x + added[:, None] * sure) / mass[:, None]
-    within = (x.T @ x - (means.T * own.sum(axis=0)) @ means) / n
-    within += (1e-6 + max(0.0, -float(np.linalg.eigvalsh(within)[0]))) * np.eye(len(kept))
-    squares = own.T @ x**2 + added[:, None] * sure**2 - mass[:, None] * means**2
+    x, mass = x @ directions, own.sum(axis=0)
+    means = (own.T @ x) / np.maximum(mass, 1e-9)[:, None]
+    within = (x.T @ x - (means.T * mass) @ means) / n + 1e-6 * np.eye(len(kept))
+    squares = own.T @ x**2 - mass[:, None] * means**2
     # one sample of average scatter is added to each class
     deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
-    deviations[missing] += np.abs(sure - x.mean(axis=0))[missing]  # its mean may be anywhere on the way
-    return MomentReference(directions, x.mean(axis=0), means, within, deviations, mass / mass.sum(), information,
-                           float(len(y)))  # fmt: skip
+    has_samples = np.bincount(y, minlength=k) > 0
+    if not has_samples.all():
+        offsets = missing_offsets(means[has_samples] - x.mean(axis=0), directions, x.mean(axis=0), has_samples)
+        scatter = (deviations[has_samples] ** 2).mean(axis=0)
+        means[~has_samples] = x.mean(axis=0) + offsets
+        deviations[~has_samples] = np.sqrt(scatter + offsets**2)
+    prior = np.maximum(mass, MIN_MASS) / np.maximum(mass, MIN_MASS).sum()
+    return MomentReference(directions, x.mean(axis=0), means, within, deviations, prior, information, float(len(y)))
+
+
+def missing_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_samples: NDArray[np.bool_]) -> Matrix:
+    """Return how far (K', D) from the `mean` (D,) classes without held-out samples are taken to be: as far towards the
+    moments of certain samples as the other classes, at `offsets` (K − K', D), are on average."""
+    k = len(has_samples)
+    sure = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1] - mean
+    known = sure[has_samples]
+    part = float((offsets * known).sum() / (known**2).sum())
+    return np.asarray(np.clip(part, 0.0, 1.0) * sure[~has_samples])
 
 
 def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
@@ -77,13 +89,6 @@ def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
 
     covariance = LinearOperator((m, m), matvec=lambda v: standard.T @ (standard @ v) / n, dtype=np.float64)
     return eigsh(covariance, k=MAX_DIRECTIONS, v0=np.ones(m), tol=1e-6)  # type: ignore[no-any-return]
-
-
-def sure_moments(directions: Matrix, n_classes: int) -> Matrix:
-    """Return the directed moments (K, D) of samples that are certain of each class."""
-    k = n_classes
-    return np.asarray(directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k]
-                      + np.log(0.001) * directions[-1])  # fmt: skip
 
 
 def log_evidence(
