@@ -32,11 +32,15 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return
+    refuse = estimate.on_reject == "refuse"
     if checks.labels_conflict:
+        if refuse:
+            fail(caller, "labels", "agree with the predictions", checks.labels_conflict,
+                 remedy="Check the labels, or estimate with `on_reject='scale'`")  # fmt: skip
         warn(checks.labels_conflict)
     if acts.share >= 0.5:
         return
-    if estimate.on_reject == "refuse":
+    if refuse:
         fail(caller, name, "differ from the held-out samples in their class prior alone", acts.reason,
              remedy=f"Check the data.{in_training(checks)} Pass labels of {MANY_LABELS} samples as `labels`, or"
                     " estimate with `on_reject='scale'`")  # fmt: skip
