@@ -35,13 +35,14 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
     refuse = estimate.on_reject == "refuse"
     if checks.labels_conflict:
         if refuse:
-            fail(caller, "labels", "agree with the predictions", checks.labels_conflict,
-                 remedy="Check the labels, or estimate with `on_reject='scale'`")  # fmt: skip
+            fail(caller, "labels", "agree with the predictions", "a contradiction",
+                 remedy=f"{checks.labels_conflict} To {caller} anyway, estimate with `on_reject='scale'`")  # fmt: skip
         warn(checks.labels_conflict)
     if acts.share >= 0.5:
         return
     if refuse:
-        fail(caller, name, "differ from the held-out samples in their class prior alone", acts.reason,
+        fail(caller, name, "differ from the held-out samples in their class prior alone",
+             f"a probability of label shift of {acts.share:.0%}",
              remedy=f"Check the data.{in_training(checks)} Pass labels of {MANY_LABELS} samples as `labels`, or"
                     " estimate with `on_reject='scale'`")  # fmt: skip
     warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Pass labels of"

@@ -152,8 +152,8 @@ def act(
 ) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
     """Return the estimate of which as much is applied as the `evidence` allows, with labels if the `target` has any,
     and the evidence with that of the labels."""
-    share = evidence.share(settings)
+    share = 1.0 if on_reject == "ignore" else evidence.share(settings)
     if isinstance(target, LabelledBlocks):
         made, gain = with_labels(estimate, target, share, unshifted, sample, settings)
         return made, evidence + Evidence(0.0, 1.0, gain)
-    return (estimate if on_reject == "ignore" else scaled(estimate, share, unshifted, sample)), evidence
+    return (estimate if share == 1 else scaled(estimate, share, unshifted, sample)), evidence
