@@ -45,7 +45,7 @@ def channel(data: Dataset, pipe: rp.Pipeline, name: str) -> dict[str, float]:
         "strings": len(y),
         "as it is": percent(proba, y),
         "calibrated only": percent(pipe.calibrate(proba), y),
-        "corrected": percent(est.correct(proba), y),
+        "corrected": percent(rp.correct(pipe.calibrate(proba), est.weights), y),  # `correct` would warn
         "true mix": percent(pipe.correct(proba, true), y),
         "stream, by date": followed(pipe, proba, y),
         "stream, mixed": followed(pipe, proba[mixed], y[mixed]),

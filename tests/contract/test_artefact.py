@@ -83,7 +83,7 @@ def test_top_k_rows_are_corrected_with_a_calibrator_and_without(problem, shifted
     for listed, error in ((k - 1, 1e-3), (max(5, k // 2), 0.1)):
         top = new.proba.argsort(axis=1)[:, -listed:], np.sort(new.proba, axis=1)[:, -listed:]
         est = pipe.estimate(top)
-        assert est.checks.label_shift_p > 0.01  # held-out rows are looked at as if they had been listed so too
+        assert est.acts.share > 0.9  # held-out rows are looked at as if they had been listed so too
         there = np.take_along_axis(whole.correct(new.proba), top[0], axis=1)
         assert np.abs(est.correct(top) - there).mean() < error
     logits = rp.pipeline(np.log(pipe.source.heldout[0]), pipe.source.heldout[1], logits=True)
@@ -146,7 +146,7 @@ def test_a_method_of_ones_own_runs_everywhere(problem):
     assert rp.estimate(problem.source, problem.proba, always_even, tilt=1.0).prior[0] == 0.2
     held, y = problem.source.heldout
     pipe = rp.pipeline(held, y, method=always_even)
-    assert pipe.estimate(problem.proba).prior[0] == 0.2
+    assert pipe.estimate(problem.proba, on_reject="ignore").prior[0] == 0.2
     assert [row.method for row in rp.compare(problem.source, problem.proba, [always_even, "mlls"])] == [
         "always_even",
         "mlls",
@@ -156,7 +156,7 @@ def test_a_method_of_ones_own_runs_everywhere(problem):
     rp.METHODS["even"] = always_even
     try:
         named = rp.pipeline(held, y, method="even")
-        assert rp.load(named.to_bytes()).estimate(problem.proba).prior[0] == 0.2
+        assert rp.load(named.to_bytes()).estimate(problem.proba, on_reject="ignore").prior[0] == 0.2
     finally:
         del rp.METHODS["even"]
 
@@ -205,19 +205,21 @@ def test_a_result_can_be_compared_shown_copied_and_let_go(problem):
 
 
 def test_label_shift_that_is_clearly_rejected_stops_a_correction():
-    problem = make_problem(k=4, n=2000, separation=2.0)
+    problem = make_problem(k=4, n=2000, separation=2.0, alpha=5.0)
     held, y = problem.proba, problem.y
     rng = np.random.default_rng(1)
     strange = rng.dirichlet(np.full(4, 30.0), 2000)  # unsure rows, such as no class has
     pipe = rp.pipeline(held, y)
     est = pipe.estimate(strange)
-    assert est.checks.label_shift_p < 1e-3
-    assert "Check the data" in repr(est).splitlines()[1]
-    with pytest.raises(rp.InputError, match="class mix alone"):
-        est.correct(strange)
-    assert est.correct(strange, anyway=True).shape == strange.shape
-    with pytest.warns(UserWarning, match="may do harm"):
-        pipe.estimate(strange, on_reject="warn").correct(strange)
+    assert est.acts.share < 1e-3
+    assert est.checks.label_shift == est.acts.share
+    assert "0% of the correction is applied" in repr(est).splitlines()[1]
+    with pytest.warns(UserWarning, match="0% of the correction is applied"):
+        np.testing.assert_allclose(est.correct(strange), pipe.calibrate(strange), atol=1e-3)
+    with pytest.raises(rp.InputError, match="class prior alone"):
+        pipe.estimate(strange, on_reject="refuse").correct(strange)
+    plain = pipe.estimate(strange, check=False)
+    np.testing.assert_array_equal(pipe.estimate(strange, on_reject="ignore").correct(strange), plain.correct(strange))
     same = pipe.estimate(held[:200])
     assert "No shift found" in repr(same)
     same.correct(held)
@@ -240,7 +242,7 @@ def test_a_forged_file_is_refused_whatever_its_fields_hold(problem):
             accepted += 1
             assert np.isfinite(found.source.prior).all()
             parts = "classes", "confusion", "hard_confusion", "counts", "proba", "y", "calibrator"
-            parts += "error_heldout", "error_information"
+            parts += "error_heldout", "error_information", "moments_directions"  # without which there are none
             assert name in {"made", "raw_prior", "option_base", "options", *(f"source_{part}" for part in parts)}
     assert accepted < 30
 

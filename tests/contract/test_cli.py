@@ -162,7 +162,9 @@ def test_named_methods_and_calibrations_are_taken_at_their_word(ask, call, files
     held, rows = (np.load(files["heldout"])[key] for key in ("proba", "y")), np.load(files["npy"])
     given = [files["npy"], "-s", files["heldout"]]
     value = ask("estimate", *given, "-m", "MAPLS", "--calibrate", "none")
-    np.testing.assert_allclose(value["prior"], rp.mapls(rp.summarize(*held), rows).prior, atol=1e-6)
+    pipe = rp.pipeline(*held, method="mapls", calibration="none")
+    np.testing.assert_allclose(value["prior"], pipe.estimate(rows).prior, atol=1e-6)
+    np.testing.assert_array_equal(pipe.estimate(rows, check=False).prior, rp.mapls(pipe.source, rows).prior)
     assert (value["method"], value["calibration"]) == ("mapls", "none")
     for command in ("report", "diagnose", "compare"):
         value = ask(command, *given)

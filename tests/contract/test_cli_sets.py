@@ -68,7 +68,7 @@ def test_sets_of_groups_are_those_of_each_group(call, files, tmp_path):
     given = ["-s", files["heldout"], "--sets", 0.9, "--by", "side", "--anyway"]
     assert call("correct", tmp_path / "t.npz", *given, "-o", tmp_path / "o.npz")[0] == 0
     with np.load(files["heldout"]) as held:
-        groups = rp.pipeline(held["proba"], held["y"], classes=CLASSES).groups(keys, rows)
+        groups = rp.pipeline(held["proba"], held["y"], classes=CLASSES).groups(keys, rows, on_reject="ignore")
     found = written(tmp_path / "o.npz")
     for side in ("left", "right"):
         mine = groups[side].prediction_sets(rows[keys == side])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,16 +102,16 @@ def test_the_first_line_says_whether_there_is_a_shift():
         rng = np.random.default_rng(seed)
         est = rp.pipeline(*outputs(200, [1 / 3] * 3, rng)).estimate(outputs(300, [0.26, 0.3, 0.44], rng)[0])
         p, line = est.checks.shift_p, repr(est).splitlines()[1]
-        said = "The class mix has" if p < 1e-3 else "The class mix may have" if p < 0.05 else "No shift found"
+        said = "The class prior has" if p < 1e-3 else "The class prior may have" if p < 0.05 else "No shift found"
         assert line.startswith(said)
         seen.add(said)
-    assert {"The class mix has", "The class mix may have"} <= seen
+    assert {"The class prior has", "The class prior may have"} <= seen
 
 
 def test_warnings_name_the_users_own_line():
-    problem = make_problem(k=4, n=2000, separation=2.0)
+    problem = make_problem(k=4, n=2000, separation=2.0, alpha=5.0)
     strange = np.random.default_rng(1).dirichlet(np.full(4, 30.0), 2000)  # unsure rows, such as no class has
-    est = rp.pipeline(problem.proba, problem.y).estimate(strange, on_reject="warn")
+    est = rp.pipeline(problem.proba, problem.y).estimate(strange)
     calls = (
         lambda: est.correct(strange),
         lambda: est.prediction_sets(strange),
@@ -134,18 +135,20 @@ def test_training_rows_given_as_held_out_rows_are_asked_about():
 
     X, y = load_digits(return_X_y=True)
     model = RandomForestClassifier(30, random_state=0).fit(X[:800], y[:800])
-    new, asked = X[1300:], "Were the held-out rows used for training?"
+    new, asked = X[1300:], "Were the held-out samples used for training?"
     est = rp.pipeline(model.predict_proba(X[:800]), y[:800]).estimate(model.predict_proba(new))
     assert asked in repr(est).splitlines()[1]
-    with pytest.raises(rp.InputError, match="Were the held-out rows used for training"):
+    with pytest.raises(rp.InputError, match="Were the held-out samples used for training"):
+        replace(est, on_reject="refuse").correct(model.predict_proba(new))
+    with pytest.warns(UserWarning, match="Were the held-out samples used for training"):
         est.correct(model.predict_proba(new))
-    with pytest.warns(UserWarning, match="Were the held-out rows used for training"):
+    with pytest.warns(UserWarning, match="Were the held-out samples used for training"):
         LabelShiftClassifier(model).fit(X[:800], y[:800]).adapt(new)
     right = rp.pipeline(model.predict_proba(X[800:1300]), y[800:1300]).estimate(model.predict_proba(new))
     assert asked not in repr(right)
     strange = np.random.default_rng(0).dirichlet(np.full(10, 30.0), 500)  # rows of another kind, and a fair source
     other = rp.pipeline(model.predict_proba(X[800:1300]), y[800:1300]).estimate(strange)
-    assert other.checks.label_shift_p < 1e-3
+    assert other.checks.label_shift < 1e-3
     assert asked not in repr(other)
 
 

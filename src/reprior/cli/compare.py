@@ -48,7 +48,7 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     if truth is not None:
         true = read_prior(truth, job.source.classes, job.table.n_classes, wanted)
     with progress(job.rows):
-        first = job.estimate(check=False)
+        first = job.estimate()
         compared = compare(job.source, first.target, true=true, first=first, name="the default")
     rows = [{"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
@@ -66,7 +66,7 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> 
     true = None if truth is None else true_mixes(inputs, truth, wanted)
     seconds, priors = [], []
     with progress(inputs.rows):
-        overall = inputs.estimate(check=False)  # which also decodes the rows, before anything is timed
+        overall = inputs.estimate()  # which also decodes the rows, before anything is timed
         for share in (True, False):
             start = time.perf_counter()
             groups = inputs.groups(share=share)

@@ -28,7 +28,7 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
 
     job = read_inputs("diagnose", **files)
     with progress(job.rows):
-        estimate = job.estimate(check=False)
+        estimate = job.estimate(on_reject="ignore")
         diagnosis = diagnose(job.source, estimate.target, estimate=estimate, alpha=alpha)
     value = {field.name: getattr(diagnosis, field.name) for field in fields(diagnosis) if field.name != "estimate"}
     value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),

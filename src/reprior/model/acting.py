@@ -138,7 +138,7 @@ def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0) -
     share = evidence.share(settings)
     weak = (f" The estimated shares moved {evidence.amplification:.1f} times as far as the mean prediction."
             if evidence.amplification >= WEAK else "")  # fmt: skip
-    by = f" by the test and {n_labels} labels" if n_labels else ""
+    by = f", with {n_labels} labels" if n_labels else ""
     if share >= 0.5:
         reason = f"Consistent with label shift (probability {share:.0%}{by})."
     else:

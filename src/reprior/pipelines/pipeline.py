@@ -32,7 +32,7 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
-from reprior.rows.labelled import labelled
+from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
@@ -169,9 +169,14 @@ class Pipeline:
         seen = look(target, made.n)
         evidence = evidence_of(made, target, seen.sample, self.settings, self.unshifted) if check else None
         now = earlier if evidence is None else earlier + evidence
-        made, now = act(made, with_labels, self.unshifted, seen.sample, now, on_reject, self.settings)
-        acts = describe(None if evidence is None else now, self.settings, made.n_labels)
-        acts = acts._replace(share=1.0) if on_reject == "ignore" else acts
+        acts = describe(None, self.settings)
+        if evidence is not None or isinstance(with_labels, LabelledBlocks):
+            made, now = act(made, with_labels, self.unshifted, seen.sample, now, on_reject, self.settings)
+            acts = describe(now, self.settings, made.n_labels)._replace(
+                log_evidence=None if evidence is None else now.log_evidence
+            )
+        if on_reject == "ignore":
+            acts = acts._replace(share=1.0)
         tested = None
         if check:
             tested = checks(made, seen, now if evidence is not None else None, self.settings)
