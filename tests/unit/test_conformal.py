@@ -126,18 +126,17 @@ def test_frames_come_back_as_frames_and_classes_are_matched_by_name(problem):
     held, y = problem.source.heldout
     frame = pd.DataFrame(problem.proba, columns=names, index=np.arange(7, 7 + len(problem.proba)))
     found = rp.pipeline(pd.DataFrame(held, columns=names), np.array(names)[y]).estimate(frame)
-    sets = found.prediction_sets(frame[names[::-1]], anyway=True)
+    sets = found.prediction_sets(frame[names[::-1]])
     assert list(sets.columns) == names[::-1]
     assert list(sets.index) == list(frame.index)
-    np.testing.assert_array_equal(sets[names], found.prediction_sets(problem.proba, anyway=True))
+    np.testing.assert_array_equal(sets[names], found.prediction_sets(problem.proba))
 
 
 def test_a_saved_pipeline_gives_the_same_sets(problem, tmp_path):
     pipe = rp.pipeline(*problem.source.heldout)
     pipe.save(tmp_path / "model.reprior")
-    ask = {"level": 0.8, "anyway": True}
-    expected = pipe.estimate(problem.proba).prediction_sets(problem.proba, **ask)
-    found = rp.load(tmp_path / "model.reprior").estimate(problem.proba).prediction_sets(problem.proba, **ask)
+    expected = pipe.estimate(problem.proba).prediction_sets(problem.proba, level=0.8)
+    found = rp.load(tmp_path / "model.reprior").estimate(problem.proba).prediction_sets(problem.proba, level=0.8)
     np.testing.assert_array_equal(found, expected)
 
 

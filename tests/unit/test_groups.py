@@ -126,13 +126,20 @@ def test_corrections_of_groups_heed_the_checks_of_all_samples() -> None:
     pipe, keys = rp.pipeline(*problem.source.heldout), np.arange(1000) % 4
     other = problem.proba[:, ::-1] ** 0.3  # not what the classifier returns
     other = np.ascontiguousarray(other / other.sum(axis=1, keepdims=True))
-    found = pipe.groups(keys, other)
+    found = pipe.groups(keys, other, on_reject="refuse")
     with pytest.raises(rp.InputError, match="held-out"):
         found.correct(keys, other)
     with pytest.raises(rp.InputError, match="held-out"):
         found[0].correct(other)
-    assert found.correct(keys, other, anyway=True).shape == other.shape
-    assert pipe.groups(keys, other, on_reject="ignore").correct(keys, other).shape == other.shape
+    scaled = pipe.groups(keys, other)
+    assert scaled[0].acts.share < 0.01
+    for how in (lambda: scaled.correct(keys, other), lambda: scaled[0].correct(other)):
+        with pytest.warns(UserWarning, match="of the correction is applied"):
+            np.testing.assert_allclose(how(), pipe.calibrate(other), atol=0.01)
+    np.testing.assert_allclose(scaled[0].shares, pipe.calibrate(other)[keys == 0].mean(axis=0), atol=0.01)
+    ignored, plain = pipe.groups(keys, other, on_reject="ignore"), pipe.groups(keys, other, check=False)
+    np.testing.assert_allclose(ignored.correct(keys, other), plain.correct(keys, other), atol=1e-12)
+    assert ignored[0].acts.share == 1
 
 
 @pytest.mark.parametrize("n_groups", [2, 3, 5])
@@ -258,8 +265,9 @@ def test_labels_that_contradict_the_outputs_of_groups_are_said() -> None:
     labels = np.where(np.arange(1000) % 10 == 0, problem.y, -1)
     assert len(pipe.groups(keys, problem.proba, labels=labels)) == 4
     wrong = np.where(labels < 0, -1, (labels + 1) % 5)
+    found = pipe.groups(keys, problem.proba, labels=wrong)
     with pytest.warns(UserWarning, match="Do the labels belong to these rows"):
-        pipe.groups(keys, problem.proba, labels=wrong)
+        found.correct(keys, problem.proba)
 
 
 @pytest.mark.parametrize(

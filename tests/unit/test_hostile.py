@@ -278,13 +278,15 @@ def test_a_file_to_save_to_must_have_a_name():
 
 def test_a_refusal_in_python_names_no_option_of_the_command_line():
     pipe = rp.pipeline(FRAME, ["cat", "dog"] * 5)
-    strange = rp.pipeline(np.repeat([[0.9, 0.1], [0.1, 0.9]], 200, axis=0), np.repeat([0, 1], 200))
+    first = np.random.default_rng(0).uniform(0.8, 1.0, 400)
+    first[200:] = 1 - first[200:]
+    strange = rp.pipeline(np.column_stack([first, 1 - first]), np.repeat([0, 1], 200))
     unsure = np.full((400, 2), 0.5)
     for call, said in (
         (lambda: pipe.estimate([[70, 30]]), "divide each row by its sum first"),
         (lambda: pipe.estimate([[-1.0, 2.0]]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
         (lambda: pipe.stream().learn_one([3.0, 2.0]), "apply softmax first, or fit a `pipeline` with `logits=True`"),
-        (lambda: strange.estimate(unsure).correct(unsure), "say `anyway=True`, or estimate with `on_reject='warn'`"),
+        (lambda: strange.estimate(unsure, on_reject="refuse").correct(unsure), "estimate with `on_reject='scale'`"),
     ):
         with pytest.raises(rp.InputError, match=re.escape(said)) as refused:
             call()

@@ -100,11 +100,17 @@ def unseen(source: Source) -> list[str]:
             " outputs alone."]  # fmt: skip
 
 
+def not_label_shift(checks: Checks) -> str:
+    """Return the sentence about samples that differ by more than their class prior."""
+    return f"The data differ by more than their class prior (probability of label shift {checks.label_shift:.0%})."
+
+
 def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
-    if acts is not None and acts.log_evidence is not None and acts.share < 0.5:
-        sentences.append(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)}")
+    if checks.label_shift is not None and checks.label_shift < 0.5:
+        applied = f"{acts.share:.0%} of the correction is applied. {acts.reason}" if acts else not_label_shift(checks)
+        sentences.append(f"{applied}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(
             f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix has"

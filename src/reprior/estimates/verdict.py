@@ -32,12 +32,17 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return
+    refuse = estimate.on_reject == "refuse"
     if checks.labels_conflict:
+        if refuse:
+            fail(caller, "labels", "agree with the predictions", "a contradiction",
+                 remedy=f"{checks.labels_conflict} To {caller} anyway, estimate with `on_reject='scale'`")  # fmt: skip
         warn(checks.labels_conflict)
     if acts.share >= 0.5:
         return
-    if estimate.on_reject == "refuse":
-        fail(caller, name, "differ from the held-out samples in their class prior alone", acts.reason,
+    if refuse:
+        fail(caller, name, "differ from the held-out samples in their class prior alone",
+             f"a probability of label shift of {acts.share:.0%}",
              remedy=f"Check the data.{in_training(checks)} Pass labels of {MANY_LABELS} samples as `labels`, or"
                     " estimate with `on_reject='scale'`")  # fmt: skip
     warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Pass labels of"

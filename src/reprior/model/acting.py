@@ -99,11 +99,23 @@ def with_labels(
     w /= estimate.source.prior @ w
     n = int(estimate.n)
     shares = target.map_sum(lambda block: correct_float64(block, w).sum(axis=0)) / n
-    changed = replace(estimate, weights=w, shares=shares, prior=shares, target=target, n_labels=target.n_labels)
+    prior = shrunk_prior(estimate, unshifted * estimate.source.prior, shares, fit.no_bias)
+    changed = replace(estimate, weights=w, shares=shares, prior=prior, target=target, n_labels=target.n_labels)
     if estimate.posterior is None:
         return changed, fit.log_evidence
     about = labelled_posterior(estimate.posterior, shares, fit, w, 1 - target.n_labels / n, sample, n)
     return with_posterior(changed, about), fit.log_evidence
+
+
+def shrunk_prior(estimate: PriorEstimate, base: Vector, shares: Vector, no_bias: float) -> Vector:
+    """Return the prior (K,) of the population whose samples have these `shares` (K,) by labels.
+
+    If labels show no bias, it is as far on the way from the shares to the prior without shift, `base` (K,), as the
+    estimate without labels is.
+    """
+    way = base / base.sum() - estimate.shares
+    part = float((estimate.prior - estimate.shares) @ way) / max(float(way @ way), 1e-12)
+    return np.asarray(shares + no_bias * min(max(part, 0.0), 1.0) * (base / base.sum() - shares))
 
 
 def labelled_posterior(
@@ -140,8 +152,8 @@ def act(
 ) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
     """Return the estimate of which as much is applied as the `evidence` allows, with labels if the `target` has any,
     and the evidence with that of the labels."""
-    share = evidence.share(settings)
+    share = 1.0 if on_reject == "ignore" else evidence.share(settings)
     if isinstance(target, LabelledBlocks):
         made, gain = with_labels(estimate, target, share, unshifted, sample, settings)
         return made, evidence + Evidence(0.0, 1.0, gain)
-    return (estimate if on_reject == "ignore" else scaled(estimate, share, unshifted, sample)), evidence
+    return (estimate if share == 1 else scaled(estimate, share, unshifted, sample)), evidence

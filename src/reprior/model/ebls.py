@@ -23,7 +23,7 @@ from reprior.model.settings import Settings
 from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source, variances
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
-from reprior.rows.passes import count_rows
+from reprior.rows.passes import count_rows, rows_kept, some_rows
 
 DEFAULT = Settings()
 
@@ -92,7 +92,7 @@ def ebls(
     )  # fmt: skip
     if not isinstance(given, LabelledBlocks):
         return made
-    return with_labels(made, given, 1.0, factor, samples.target, settings)[0]
+    return with_labels(made, given, 1.0, factor, some_rows(target, n, rows_kept(len(factor))), settings)[0]
 
 
 def by_the_others(reliability: Reliability, n: int) -> Reliability:

@@ -22,10 +22,12 @@ MIN_PROBABILITY = 1e-6  # a smaller one of a labelled sample counts as this
 
 @dataclass(frozen=True, slots=True)
 class Biases:
-    """Class biases: their posterior mean (K,), variances (K,), and the log evidence of the labels."""
+    """Class biases: their posterior mean (K,), variances (K,), the probability that there are none, and the log
+    evidence of the labels."""
 
     mean: Vector
     variance: Vector
+    none: float
     log_evidence: float
 
 
@@ -39,8 +41,12 @@ class LabelledRows:
 
 
 def labelled_rows(proba: Matrix, y: Labels, weights: Vector | None = None) -> LabelledRows:
-    """Return labelled samples. Weights (m,) of chosen samples are scaled to their effective sample size."""
+    """Return labelled samples. Weights (m,) of chosen samples are scaled to their effective sample size.
+
+    A label may be wrong, so one alone proves little. m labels count as m²/(m + 1), as if another one had no class.
+    """
     counts = np.ones(len(y)) if weights is None else weights * (weights.sum() / (weights @ weights))
+    counts = counts * (counts.sum() / (counts.sum() + 1))
     return LabelledRows(np.log(np.maximum(np.asarray(proba, np.float64), MIN_PROBABILITY)), y, counts)
 
 
@@ -71,7 +77,7 @@ def fit_biases(rows: LabelledRows, log_weights: Vector, settings: Settings) -> B
     total = np.logaddexp.reduce(evidence)
     p, each = np.exp(np.array(evidence) - total), np.array(means)
     mean = p @ each
-    return Biases(mean, p @ (np.array(variances) + (each - mean) ** 2), float(total))
+    return Biases(mean, p @ (np.array(variances) + (each - mean) ** 2), float(p[0]), float(total))
 
 
 def bias_mode(rows: LabelledRows, log_weights: Vector, spread: float, start: Vector) -> BiasMode:
@@ -132,11 +138,12 @@ def log_likelihood(rows: LabelledRows, log_weights: Vector) -> tuple[float, Matr
 
 @dataclass(frozen=True, slots=True)
 class LabelledWeights:
-    """Log class weights (K,) after labels, their variance (K,), and the log evidence of the labels that corrected
-    probabilities are better than calibrated ones."""
+    """Log class weights (K,) after labels, their variance (K,), the probability that there are no class biases, and
+    the log evidence of the labels that corrected probabilities are better than calibrated ones."""
 
     log_weights: Vector
     variance: Vector
+    no_bias: float
     log_evidence: float
 
 
@@ -153,10 +160,13 @@ def labelled_weights(
     share = updated_share(share, gain)
     one, two = unshifted + calibrated.mean, shifted + corrected.mean
     variance = share * corrected.variance + (1 - share) * calibrated.variance + share * (1 - share) * (one - two) ** 2
-    return LabelledWeights(share * two + (1 - share) * one, variance, gain)
+    no_bias = share * corrected.none + (1 - share) * calibrated.none
+    return LabelledWeights(share * two + (1 - share) * one, variance, no_bias, gain)
 
 
 def updated_share(share: float, log_evidence: float) -> float:
-    """Return a probability after evidence in its favour."""
+    """Return a probability after evidence in its favour; 1 stays 1."""
+    if share == 1:
+        return 1.0
     share = min(max(share, 1e-12), 1 - 1e-12)
     return float(1 / (1 + np.exp(-np.clip(np.log(share / (1 - share)) + log_evidence, -700, 700))))

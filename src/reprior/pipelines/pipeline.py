@@ -171,6 +171,7 @@ class Pipeline:
         now = earlier if evidence is None else earlier + evidence
         made, now = act(made, with_labels, self.unshifted, seen.sample, now, on_reject, self.settings)
         acts = describe(None if evidence is None else now, self.settings, made.n_labels)
+        acts = acts._replace(share=1.0) if on_reject == "ignore" else acts
         tested = None
         if check:
             tested = checks(made, seen, now if evidence is not None else None, self.settings)
@@ -294,8 +295,7 @@ class Pipeline:
             return replace(found, calibrator=self.calibrator)
         whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject)
         assert whole.acts is not None
-        applied = whole.acts.share if on_reject != "ignore" else 1.0
-        scaled = scale_groups(found, applied, self.unshifted, keys, target)
+        scaled = scale_groups(found, whole.acts.share, self.unshifted, keys, target)
         return replace(scaled, calibrator=self.calibrator, whole=whole)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
