@@ -179,9 +179,11 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 
 def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
-    """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; the same way
-    the cutoffs of sets, if they are wanted; whether it is what the method promises; and what to say first. Rows that
-    clearly differ by more are refused."""
+    """Return what the journal keeps of a correction: `weights` (K,), estimated or from a file, or (G, K) with the keys
+    of `groups`; `least`, the cutoffs of sets, if they are wanted; `ok`, whether the method converged; `verdict`.
+
+    Rows that clearly differ by more than their class prior are refused.
+    """
     import numpy as np
 
     from reprior.estimates.sets import scores, scores_of
@@ -189,36 +191,34 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
 
-    def least(found: Scores) -> Any:
-        return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
+    def cutoffs(of: Scores) -> Any:
+        return of.cutoffs(wanted.sets or 0.0, by_class=wanted.by_class)
 
-    prior = wanted.prior
-    if prior is not None:
-        prior_read = read_prior(prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
-        stored = stored_weights(prior, inputs)
-        weights = prior_read / inputs.source.prior if stored is None else stored
-        weighted = {"weights": weights, "ok": True, "verdict": []}
-        exact = scores_of(inputs.source, inputs.pipeline.calibrator, prior_read, None, weights) if wanted.sets else None
-        return weighted if exact is None else weighted | {"least": least(exact)}
+    if wanted.prior is not None:
+        prior = read_prior(wanted.prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
+        stored = stored_weights(wanted.prior, inputs)
+        weights = prior / inputs.source.prior if stored is None else stored
+        weighted = {"weights": weights, "ok": True, "verdict": [], "least": None}
+        if wanted.sets:
+            weighted["least"] = cutoffs(scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights))
+        return weighted
     with progress(inputs.rows):
-        found = inputs.estimate()
+        estimate = inputs.estimate()
     alone = inputs.table.choice.by is None
-    if found.checks is not None and not wanted.anyway:
+    if estimate.checks is not None and not wanted.anyway:
         # labels vouch for the correction of all rows together, and for no other
-        checks = found.checks if alone else found.checks._replace(labels_support="")
+        checks = estimate.checks if alone else estimate.checks._replace(labels_support="")
         refuse_clear(checks, "correct", "target", "say `--anyway`", "--labels")
+    weighted = {"ok": estimate.status.ok, "verdict": inputs.verdict(estimate)}
     if alone:
-        weighted = {"weights": found.weights, "ok": found.status.ok, "verdict": inputs.verdict(found)}
-        return weighted if not wanted.sets else weighted | {"least": least(scores(found))}
+        return weighted | {"weights": estimate.weights, "least": cutoffs(scores(estimate)) if wanted.sets else None}
     with progress(inputs.rows):
         groups = inputs.groups()
-    weighted = {"weights": groups.weights, "groups": list(groups.keys),
-            "ok": found.status.ok and bool(groups.converged.all()), "verdict": inputs.verdict(found)}  # fmt: skip
-    return (
-        weighted
-        if not wanted.sets
-        else weighted | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
-    )
+    return weighted | {
+        "weights": groups.weights, "groups": list(groups.keys),
+        "ok": estimate.status.ok and bool(groups.converged.all()),
+        "least": np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None,
+    }  # fmt: skip
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
