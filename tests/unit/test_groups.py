@@ -258,7 +258,7 @@ def test_labels_that_contradict_the_outputs_of_groups_are_said() -> None:
     labels = np.where(np.arange(1000) % 10 == 0, problem.y, -1)
     assert len(pipe.groups(keys, problem.proba, labels=labels)) == 4
     wrong = np.where(labels < 0, -1, (labels + 1) % 5)
-    with pytest.warns(UserWarning, match="Do the labels belong to these rows"):
+    with pytest.warns(UserWarning, match="Do the labels belong to these samples"):
         pipe.groups(keys, problem.proba, labels=wrong)
 
 

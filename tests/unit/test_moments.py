@@ -33,7 +33,7 @@ def test_the_source_prior_is_what_was_asked_for(problem: Problem) -> None:
 
 @pytest.mark.parametrize(
     ("y", "words"),
-    [([0, 7], "between 0 and 1"), ([0], "one label a row"), ([0.5, 1], "whole numbers"), (["a", "b"], "column index")],
+    [([0, 7], "between 0 and 1"), ([0], "one label per"), ([0.5, 1], "whole numbers"), (["a", "b"], "column index")],
 )
 def test_bad_labels_are_refused(y: object, words: str) -> None:
     with pytest.raises(rp.InputError, match=words):

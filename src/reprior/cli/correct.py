@@ -34,20 +34,20 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
 @method_options
 @by_option
 @click.option("-o", "--output", required=True, type=click.Path(allow_dash=True, path_type=Path),
-              help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
+              help="Output file; a folder if TARGET is a folder; - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
-              help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
+              help="File with a class prior (from `estimate --json`); use it instead of estimating.")  # fmt: skip
 @anyway_option
 @click.option("--sets", type=float, metavar="LEVEL",
-              help="Add the column `set`: classes that include the true one with this chance, as 0.9.")  # fmt: skip
-@click.option("--sets-by-class", is_flag=True, help="Keep that promise for each class by itself; sets are larger.")
+              help="Add the column `set`: prediction sets with this coverage, for example 0.9.")  # fmt: skip
+@click.option("--sets-by-class", is_flag=True, help="Guarantee the coverage for each class; sets are larger.")
 @as_json
 def command(
     output: Path, prior: Path | None, anyway: bool, sets: float | None, sets_by_class: bool, as_json: bool, **files: Any
 ) -> int:
-    """Write TARGET again with its predictions corrected for the estimated class mix; with --by, for that of the group.
+    """Correct the predictions of TARGET for the estimated class prior; with --by, one prior per group.
 
-    Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
+    After a crash run the same command again: it continues, and the result has the same bytes.
 
     \b
     Example:  reprior correct scores.parquet --source model.reprior -o corrected.parquet
@@ -55,7 +55,7 @@ def command(
     from reprior.state import is_special, whole_file
 
     if prior is not None and files["by"]:
-        raise click.UsageError("Give --prior or --by: a class mix from a file is the same for all groups")
+        raise click.UsageError("Give --prior or --by: a prior from a file is the same for all groups")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     job, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
@@ -87,7 +87,7 @@ def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | N
             raise click.UsageError("--sets-by-class says how --sets LEVEL is meant: give both")
         return None
     if inputs.source.heldout is None:
-        fail("correct", "--sets", "be measured on held-out rows with labels", "class counts alone",
+        fail("correct", "--sets", "be measured on held-out samples with labels", "class counts alone",
              remedy="Give held-out predictions as --source")  # fmt: skip
     for part in inputs.table.parts:
         if part.kind == "npy":

@@ -142,7 +142,7 @@ def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None
     probabilities would imply the prior of the held-out samples."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
-             remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
+             remedy="Calibrated probabilities imply the prior of the held-out samples")  # fmt: skip
     return check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
 
 
@@ -168,11 +168,11 @@ def _without_rows(
 ) -> Pipeline:
     """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
     if calibration not in ("auto", "none"):
-        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out samples", repr(calibration))
     check_order(classes, "pipeline")
     names = None if classes is None else [str(label) for label in classes]
     if isinstance(prior, str) and prior not in ("auto", "training"):
-        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
+        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out samples", repr(prior))
     numbers = counts if isinstance(prior, str) else prior
     source = check_source(numbers, "pipeline", names)
     total = None if counts is None else training_rows(counts, source.classes)
@@ -227,16 +227,16 @@ def _source(
         if prior in ("training", "pooled", "carried"):
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
-            made = "training counts" if prior == "training" else "training counts and mean held-out output"
+            made = "training counts" if prior == "training" else "training counts and mean held-out prediction"
             present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
             prior = counts if prior == "training" else _with_counts(prior, out, counts, present, weight, cal.ridge)
         elif weight is not None:
-            made = "mean held-out output" if prior == "mean" else "held-out label counts"
+            made = "mean held-out prediction" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
     least = MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * out.shape[1])
     if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
         # no held-out row resembles a class: its outputs, though far below their noise, would be taken for signs of it
-        prior, made = np.maximum(mean, least), "mean held-out output"
+        prior, made = np.maximum(mean, least), "mean held-out prediction"
     source = summarize(out, named(labels, classes), prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))

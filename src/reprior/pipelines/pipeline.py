@@ -108,7 +108,7 @@ class Pipeline:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
         listed = is_top_k(proba)
         if listed and self.calibrator is not None and self.calibrator.of_logits:
-            fail(caller, "proba", "be rows of logits, one a class", "top-k rows",
+            fail(caller, "proba", "be rows of logits, one per class", "top-k rows",
                  remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
         in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
         if in_memory and not listed:
@@ -395,7 +395,7 @@ class Pipeline:
         return (
             f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
             f"{len(self.source.prior)} classes, "
-            f"{held:,} held-out rows, source prior: {self.source.made})"
+            f"{held:,} held-out samples, source prior: {self.source.made})"
         )
 
 
