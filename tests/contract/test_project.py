@@ -157,6 +157,18 @@ def test_every_benchmark_is_listed() -> None:
         assert f"benchmarks/{path.name}" in text, path.name
 
 
+@pytest.mark.parametrize("path", sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "experiments").rglob("*.py")]),
+                         ids=lambda path: path.relative_to(ROOT).as_posix())  # fmt: skip
+def test_scripts_import_what_the_package_has(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "reprior":
+            assert importlib.util.find_spec(str(node.module)) is not None, f"{path.name} imports {node.module}"
+            module = pytest.importorskip(str(node.module), exc_type=ImportError)  # an adapter may want its own package
+            for name in node.names:
+                known = hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}") is not None
+                assert known, f"{path.name} imports {name.name} from {node.module}"
+
+
 def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
