@@ -33,33 +33,46 @@ def pipeline(
     logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
     **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Return the default pipeline, or the one described, from held-out rows, from class counts, or from both.
+    """Fit a pipeline: learn from held-out samples how to calibrate a classifier and how far to trust it.
+
+    Pass held-out samples (`proba` and `y`), training `counts`, or both. Then call `estimate` with the predicted
+    probabilities of new samples.
 
     Parameters
     ----------
     proba : (n, K), optional
-        The classifier's outputs on held-out rows of the training distribution. A DataFrame's columns name the classes.
+        Predicted probabilities of held-out samples, one row per sample and one column per class. Held-out samples come
+        from the training distribution and were not used for training. A DataFrame's columns name the classes.
     y : (n,), optional
-        Their labels: names of classes, or column indices.
+        Labels of the held-out samples: class names, or column indices from 0.
     counts : (K,), optional
-        Training samples of each class, or their shares; a Series or dict is matched by name. Held-out rows may have
-        another class mix.
+        Number of training samples per class, or class shares. A Series or dict is matched by name. The held-out samples
+        may have another class prior.
     classes : sequence of K names, optional
-        The classes in the order of the columns.
-    logits : bool
+        Class names in the order of the columns.
+    logits : bool, default False
         Whether `proba`, here and in all later calls, are logits.
-    calibration : str
-        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, both as far from the
-        identity as the held-out rows bear out (`calibrate.learned`).
-    prior : str or (K,)
-        The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
-        biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
-        is "carried" with counts and "mean" without. K numbers say what outputs carry as they are, after class weights
-        or resampling; they are not calibrated then. The plain default needs no such thing: biases find it.
-    method : str or callable
+    calibration : str, default "auto"
+        A name of `calibrate.KINDS`. "auto" fits one temperature and one bias per class. Both are shrunk: with few
+        held-out samples they change little.
+    prior : str or (K,), default "auto"
+        The class prior that the calibrated probabilities imply. "mean" is the mean calibrated probability, "labels" the
+        shares of the held-out labels, "training" the counts, "pooled" and "carried" combine counts and mean. "auto" is
+        "carried" with counts and "mean" without. If you pass K numbers, nothing is calibrated.
+    method : str or callable, default "ebls"
         A name of `METHODS`, or a function of (source, target, **options).
     **options
         Options of the method.
+
+    Returns
+    -------
+    Pipeline
+        Call its `estimate`, `stream`, `groups`, `diagnose` and `save`.
+
+    Raises
+    ------
+    InputError
+        If the input is not valid. The message says what is wrong and how to fix it.
 
     Examples
     --------

@@ -281,10 +281,9 @@ class Pipeline:
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
-        """Return a stream that takes raw outputs one by one.
+        """Return a stream that takes raw predicted probabilities one by one.
 
-        Unless told otherwise it keeps to the class mix of training until the rows prove a shift, and it makes no more
-        of them than the held-out rows allow.
+        It stays at the source prior until the samples show a shift.
 
         Parameters
         ----------
