@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reprior.assess.label_shift import bumps, p_value_of_zero
 from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
 from reprior.assess.accuracy import by_labels, expected_accuracy, might_be
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
-from reprior.assess.label_shift import bumps, p_value_of_zero
 from reprior.report import collect
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
@@ -448,11 +448,11 @@ def test_labels_can_show_that_a_correction_helps_whatever_else_has_changed(helps
             est.correct(rows)
         return
     assert found.may_harm is False
-    assert "labels show that the correction helps all the same" in str(est)
-    assert "labels show that the correction helps all the same" in str(found)
+    assert "labels show that the correction helps" in str(est)
+    assert "labels show that the correction helps" in str(found)
     assert "Expect an accuracy" not in str(found)  # held-out rows, which these are unlike, cannot tell it
     headline = " ".join(said.text for said in collect.headline(est, est.interval(0.95), found))
-    assert "labels show that the correction helps all the same" in headline
+    assert "labels show that the correction helps" in headline
     assert "Check the data" not in headline
     assert np.mean(est.correct(rows).argmax(axis=1) == y) > np.mean(rows.argmax(axis=1) == y) + 0.05
 

@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check.words import listed
 
 # what to do where a method needs more than counts
-UNLABELLED = "Give held-out rows with labels, by `summarize(proba, y)` (on the command line: `--source`)"
+UNLABELLED = "Pass held-out samples with labels: `summarize(proba, y)` (on the command line: `--source`)"
 
 
 class InputError(ValueError):
