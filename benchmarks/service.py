@@ -1,9 +1,10 @@
 """Samples a second through the service, durable and not; latency at half load; many streams; memory; the page.
 
-    python benchmarks/service.py [cost|quiet|throughput|streams|soak|page ...]
+    python benchmarks/service.py [cost|quiet|throughput|streams|soak|page|kills ...]
 
 The server runs in a process of its own, the clients in others, all on the same cores. "Without storage" is the same
-server with no database: everything but the commit. `page` needs chromium and its driver.
+server with no database: everything but the commit. `page` needs chromium and its driver. `quiet` compares with the
+code in the folder REPRIOR_AGAINST, if that is set. `kills` ends the server by kill -9 under load, 45 times.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ uvicorn.run(app, port=int(sys.argv[2]), access_log=False, log_level="warning", h
 class Server:
     """A server process; `rss` is its memory and `cpu` the seconds it has worked."""
 
-    def __init__(self, db: Path | None, code: str = SERVER) -> None:
+    def __init__(self, db: Path | None, code: str = SERVER, source: str | None = None) -> None:
         with socket.socket() as made:
             made.bind(("127.0.0.1", 0))
             self.port = made.getsockname()[1]
         line = [sys.executable, "-c", code, "-" if db is None else str(db), str(self.port)]
-        self.process = subprocess.Popen(line)
+        self.process = subprocess.Popen(line, env=os.environ | ({"PYTHONPATH": source} if source else {}))
         self.url = f"http://127.0.0.1:{self.port}"
         for _ in range(600):
             try:
@@ -75,8 +76,8 @@ class Server:
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
     def cpu(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")  # in nanoseconds, of every thread
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def __enter__(self) -> Server:
         return self
@@ -189,26 +190,34 @@ def cost(connections: int = 32, repeats: int = 3) -> None:
     _record.store("service_cost", {"connections": connections, "figures": figures}, _record.markdown(head, lines))
 
 
-def quiet(count: int = 1_000, posts: int = 10_000, connections: int = 32) -> None:
-    """Posts of one sample per second to many streams that are watched for a shift."""
+def quiet(count: int = 1_000, posts: int = 10_000, connections: int = 32, repeats: int = 3) -> None:
+    """Posts of one sample per second to many streams that are watched for a shift; with the old code in turn."""
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.full(10, 0.3), 200)
-    y = [int(rng.choice(10, p=row)) for row in rows]
-    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db") as server:
-        for k in range(count):
-            put(server.port, f"s{k}", {"heldout": {"proba": rows.tolist(), "y": y}})
-        requests = posts_for([f"s{k}" for k in range(count)], 10, 1, "json", alpha=0.3)
-        load_all(server.port, requests, connections, posts // 5)
-        busy, begun = server.cpu(), time.perf_counter()
-        took = load_all(server.port, requests, connections, posts)
-        seconds, busy = time.perf_counter() - begun, server.cpu() - busy
-        memory = server.rss()
-    figures = {"streams": count, "posts_a_second": posts / seconds, "cpu_us_per_post": 1e6 * busy / posts,
-               "p50_ms": 1000 * float(np.quantile(took, 0.5)), "p99_ms": 1000 * float(np.quantile(took, 0.99)),
-               "memory_mb": memory}  # fmt: skip
-    lines = [[name.replace("_", " "), f"{value:,.1f}"] for name, value in figures.items()]
-    print(figures)
-    _record.store("service_quiet", {"figures": figures}, _record.markdown(["posts of 1 sample, alarms on", ""], lines))
+    body = {"heldout": {"proba": rows.tolist(), "y": [int(rng.choice(10, p=row)) for row in rows]}}
+    requests = posts_for([f"s{k}" for k in range(count)], 10, 1, "json", alpha=0.3)
+    sources = {"now": None} | ({"before": os.environ["REPRIOR_AGAINST"]} if "REPRIOR_AGAINST" in os.environ else {})
+    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in sources}
+    for _ in range(repeats):
+        for kind, source in sources.items():
+            with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db", source=source) as server:
+                for k in range(count):
+                    put(server.port, f"s{k}", body)
+                load_all(server.port, requests, connections, posts // 5)
+                busy, begun = server.cpu(), time.perf_counter()
+                took = load_all(server.port, requests, connections, posts)
+                seconds = time.perf_counter() - begun
+                runs[kind].append({
+                    "posts_per_second": posts / seconds, "cpu_us_per_post": 1e6 * (server.cpu() - busy) / posts,
+                    "p50_ms": 1000 * float(np.quantile(took, 0.5)), "p99_ms": 1000 * float(np.quantile(took, 0.99)),
+                    "memory_mb": server.rss(),
+                })  # fmt: skip
+                print(kind, runs[kind][-1], flush=True)
+    medians = {kind: {key: float(np.median([run[key] for run in each])) for key in each[0]}
+               for kind, each in runs.items()}  # fmt: skip
+    lines = [[key.replace("_", " "), *(f"{medians[kind][key]:,.1f}" for kind in medians)] for key in medians["now"]]
+    head = [f"{count:,} streams with alarms, posts of 1 sample", *medians]
+    _record.store("service_quiet", {"streams": count, "runs": runs}, _record.markdown(head, lines))
 
 
 def put(port: int, stream: str, body: dict[str, object]) -> None:
@@ -396,6 +405,23 @@ def page() -> None:
     _record.store("service_page", figures, _record.markdown(["in Chromium", "ms"], lines))
 
 
+def kills(runs: int = 9, per_run: int = 5) -> None:
+    """Kill the server under load and compare what it holds with a replay that nothing disturbed."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from service_crash import crash_run
+
+    totals = {"kills": 0, "posts": 0, "repeated": 0}
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            result = crash_run(Path(folder), kills=per_run, seconds=1.0)  # it fails if one post is lost or counts twice
+        totals = {key: totals[key] + (result | {"kills": per_run})[key] for key in totals}
+        print(totals, flush=True)
+    lines = [[str(totals["kills"]), f"{totals['posts']:,}", f"{totals['repeated']:,}", "0", "0"]]
+    head = ["kill -9", "posts answered", "sent again and counted once", "lost or counted twice", "other bits"]
+    _record.store("service_kills", totals, _record.markdown(head, lines))
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ["cost", "quiet", "throughput", "streams", "soak", "page"]:
-        {"cost": cost, "quiet": quiet, "throughput": throughput, "streams": streams, "soak": soak, "page": page}[name]()
+    parts = {each.__name__: each for each in (cost, quiet, throughput, streams, soak, page, kills)}
+    for name in sys.argv[1:] or parts:
+        parts[name]()

@@ -51,6 +51,9 @@ def streams(case: Case, kind: str, seed: int) -> tuple[Any, Steps]:
     """Return the pipeline of a case and a stream along a drift between two priors."""
     k, rng = case.n_classes, np.random.default_rng([seed, KINDS.index(kind), *map(ord, case.name)])
     order = rng.permutation(case.n_heldout or len(case.y))
+    first = [np.flatnonzero(case.y[order] == j)[:1] for j in range(k)]  # the authors' code needs a sample of each class
+    late = np.concatenate([at for at in first if at.size and at[0] >= HELDOUT] or [order[:0]])
+    order = np.concatenate([order[late], np.delete(order, late)]) if len(late) else order
     held = order[:HELDOUT]
     pool = order[HELDOUT:] if case.n_heldout is None else np.arange(case.n_heldout, len(case.y))
     pipe = rp.pipeline(case.proba[held], case.y[held])

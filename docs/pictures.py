@@ -74,7 +74,7 @@ def posterior(colors: dict[str, str]) -> None:
     x = np.linspace(-3, 4, 400)
     for share, color, text in ((0.03, GENUINE, "training prior: 3 %"), (0.25, FRAUD, "new prior: 25 %")):
         ax.plot(x, 1 / (1 + (1 - share) * norm.pdf(x, -0.5) / (share * norm.pdf(x, 2))), color=color, lw=2.5)
-        at = (2.1, 0.42) if share < 0.1 else (0.55, 0.62)
+        at = (2.3, 0.3) if share < 0.1 else (0.55, 0.62)
         ax.text(*at, text, color=color, ha="left" if share < 0.1 else "right", fontsize=12)
     ax.axhline(0.5, color=colors["muted"], lw=0.8, ls=":")
     for at, color in ((0.75 + np.log(0.97 / 0.03) / 2.5, GENUINE), (0.75 + np.log(3) / 2.5, FRAUD)):

@@ -67,7 +67,8 @@ def few_strings(data: Dataset, pipe: rp.Pipeline) -> dict[str, dict[str, float]]
             seen = {name: rng.permutation(data.channels[name])[:n] for name in names}
             rows = np.concatenate(list(seen.values()))
             keys = np.repeat(names, n)
-            groups, single = (pipe.groups(keys, data.pool_proba[rows], share=share, check=False) for share in (True, False))
+            groups, single = (pipe.groups(keys, data.pool_proba[rows], share=share, check=False)
+                              for share in (True, False))  # fmt: skip
             for name in names:
                 other = np.setdiff1d(data.channels[name], seen[name])  # strings that neither estimate saw
                 proba, y = data.pool_proba[other], data.pool_y[other]

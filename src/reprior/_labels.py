@@ -82,7 +82,7 @@ def check_labels(
     classes are called so, or are two without names; they are no indices of others. `place` says where a row is, and
     `remedy` what to do where columns have no names.
     """
-    values = _read(y, n, caller, name, "one label a row")
+    values = _read(y, n, caller, name, "one label per sample")
     if is_masked(y) and np.ma.is_masked(y):
         fail(caller, name, "have no masked value", "some", remedy="Drop those rows")
     text = values.dtype.kind in "UOST"
@@ -140,7 +140,7 @@ def check_some_labels(
     """
     if is_masked(y):
         y = np.where(np.ma.getmaskarray(y), None, y.data)  # what is masked is unknown
-    values = _read(y, n, caller, name, "one a row and −1 where unknown")
+    values = _read(y, n, caller, name, "one per sample and −1 where unknown")
     values = values.astype(object) if values.dtype.kind in "US" else values  # room for any name
     nothing = () if classes is not None and any(number_of(c) == -1 for c in classes) else (-1, "-1")
     if values.dtype.kind in "UOST":
@@ -186,7 +186,7 @@ def _by_name(
     columns = column_map(classes)
     if values.dtype.kind == "f" and (np.abs(values) >= WHOLE_FLOATS).any():
         fail(caller, name, "hold whole numbers from 2**53 on as integers or text", f"dtype {values.dtype}",
-             remedy="Floats cannot tell such numbers apart")  # fmt: skip
+             remedy="Floats cannot represent all of these numbers")  # fmt: skip
     if values.dtype == object:  # NumPy's own text drops a NUL character at the end
         places: dict[str, int] = {}
         which = np.array([places.setdefault(str(label), len(places)) for label in values.tolist()])

@@ -59,8 +59,8 @@ class Status(Enum):
     CONVERGED = "Converged: another iteration would not change the estimate by more than the tolerance."
     SOLVED = "Solved: the moment equations have been fitted under their constraints."
     STOPPED = ""  # the normal end of a method that is defined by its number of iterations: nothing to say
-    UNSEEN_CLASSES = "Solved, but some classes have no held-out row; their weight was left at 1."
-    NOT_CONVERGED = "Not converged within the allowed iterations. Raise `n_iter`, loosen `tol`, or give more rows."
+    UNSEEN_CLASSES = "Solved, but some classes have no held-out sample; their weight is 1."
+    NOT_CONVERGED = "Not converged within the allowed iterations. Raise `n_iter`, loosen `tol`, or pass more samples."
 
     @property
     def ok(self) -> bool:

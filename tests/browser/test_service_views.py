@@ -46,13 +46,14 @@ def age(db: Path) -> None:
             last = time.time() - AGO.get(name, 5.0)
             for k, (point,) in enumerate(found):
                 raw.execute("UPDATE history SET t = ? WHERE id = ?", (int((last - 120 * k) * 1000), point))
-            raw.execute("UPDATE streams SET seen = ? WHERE id = ?", (last, number))
+            raw.execute("UPDATE states SET last_post = ? WHERE stream = ?", (last, number))
         for number, about in raw.execute("SELECT id, about FROM alarms").fetchall():
             told = json.loads(about) | {"raised": time.time() - 1800, "since": time.time() - 2400}
             raw.execute("UPDATE alarms SET about = ?, acknowledged = acknowledged - 900 WHERE id = ?",
                         (json.dumps(told), number))  # fmt: skip
-        raw.execute("INSERT INTO streams (name, created, definition, n, labels, seen, state)"
-                    " VALUES ('damaged', 1, x'00', 0, 0, 1, x'00')")  # fmt: skip
+        damaged = raw.execute("INSERT INTO streams (name, created) VALUES ('damaged', 1)").lastrowid
+        raw.execute("INSERT INTO versions VALUES (?, 1, 1, x'00')", (damaged,))
+        raw.execute("INSERT INTO states VALUES (?, 0, 0, 1, x'00')", (damaged,))
     raw.close()
 
 
@@ -331,3 +332,25 @@ def test_axe_finds_nothing(page, theme, size, stream):
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     driver.execute_script("localStorage.removeItem('reprior-theme')")
     assert violations == []
+
+
+def test_a_new_model_version_is_shown_while_the_page_is_open(tmp_path):
+    import httpx
+
+    with Background(Settings(tmp_path / "s.db")) as running, Client(running.url) as client, browser() as driver:
+        client.put("s", [1, 1])
+        client.send("s", [[0.6, 0.4]] * 50)
+        driver.get(f"{running.url}/#stream=s&range=5m")
+        wait_for(lambda: facts_of(driver).get("model version") == "1", 30)
+        httpx.post(f"{running.url}/streams/s/versions", json={"source": [3, 1]}).raise_for_status()
+        wait_for(lambda: facts_of(driver).get("model version") == "2", 30)
+        assert facts_of(driver)["samples"] == "0"
+        client.send("s", [[0.6, 0.4]] * 7)
+        wait_for(lambda: facts_of(driver).get("samples") == "7", 30)
+        assert faults(driver) == []
+
+
+def facts_of(driver) -> dict[str, str]:
+    """Return what stands beside the name of the stream."""
+    script = "return [...document.querySelectorAll('#facts > div')].map(d => [...d.children].map(x => x.textContent))"
+    return dict(driver.execute_script(script))

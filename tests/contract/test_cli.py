@@ -54,7 +54,7 @@ def test_documented_lines_run(call, files, tmp_path, monkeypatch, line):
         rp.Stream("online-ebls", [1, 1]).save("state.bin")
     code, out, err = call(*words[1:])
     said = "corrected.ndjson: 1,000 rows; state in state.bin\n" * ("--state" in words)
-    by_position = "Classes were matched by position, because the input or the source does not name them.\n"
+    by_position = "Classes were matched by position, because the input or the source has no class names.\n"
     said += by_position * ("stream" in words)
     assert (code, err) == (0, said)
     if "-o" in words:
@@ -335,9 +335,9 @@ def test_simulate_invents_no_names(ask, files, tmp_path, suffix):
 def test_failures_speak_of_the_command_line(refused, files):
     given = [files["npy"], "-s", files["counts"]]
     for line, said in (
-        (["estimate", *given, "-m", "bbse"], "Give held-out rows with labels as --source"),
-        (["estimate", *given, "-m", "rlls"], "Give held-out rows with labels as --source"),
-        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "held-out rows with labels, by `summarize"),
+        (["estimate", *given, "-m", "bbse"], "Pass held-out samples with labels as --source"),
+        (["estimate", *given, "-m", "rlls"], "Pass held-out samples with labels as --source"),
+        (["stream", files["ndjson"], *given[1:], "-m", "fth"], "held-out samples with labels: `summarize"),
         (["estimate", *given, "-m", "mlsl"], "Perhaps you mean mlls"),
         (["estimate", *given, "-m", "online-ebls"], "`reprior stream` runs online-ebls"),
         (["stream", files["ndjson"], *given[1:], "-m", "ebls"], "`reprior estimate` runs ebls"),

@@ -170,7 +170,7 @@ def test_a_label_that_is_not_there_is_called_missing(refused, held, tmp_path):
 def test_show_says_what_shows_a_table(refused, files):
     err = refused("show", files["csv"])
     assert "must be what `reprior fit`, `reprior stream --state` or `save` wrote; got another file" in err
-    assert "`reprior estimate FILE --source MODEL` shows the class mix" in err
+    assert "use `reprior estimate FILE --source MODEL`" in err
 
 
 def test_a_slip_in_an_option_is_not_saved(refused, files, tmp_path):

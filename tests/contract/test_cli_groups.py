@@ -239,7 +239,7 @@ def test_compare_shows_what_sharing_does_and_how_wrong_each_way_is(ask, call, fi
     np.testing.assert_allclose(alone["prior"], pipe.groups(keys, proba, share=False).prior, atol=1e-9)
     assert one["kl"] > 5 * shared["kl"] > 0
     assert one["distance"] > alone["distance"] > shared["distance"] == 0
-    assert "one mix for all" in call(*given)[1]
+    assert "one prior for all" in call(*given)[1]
     pq.write_table(truth.filter(pa.array(keys != "east")), tmp_path / "two.parquet")
     code, _, err = call(*given, "--truth", tmp_path / "two.parquet")
     assert (code, "must have labelled rows of every group; got none of 'east'" in err) == (1, True)

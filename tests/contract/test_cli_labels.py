@@ -109,7 +109,7 @@ def test_bad_labels_are_told(call, refused, files, target):
     rolled = [CLASSES[(CLASSES.index(x) + 1) % 4] for x in y]
     (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{rolled[i]}\n" for i in range(0, 1000, 10)))
     code, said, _ = call("correct", folder / "t.csv", *given, folder / "a.csv", "-o", folder / "out.csv")
-    assert (code, "Do the labels belong to these rows?" in said) == (0, True)
+    assert (code, "Do the labels belong to these samples?" in said) == (0, True)
 
 
 def test_classes_called_by_numbers_go_through_every_step(ask, call, refused, tmp_path):
@@ -208,9 +208,9 @@ def test_labels_of_rows_that_somebody_picked_are_noticed(call, files, target):
     (folder / "a.csv").write_text("row,label\n" + "".join(f"{i},{y[i]}\n" for i in picked))
     given = [folder / "t.csv", "--source", files["heldout"], "--labels", folder / "a.csv"]
     code, out, _ = call("estimate", *given)
-    assert (code, "The labelled rows are unlike the others" in out) == (0, True)
+    assert (code, "The labelled samples are not a random sample" in out) == (0, True)
     code, out, _ = call("correct", *given, "-o", folder / "out.csv")
-    assert (code, "Label rows drawn at random" in out) == (0, True)
+    assert (code, "Label random samples" in out) == (0, True)
 
 
 def test_labels_counted_from_one_are_told_by_file_and_row(refused, files, target, tmp_path):

@@ -153,7 +153,7 @@ from reprior.cli import cli; from reprior.cli._shell import run
 raise SystemExit(run(cli, ["estimate", "x", "-s", "y"]))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: There is not enough memory for this.")
+    assert done.stderr.startswith("Error: Not enough memory.")
     assert "--" not in done.stderr
 
 

@@ -326,7 +326,7 @@ def test_show_prints_every_kind_that_can_be_saved(call, ask, files, tmp_path):
     assert (told["kind"], told["method"], told["classes"], told["heldout_rows"]) == (
         "pipeline", "ebls", list(CLASSES), rows)  # fmt: skip
     assert told["source_prior"] == pipe.source.prior.tolist()
-    assert f"{rows:,} held-out rows" in call("show", tmp_path / "pipe")[1]
+    assert f"{rows:,} held-out samples" in call("show", tmp_path / "pipe")[1]
     table = pipe.table()
     table.learn(["north", "south"], [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]])
     table.save(tmp_path / "table")

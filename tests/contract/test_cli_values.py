@@ -45,7 +45,7 @@ def test_counts_mend_held_out_rows_of_another_mix(ask, unlike, calibrate):
     else:
         assert errors[1] < (0.8 if calibrate == "bcts" else 0.5) * errors[0]
     assert rp.metrics.kl(trained_prior, beside["source_prior"]) < 0.01
-    assert "differ in class mix by 13 %" in alone["warning"]
+    assert "different class priors (distance 13 %)" in alone["warning"]
     assert (beside["warning"], "(counts.json, held.npz)" in beside["source"]) == ("", True)
 
 
@@ -56,7 +56,7 @@ def test_a_diagnosis_compares_with_training(call, ask, unlike):
     assert ask("diagnose", *given, "--counts", folder / "counts.json")["shift_p"] > 0.05  # … but training does not
     shifted = [folder / "target.npz", *given[1:], "--counts", folder / "counts.json"]
     assert ask("diagnose", *shifted)["label_shift"] > 0.9
-    assert "give the training counts as well (--counts)" in call("estimate", *given)[1]
+    assert "pass the training counts too (--counts)" in call("estimate", *given)[1]
 
 
 def test_counts_go_to_every_command(call, ask, files, tmp_path):
@@ -76,9 +76,9 @@ def test_counts_alone_are_a_source_and_counts_beside_counts_are_refused(ask, ref
         "estimate", files["npy"], "-s", files["counts"]
     )
     err = refused("estimate", files["npy"], "-s", files["counts"], "--counts", files["counts"])
-    assert "must be given with held-out rows that have labels" in err
+    assert "must be given with held-out samples that have labels" in err
     err = refused("estimate", files["npy"], "-s", files["heldout"], "--counts", files["npz"])
-    assert "must hold one number a class; got rows" in err
+    assert "must hold one number per class; got rows" in err
 
 
 def test_counts_of_other_classes_are_refused(refused, files, tmp_path):
@@ -231,7 +231,7 @@ def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
 
 
 def test_a_demo_draws_no_page(refused, tmp_path):
-    assert "-o names a picture, and so ends in one of .png" in refused("demo", "-o", tmp_path / "demo.html")
+    assert "-o must end in one of .png" in refused("demo", "-o", tmp_path / "demo.html")
 
 
 def test_files_of_another_kind_are_called_by_what_they_are(call, refused, files, tmp_path):

@@ -136,8 +136,6 @@ def test_every_page_is_linked_from_the_index() -> None:
 
 def test_code_of_the_documentation_fits_a_page() -> None:
     for page in (ROOT / "docs").glob("*.md"):
-        if page.name == "service.md":
-            continue
         for block in re.findall(r"^```.*?\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
             wide = [line for line in block.splitlines() if len(line) > 78]
             assert not wide, f"{page.name}: {wide[0]}"
@@ -157,6 +155,18 @@ def test_every_benchmark_is_listed() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text()
     for path in (ROOT / "benchmarks").glob("[!_]*.py"):
         assert f"benchmarks/{path.name}" in text, path.name
+
+
+@pytest.mark.parametrize("path", sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "experiments").rglob("*.py")]),
+                         ids=lambda path: path.relative_to(ROOT).as_posix())  # fmt: skip
+def test_scripts_import_what_the_package_has(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "reprior":
+            assert importlib.util.find_spec(str(node.module)) is not None, f"{path.name} imports {node.module}"
+            module = pytest.importorskip(str(node.module), exc_type=ImportError)  # an adapter may want its own package
+            for name in node.names:
+                known = hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}") is not None
+                assert known, f"{path.name} imports {name.name} from {node.module}"
 
 
 def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:

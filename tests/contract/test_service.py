@@ -117,7 +117,7 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     ({"source": [1, 1], "method": "magic"}, "`method` must be one of"),
     ({"source": [1, 1], "options": {"speed": 1}}, "`options` must be one of"),
     ({"source": [1, 1], "option": {}}, "have only the keys"),
-    ({"source": [1, 1], "alarm": True}, "held-out rows"),
+    ({"source": [1, 1], "alarm": True}, "held-out samples"),
     ({"source": [1, 1], "alarm": {"exact": 1}}, "`exact` must be true or false"),
     ({"source": [1.0] * 10_001}, "at most 10000 classes"),
     ({"source": {"a": 1, "b": 1}, "classes": ["a", "c"]}, "the same classes"),

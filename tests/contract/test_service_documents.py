@@ -60,6 +60,32 @@ def test_the_dashboard_and_the_rules_ask_for_metrics_that_exist(measured):
     assert asked <= set(served)
 
 
+def test_the_dashboard_asks_by_labels_that_the_metrics_have(measured):
+    """Each selector of every query finds a series of the real output, and each grouping uses labels of that series."""
+    import httpx
+
+    labels: dict[str, set[str]] = {}
+    for name, inside in re.findall(r"^(\w+)(?:\{(.*)\})? \S+$", httpx.get(f"{measured.url}/metrics").text, re.M):
+        labels.setdefault(name, set()).update(re.findall(r'(\w+)="', inside))
+    for expression in EXPRESSIONS + RULE_EXPRESSIONS:
+        names = re.findall(r"reprior_\w+", expression)
+        for name, selector in re.findall(r"(reprior_\w+)\{([^}]*)\}", expression):
+            assert set(re.findall(r"(\w+)\s*=~?", selector)) <= labels[name], expression
+        for group in re.findall(r"by \(([^)]*)\)", expression):
+            assert {part.strip() for part in group.split(",")} <= labels[names[0]] | {"instance"}, expression
+        if "histogram_quantile" in expression:
+            assert all("le" in labels[name] for name in names), expression
+    for variable in BOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            name, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
+            assert label in labels[name]
+    for panel in BOARD["panels"]:
+        for target in panel["targets"]:
+            legend = re.findall(r"\{\{\s*(\w+)\s*\}\}", target.get("legendFormat", ""))
+            used = set().union(*(labels[name] for name in re.findall(r"reprior_\w+", target["expr"])))
+            assert set(legend) <= used | {"instance"}, panel["title"]
+
+
 def test_the_rules_fire_and_keep_silent(tmp_path):
     if not shutil.which("promtool"):
         pytest.skip("needs promtool, from Debian's prometheus")

@@ -288,3 +288,14 @@ def test_an_alarm_says_how_it_stands():
     table, alarms = rp.StreamTable("online-ebls", [1, 1]), rp.AlarmTable([1, 1], exact=True)
     alarms.watch(table, ["a", "b"] * 100, [[0.9, 0.1], [0.5, 0.5]] * 100)
     assert repr(alarms) == "AlarmTable(2 keys, 1 raised)"
+
+
+def test_a_bet_that_stays_flat_does_not_date_a_shift_back():
+    """Outputs that differ from the reference by rounding gain next to nothing: the shift began when bets gained."""
+    rng = np.random.default_rng(0)
+    before = np.tile([0.5 + 1e-7, 0.5 - 1e-7], (3000, 1))
+    after = np.where(rng.random(400)[:, None] < 0.9, [0.9, 0.1], [0.1, 0.9])
+    alarm = Alarm([1, 1], exact=True, run_length=1e6)
+    for rows in (before, after):
+        alarm.look(rows, [0.5, 0.5])
+    assert 2990 <= alarm.verdict.since <= 3100

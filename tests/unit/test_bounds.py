@@ -133,7 +133,7 @@ def test_classes_that_cannot_be_told_apart_are_named_and_get_what_they_have_toge
     prior = np.append(problem.source_prior[:2], problem.source_prior[2] * np.array([0.25, 0.75]))
     source = rp.Source(prior, classes=("a", "b", "c", "d"))
     found = rp.mlls(source, twins).interval()
-    assert "cannot tell classes c, d apart" in found.note
+    assert "cannot distinguish c, d" in found.note
     assert (found.lower[2:] == 0).all()
     merged = rp.mlls(problem.source_prior, problem.proba).interval()
     np.testing.assert_allclose(found.upper[2:], merged.upper[2], rtol=0.05)
@@ -146,10 +146,10 @@ def test_notes_say_whether_misfit_is_in_it_and_when_rows_are_few():
     with_labels = rp.mlls(problem.source, problem.proba)
     without = rp.mlls(replace(problem.source, heldout=None), problem.proba)
     assert "Optimistic" in without.interval().note
-    assert "Interval widened by" in with_labels.interval().note
+    assert "Widened by" in with_labels.interval().note
     width = [np.subtract(*reversed(e.interval())).sum() for e in (without, with_labels)]
     assert width[1] > width[0]
-    assert "few rows: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
+    assert "few samples: 3 for 5 classes" in rp.ebls(problem.source_prior, problem.proba[:3]).interval().note
 
 
 def test_misfit_of_a_distorted_classifier_is_found(monkeypatch):
@@ -218,7 +218,7 @@ def test_held_out_rows_that_say_nothing_are_said_to_and_give_no_nan() -> None:
     ends = rp.mlls(source, np.eye(3)[[1] * 50]).interval()
     assert np.isfinite(ends.lower).all()
     assert np.isfinite(ends.upper).all()
-    assert "none of the target's classes" in ends.note
+    assert "no held-out sample has a class of the target" in ends.note
     source = rp.summarize(np.eye(3)[[0, 1, 1]], [0, 2, 2], prior=[1, 1, 1])
     assert np.isfinite(np.concatenate(rp.mlls(source, np.eye(3)[[0] * 25 + [1] * 25]).interval())).all()
 
@@ -231,7 +231,7 @@ def test_a_class_without_held_out_rows_is_not_blamed_on_the_classifier() -> None
     part = rp.ebls(rp.summarize(proba[kept], y[kept], prior=problem.source.prior), problem.proba).interval()
     wider = (part.upper - part.lower).sum() / (whole.upper - whole.lower).sum()
     assert wider < 2
-    assert "1 class has no held-out row" in part.note
+    assert "1 class has no held-out sample" in part.note
 
 
 def test_intervals_survive_pickling() -> None:

@@ -132,7 +132,7 @@ def test_biases_make_the_mean_output_the_label_frequencies():
     cal = calibrate.fit(softmax(z), y, kind="bcts", ridge=0)
     source = summarize(cal(softmax(z)), y)
     np.testing.assert_allclose(source.prior, np.bincount(y) / len(y), atol=1e-4)
-    assert source.made == "mean held-out output"
+    assert source.made == "mean held-out prediction"
 
 
 def test_likelihood_temperature_leaves_the_prior_alone():

@@ -141,7 +141,7 @@ def test_a_saved_pipeline_gives_the_same_sets(problem, tmp_path):
 
 
 def test_what_cannot_be_promised_is_refused(problem):
-    with pytest.raises(rp.InputError, match="held-out rows with labels"):
+    with pytest.raises(rp.InputError, match="held-out samples with labels"):
         rp.ebls(problem.source_prior, problem.proba).prediction_sets(problem.proba)
     found = rp.ebls(problem.source, problem.proba)
     for level in (0, 1, 1.5, "0.9", None):

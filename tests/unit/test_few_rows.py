@@ -86,7 +86,7 @@ def test_held_out_rows_that_are_too_few_to_see_a_shift_are_said_to_be(rows, clas
     proba = np.random.default_rng(0).dirichlet(np.ones(classes), rows + 300)
     y = proba[:rows].argmax(axis=1)
     text = str(rp.pipeline(proba[:rows], y, classes=range(classes)).estimate(proba[rows:], check=False))
-    assert (f"only {rows} held-out rows for {classes} classes, so a large shift may go unnoticed" in text) == said
+    assert (f"only {rows} held-out samples for {classes} classes" in text) == said
 
 
 def test_training_counts_are_not_outweighed_by_thirty_labels():

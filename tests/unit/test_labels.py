@@ -106,7 +106,7 @@ def test_names_are_matched_and_the_unknown_may_be_empty(problem):
         pipe.estimate(frame, labels=["owl" if i == 7 else name for i, name in enumerate(text)])
     with pytest.raises(rp.InputError, match="lie between 0 and 4; got 5, first at row 3"):
         pipe.estimate(frame, labels=[5 if i == 3 else -1 for i in range(400)])
-    with pytest.raises(rp.InputError, match=r"shape \(400,\), one a row and −1 where unknown; got shape \(399,\)"):
+    with pytest.raises(rp.InputError, match=r"shape \(400,\), one per sample and −1 where unknown; got shape \(399,\)"):
         pipe.estimate(frame, labels=labels[1:])
     with pytest.raises(rp.InputError, match=r"labels\.loc"):
         pipe.estimate(frame, labels=text[::-1])
@@ -269,9 +269,9 @@ def test_labels_of_other_rows_are_noticed():
     assert good.checks.labels_conflict == ""
     rolled = some((problem.y + 1) % 5, 60)
     bad = pipe.estimate(problem.proba, labels=rolled)
-    assert "Do the labels belong to these rows?" in bad.checks.labels_conflict
-    assert "contradict the outputs" in repr(bad)
-    with pytest.warns(UserWarning, match="contradict the outputs"):
+    assert "Do the labels belong to these samples?" in bad.checks.labels_conflict
+    assert "conflict with the predictions" in repr(bad)
+    with pytest.warns(UserWarning, match="conflict with the predictions"):
         bad.correct(problem.proba)
     with pytest.raises(rp.InputError, match=r"`labels` must agree with the predictions.*Do the labels belong"):
         pipe.estimate(problem.proba, labels=rolled, on_reject="refuse").correct(problem.proba)
@@ -282,7 +282,7 @@ def test_labels_of_other_rows_are_noticed():
     assert pipe.estimate(problem.proba, labels=some(half, 300)).checks.labels_conflict == ""  # one in nine is no swap
     few = np.isin(problem.y, common) & (np.arange(1000) % 10 > 0)
     found = pipe.estimate(problem.proba, labels=np.where(few, -1, swapped)).checks.labels_conflict
-    assert f"Rows labelled {common.min()} look like {common.max()}, and the other way round." in found
+    assert f"Samples labelled {common.min()} look like {common.max()}, and vice versa." in found
 
 
 def weak(seed):
@@ -318,10 +318,10 @@ def test_a_mix_that_only_the_labels_have_moved_to_is_noticed(chosen):
         assert good.checks.shift_p > 0.001
         labels[which] = 0
         same = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "All 100 labels are 0; by the outputs about" in same.checks.labels_conflict
+        assert "all 100 labels are 0, but about" in same.checks.labels_conflict
         labels[which[:3]] = 1, 2, 3
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "The mean output of all rows has moved only " in bad.checks.labels_conflict
+        assert "the mean prediction moved only " in bad.checks.labels_conflict
         for wrong in (same, bad):
             with pytest.warns(UserWarning, match="Are the labels right"):
                 wrong.correct(rows)
@@ -398,10 +398,11 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
         labels[rows], label_weights[rows] = y[rows], weights
         found = pipe.estimate(problem.proba, labels=labels, label_weights=label_weights)
         assert found.checks.labels_conflict == ""
-        assert "unlike the others" in pipe.estimate(problem.proba, labels=labels).checks.labels_conflict  # weights lost
+        unweighted = pipe.estimate(problem.proba, labels=labels)
+        assert "not a random sample" in unweighted.checks.labels_conflict
     picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
     found = pipe.estimate(problem.proba, labels=picked)
-    assert "The labelled rows are unlike the others" in found.checks.labels_conflict
+    assert "The labelled samples are not a random sample" in found.checks.labels_conflict
     with pytest.warns(UserWarning, match="Label rows drawn at random"):
         found.correct(problem.proba)
 

@@ -36,7 +36,7 @@ def test_the_default_is_temperature_with_biases_the_carried_prior_and_ebls_aroun
     held, y = outputs(300, EPS, sharpen=2.0)
     pipe = pipeline(held, y, counts=COUNTS)
     assert (pipe.calibrator.kind, pipe.method) == ("bias-corrected", "ebls")
-    assert pipe.source.made == "training counts and mean held-out output"
+    assert pipe.source.made == "training counts and mean held-out prediction"
     np.testing.assert_array_equal(pipe.options["base"], COUNTS / COUNTS.sum())
     target, y_new = outputs(2000, EPS[::-1], sharpen=2.0, seed=1, carried=EPS)
     by_hand = ebls(pipe.source, pipe.calibrator(target), base=COUNTS)
@@ -218,7 +218,7 @@ def test_the_default_is_one_method_whatever_is_known():
 @pytest.mark.parametrize(
     ("prior", "made"),
     [
-        ("mean", "mean held-out output"),
+        ("mean", "mean held-out prediction"),
         ("labels", "held-out label counts"),
         ("training", "training counts"),
         (COUNTS, "given by the user"),
@@ -403,7 +403,7 @@ def test_one_class_without_a_held_out_row_is_one(problem):
     rows, y = problem.source.heldout
     seen = y != 2
     note = rp.pipeline(rows[seen], y[seen], method="mlls").estimate(rows).interval().note
-    assert "1 class has no held-out row. Its misfit" in note
+    assert "1 class has no held-out sample. Its classifier error" in note
 
 
 def test_columns_under_each_other_s_names_are_noticed() -> None:
@@ -442,7 +442,7 @@ def test_labels_of_other_rows_are_noticed_and_the_estimate_says_so_first(tmp_pat
     y = rng.choice(3, 300, p=[0.5, 0.3, 0.2])
     rows = rng.dirichlet(np.ones(3), 300) + 2 * np.eye(3)[y]
     rows /= rows.sum(axis=1, keepdims=True)
-    one = "All 300 held-out rows have the class b"
+    one = "All 300 held-out samples have the class b"
     for wrong, said in (
         (np.roll(y, 1), "hardly agree"), (rng.permutation(y), "hardly agree"), (np.ones_like(y), one),
     ):  # fmt: skip
@@ -474,7 +474,7 @@ def test_few_held_out_rows_give_no_class_a_bias_and_the_estimate_says_how_few() 
         assert pipe.calibrator is not None
         assert (pipe.calibrator.kind == "temperature") == said
         assert (np.ptp(pipe.calibrator.bias) == 0) == said
-        assert (f"There are only {n} held-out rows, which" in str(pipe.estimate(rows))) == said
+        assert (f"error is unknown: there are only {n} held-out samples" in str(pipe.estimate(rows))) == said
 
 
 def test_select_warns_of_labels_once() -> None:

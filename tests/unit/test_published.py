@@ -73,7 +73,7 @@ def test_true_labels_that_come_late_help(name, source):
 
 @pytest.mark.parametrize("name", PEERS)
 def test_a_source_without_labelled_rows_is_refused(name):
-    with pytest.raises(InputError, match=f"^{name}: `source` must have held-out rows with labels"):
+    with pytest.raises(InputError, match=f"^{name}: `source` must have held-out samples with labels"):
         PEERS[name](Source(np.full(K, 1 / K)))
 
 

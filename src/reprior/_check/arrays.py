@@ -63,7 +63,8 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
     """Return `x` as an (n, K) array of floats with n > 0 and the right K; values are not looked at yet."""
     array = as_array(x, caller, name)
     if array.ndim != 2:
-        remedy = "For one row pass `p[None, :]`, of a Series `p.to_frame().T`" if array.ndim == 1 else ""
+        vector = "For binary scores pass `np.column_stack([1 - p, p])`, for one sample `p[None, :]`"
+        remedy = vector if array.ndim == 1 else ""
         fail(caller, name, "have shape (n, K)", f"shape {array.shape}", remedy=remedy)
     if array.shape[0] == 0:
         fail(caller, name, "have at least one row", f"shape {array.shape}", remedy="Skip empty batches")
@@ -99,7 +100,7 @@ def row_fault(block: Matrix) -> Fault | None:
         sums = (block @ np.ones(block.shape[1]))[:, None]
     off = ~(np.abs(sums - 1) <= reference.SUM_TOLERANCE)
     total = "a sum of {:.10g}"  # digits enough to show the fault
-    drop, silent = "Drop or repair those rows", "Drop those rows: they say nothing about any class"
+    drop, silent = "Drop or repair those rows", "Drop those rows"
     rounded = "If these are rounded probabilities or counts, "
     for bad, values, shown, rule, remedy, shell in (
         (~np.isfinite(block), block, "{}", "contain only finite numbers", drop, drop),

@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check.words import listed
 
 # what to do where a method needs more than counts
-UNLABELLED = "Give held-out rows with labels, by `summarize(proba, y)` (on the command line: `--source`)"
+UNLABELLED = "Pass held-out samples with labels: `summarize(proba, y)` (on the command line: `--source`)"
 
 
 class InputError(ValueError):
@@ -75,9 +75,9 @@ def missing(noun: str, key: object, keys: Iterable[object]) -> KeyError:
     return KeyError(f"There is no {noun} {key!r}. " + (f"The {noun}s are {some}." if some else "There is none yet."))
 
 
-def warn(message: str) -> None:
+def warn(message: str, kind: type[Warning] = UserWarning) -> None:
     """Warn at the user's own line: the first one, from here outwards, that is not of this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "reprior":
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)

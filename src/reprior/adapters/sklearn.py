@@ -233,5 +233,5 @@ def folds(cv: Any, y: np.ndarray[Any, Any]) -> Any:
     if counts.min() < 2:
         lone = classes[counts.argmin()]
         fail("fit", "y", "have at least two rows of every class to cross-validate", f"one of {lone!r}",
-             remedy="Fit the estimator yourself and pass held-out rows, or leave that class out")  # fmt: skip
+             remedy="Fit the estimator yourself and pass held-out samples, or leave that class out")  # fmt: skip
     return StratifiedKFold(min(cv, int(counts.min())))

@@ -105,4 +105,4 @@ def compare(
 
 def why(error: InputError, source: Source) -> str:
     """Return why a method did not run, in a few words where it is the usual reason."""
-    return "needs held-out rows with labels" if source.confusion is None else str(error)
+    return "needs held-out samples with labels" if source.confusion is None else str(error)

@@ -82,8 +82,8 @@ def misplaced(rows: Matrix, y: Labels) -> str:
     if own.mean() >= (squares.mean() + chance) / 2 or squares.sum() - own.sum() <= 4 * noise + 1:
         return ""
     average, expected = percent(float(own.mean())), percent(float(squares.mean()))
-    return (f"The labels contradict the outputs. The outputs give the labelled class {average} on average, and "
-            f"{expected} would be expected. Do the labels belong to these rows?")  # fmt: skip
+    return (f"The labels conflict with the predictions: the labelled class has a predicted probability of {average} on"
+            f" average, expected are {expected}. Do the labels belong to these samples?")  # fmt: skip
 
 
 def swapped(rows: Matrix, y: Labels, called: tuple[str, ...]) -> str:
@@ -93,8 +93,7 @@ def swapped(rows: Matrix, y: Labels, called: tuple[str, ...]) -> str:
     for j, mean in means.items():
         k = int(mean.argmax())
         if k > j and k in means and mean[k] > 3 * mean[j] and means[k][j] > 3 * means[k][k]:
-            return (f"Rows labelled {called[j]} look like {called[k]}, and the other way round. Are these two names "
-                    "swapped?")  # fmt: skip
+            return f"Samples labelled {called[j]} look like {called[k]}, and vice versa. Are these two names swapped?"
     return ""
 
 
@@ -116,8 +115,8 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
         return ""
     usual = float(correct_float64(rows, alone.weights)[:, j].sum())
     called = estimate.source.called[j]
-    return (f"The labels contradict the outputs. All {len(y)} labels are {called}; by the outputs about {usual:.0f} of "
-            "these rows are. Are the labels right, and are rows of every class among them?")  # fmt: skip
+    return (f"The labels conflict with the predictions: all {len(y)} labels are {called}, but about {usual:.0f} are"
+            " predicted. Are the labels right? Were the labelled samples drawn at random?")  # fmt: skip
 
 
 def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
@@ -135,9 +134,9 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
     gone, short = (sum(x) / 2 for x in zip(*parts, strict=True))
     if gone >= UNMOVED or short <= BEYOND:
         return ""
-    return ("The labels contradict the outputs. The mean output of all rows has moved only "
-            f"{percent(max(gone, 0.0))} of the way to where the class mix of the labels would put it. Are the labels "
-            "right, and are rows of every class among them?")  # fmt: skip
+    return ("The labels conflict with the predictions: the mean prediction moved only "
+            f"{percent(max(gone, 0.0))} of the way that the labels imply. Are the labels right? Were the labelled"
+            " samples drawn at random?")  # fmt: skip
 
 
 def travelled(
@@ -186,6 +185,6 @@ def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
     some, every = (correct_float64(x, weights).mean(axis=0) for x in (rows, sample))
     k = int(np.argmax(np.abs(some - every)))
     called = estimate.classes[k] if estimate.classes else f"class {k}"
-    return (f"The labelled rows are unlike the others: by their outputs {percent(some[k])} of them are {called}, and "
-            f"{percent(every[k])} of all rows are. Label rows drawn at random, or rows that `query` chose, with its "
-            "weights.")  # fmt: skip
+    return (f"The labelled samples are not a random sample: {percent(some[k])} of them are predicted as {called}, but"
+            f" {percent(every[k])} of all samples. Label random samples, or samples from `query` with its"
+            " weights.")  # fmt: skip

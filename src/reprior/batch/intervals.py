@@ -54,8 +54,8 @@ class ObservedInformation:
         phi = source.heldout and misfit(fit, *source.heldout, source.prior, group, share, n=rows.n)
         inflation = 1 + (phi or 0.0)
         wider = np.sqrt(inflation)
-        widened = f"Interval widened by {wider:.2f}: on the held-out rows the classifier's estimates miss by that much"
-        notes = interval_notes(source, self.n, f"{widened} more than chance." if wider >= 1.005 else "",
+        widened = f"Widened by {wider:.2f}: on the held-out samples the error of the estimate is larger than chance"
+        notes = interval_notes(source, self.n, f"{widened}." if wider >= 1.005 else "",
                                has_target_classes=phi is not None)  # fmt: skip
         notes.extend(_confusions(group, fit.inflation > CONFUSED, source.called))
         return ObservedSpread(self.prior, fit, fit.variances * inflation, group, rows.n, tuple(notes))
@@ -86,8 +86,8 @@ class ObservedSpread:
         lower, upper = np.where(single, lower[self.group], 0.0), upper[self.group]
         outside = int(((self.prior < lower - 1e-9) | (self.prior > upper + 1e-9)).sum())
         if outside:
-            notes.append(f"For {outside} of {len(self.group)} classes the estimate lies outside its interval, because "
-                         "its method shrinks and the interval does not. Use `ebls` if both must agree.")  # fmt: skip
+            notes.append(f"For {outside} of {len(self.group)} classes the estimate lies outside its interval: the"
+                         " method shrinks and the interval does not. Use `ebls` if both must agree.")  # fmt: skip
         return Interval(lower, upper, level=level, note=" ".join(notes))
 
     def without_rows(self) -> ObservedSpread:
@@ -242,14 +242,14 @@ def _confusions(group: Labels, dependent: NDArray[np.bool_], called: tuple[str, 
 
     sets = [np.flatnonzero(group == g) for g in np.flatnonzero(np.bincount(group) > 1)]
     sentences = [
-        f"The rows cannot tell classes {name(s)} apart. Each may have all that they have together, or nothing."
+        f"The samples cannot distinguish {name(s)}. Only the total of these classes can be estimated."
         for s in sets[:3]
     ]
     if len(sets) > 3:
-        sentences.append(f"{len(sets) - 3} more groups of classes cannot be told apart.")
+        sentences.append(f"{len(sets) - 3} more groups of classes cannot be distinguished.")
     if dependent.any():
         vague = name(np.flatnonzero(dependent[group]))
-        sentences.append(f"Little is known of classes {vague}, because mixtures of other classes look like them.")
+        sentences.append(f"The shares of {vague} are uncertain: mixtures of other classes look like them.")
     return sentences
 
 

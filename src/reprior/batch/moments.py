@@ -36,6 +36,7 @@ class Moments:
     confusion: Matrix
     mean: Vector
     hard: bool
+    one_hot: bool
 
 
 def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> Moments:
@@ -58,7 +59,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> Mo
     target = labelled(target, labels, source, caller)
     one_hot = bool(np.allclose(source.confusion, source.hard_confusion, rtol=0, atol=1e-9))
     confusion = source.hard_confusion if hard else source.confusion
-    return Moments(source, target, confusion, sums[:-1] / sums[-1], hard or one_hot)
+    return Moments(source, target, confusion, sums[:-1] / sums[-1], hard or one_hot, one_hot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class HardSpread:
     prior: Vector
     variance: Vector
     n: float
+    shares: Vector | None = None
 
     def at(self, level: float, of: str = "shares") -> Interval:
         """Return the interval of each class's share; the estimate lies inside."""
@@ -83,7 +85,10 @@ class HardSpread:
         skew = z * z * (1 - 2 * self.prior) / (2 * self.n)
         arm = np.sqrt(skew * skew + z * z * self.variance)
         lower, upper = self.prior + skew - arm, self.prior + skew + arm
-        return Interval(np.clip(lower, 0.0, self.prior), np.clip(upper, self.prior, 1.0), level=level, note=HARD_NOTE)
+        lower, upper = np.clip(lower, 0.0, self.prior), np.clip(upper, self.prior, 1.0)
+        if of == "shares" and self.shares is not None:
+            lower, upper = np.minimum(lower, self.shares), np.maximum(upper, self.shares)
+        return Interval(lower, upper, level=level, note=HARD_NOTE)
 
     def without_rows(self) -> HardSpread:
         """Return the same: it holds no samples."""
@@ -117,7 +122,11 @@ def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
     if isinstance(target, LabelledBlocks):  # the mean output is that of all rows, for any of them may have been chosen
         share = put_in(share, target, source.prior)
     estimate = finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
-    return replace(estimate, spread=hard_spread(both, share, estimate.n)) if both.hard else estimate
+    if not both.hard:
+        return estimate
+    # corrected decisions stay the decisions that they are: their mean is the share of predictions, and not of classes
+    shares = share if both.one_hot else estimate.shares
+    return replace(estimate, shares=shares, spread=replace(hard_spread(both, share, estimate.n), shares=shares))
 
 
 def bbse(

@@ -9,21 +9,21 @@ import sys
 import click
 
 COMMANDS = {  # name: one line; the module of that name, here or in ELSEWHERE, holds `command`
-    "demo": "See it work on the outputs of a real classifier.",
-    "fit": "Learn from held-out rows what other commands need, into one file.",
-    "estimate": "Estimate the class mix of new data.",
-    "correct": "Rewrite predictions for the estimated class mix.",
-    "stream": "Follow a stream of predictions and correct it row by row.",
-    "show": "Print what the state of a stream holds.",
-    "report": "Write one HTML file to send to a colleague.",
-    "compare": "Run every method on one file.",
-    "query": "Choose the rows whose labels would tell most.",
-    "diagnose": "Is it label shift, and can it be measured?",
-    "simulate": "Draw a shifted data set from labelled rows.",
-    "spark": "Run on a Spark cluster, or on the cores of this machine.",
-    "serve": "Keep streams behind HTTP, with a live page.",
+    "demo": "See it correct a real classifier.",
+    "fit": "Fit a pipeline to held-out samples and save it.",
+    "estimate": "Estimate the class prior of new data.",
+    "correct": "Correct predicted probabilities for the estimated prior.",
+    "stream": "Correct a stream of predictions, one by one.",
+    "show": "Show the content of a saved file.",
+    "report": "Write an HTML report.",
+    "compare": "Compare all methods on one file.",
+    "query": "Choose the samples to label next.",
+    "diagnose": "Test whether the change is label shift.",
+    "simulate": "Simulate label shift from labelled samples.",
+    "spark": "Run on Spark.",
+    "serve": "Run the HTTP service with a live page.",
     "doctor": "Show versions, compiled kernels and extras.",
-    "completion": "Print the lines that switch on shell completion.",
+    "completion": "Print the script for shell completion.",
 }
 
 ELSEWHERE = {"serve": "reprior.service.command"}  # by name: neither of the two packages imports the other
@@ -69,7 +69,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="reprior")
 def cli() -> None:
-    """Re-estimate a deployed classifier's class prior from its unlabelled outputs, and correct its predictions.
+    """Correct a classifier's predicted probabilities under label shift, without labels and retraining.
 
     \b
     Example:  reprior demo

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from reprior.pipelines.pipeline import Pipeline
     from reprior.rows.blocks import Blocks
 
-TOGETHER = "All rows together: "  # before a verdict where there are groups
+TOGETHER = "All samples together: "  # before a verdict where there are groups
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
 WARNING = (
-    "Labels and outputs of the held-out rows differ in class mix by {}. If those rows were not drawn as the"
-    " training rows were, give the training counts as well (--counts)."
+    "Labels and predictions of the held-out samples have different class priors (distance {}). If the held-out samples"
+    " are not a random part of the training data, pass the training counts too (--counts)."
 )
 
 
@@ -51,7 +51,7 @@ class Inputs:
 
     def note_after(self, sentences: Sequence[str]) -> str:
         """Return the same without what the sentences of a verdict have said already."""
-        by_position = "Classes were matched by position, because the target or the source does not name them."
+        by_position = "Classes were matched by position, because the target or the source has no class names."
         beware = self.warning
         for line in sentences:
             plain = line.removeprefix(TOGETHER)
@@ -178,7 +178,7 @@ def read_keys(table: Table, pipe: Pipeline) -> Any:
 
     if pipe.method != "ebls":
         fail(table.choice.caller, "--method", "be ebls with --by", pipe.method,
-             remedy="Groups learn from each other by ebls alone")  # fmt: skip
+             remedy="Only `ebls` shares information between groups")  # fmt: skip
     return group_keys(table)
 
 
@@ -229,7 +229,7 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
         check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
         if name in ("bbse", "rlls") and pipe.source.confusion is None:
             fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
-                 remedy="Give held-out rows with labels as --source")  # fmt: skip
+                 remedy="Pass held-out samples with labels as --source")  # fmt: skip
     check_options(name, own, name)
     kept = pipe.options if name == pipe.method else {}
     return replace(pipe, method=name, options={**kept, **own})
@@ -271,10 +271,10 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     source_read = read_source(path, wanted, files.columns, values)
     if source_read.heldout is None:
         if calibrate not in ("auto", "none"):
-            fail(caller, "--calibrate", "have held-out rows with labels to work with", "class counts alone",
+            fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
                  remedy="Give held-out predictions as --source")  # fmt: skip
         if counts is not None:
-            fail(caller, "--counts", "be given with held-out rows that have labels",
+            fail(caller, "--counts", "be given with held-out samples that have labels",
                  "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
         pipe = pipeline(prior=read_counts(path, source_read, caller))
         return Fitted(replace(pipe, source=source_read), values)

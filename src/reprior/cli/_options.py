@@ -13,30 +13,29 @@ import click
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 counts_option = click.option(
     "--counts", type=click.Path(path_type=Path),
-    help="Training class counts, for held-out rows that may have another class mix.",
+    help="File with training class counts, in addition to held-out samples.",
 )  # fmt: skip
 calibrate_option = click.option(
     "--calibrate", default="auto", show_default=True, type=click.Choice(CALIBRATIONS),
-    help="Calibrate on the held-out rows first; auto: as far as they tell, not at all without them.",
+    help="Calibration on the held-out samples; auto: temperature and class biases, shrunk.",
 )  # fmt: skip
 values_options = (
-    click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum."),
-    click.option("--logits", "values", flag_value="logits", help="Rows are logits: take their softmax."),
+    click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum first."),
+    click.option("--logits", "values", flag_value="logits", help="Rows are logits; apply softmax first."),
 )
 classes_option = click.option(
     "--classes", type=click.Path(path_type=Path),
-    help="Names of the class columns, in their order: one a line, or a JSON list. Columns that have these names already"
-    " are matched by name.",
+    help="File with the class names in the order of the columns, one per line or as a JSON list.",
 )  # fmt: skip
 source_options = (
     counts_option,
-    click.option("--source-columns", help="What holds the probabilities in the source, if it is called otherwise."),
-    click.option("--label", help="What holds the labels of the held-out rows.  [default: label or y]"),
+    click.option("--source-columns", help="Columns of the probabilities in the source, if they differ from --columns."),
+    click.option("--label", help="Column of the held-out labels.  [default: label or y]"),
     calibrate_option,
 )  # fmt: skip
 by_option = click.option("--by", metavar="COLUMN",
-                         help="What holds the group of each row: a class mix for each, learned from all.")  # fmt: skip
-level_option = click.option("--level", default=0.95, show_default=True, help="The level of the intervals.")
+                         help="Column of the groups; estimate one prior per group.")  # fmt: skip
+level_option = click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
 anyway_option = click.option(
     "--anyway", is_flag=True,
     help="Apply the whole correction even if more than the class prior has changed.",
@@ -48,13 +47,13 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.argument("target", type=click.Path(allow_dash=True, path_type=Path)),
         click.option("-s", "--source", type=click.Path(path_type=Path),
-                     help="What `reprior fit` wrote; or held-out predictions with labels; or training class counts"
+                     help="File from `reprior fit`, or held-out predictions with labels, or training class counts"
                      ' (JSON {"cat": 70, "dog": 30}, CSV with the columns class,count, NPY).'),
         *source_options,
         click.option("--labels", "target_labels", metavar="COLUMN|FILE",
-                     help="Labels of some rows: a column of TARGET, empty where unknown, or a list that `reprior query`"
-                     " wrote and you have filled in."),
-        click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
+                     help="Labels of some samples: a column of TARGET, empty if unknown, or a file from"
+                     " `reprior query` that you have filled in."),
+        click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last."),
         classes_option,
         *values_options,
     ]  # fmt: skip
@@ -64,17 +63,17 @@ def inputs(command: Callable[..., Any]) -> Callable[..., Any]:
 def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of a method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
-                           help="An option of the method, as -O n_iter=50.")(command)  # fmt: skip
+                           help="Option of the method, for example -O n_iter=50.")(command)  # fmt: skip
     return click.option("-m", "--method", cls=MethodOption, names=batch_methods,
-                        help="How to estimate: {names}.  [default: the fitted pipeline's, ebls]")(command)  # fmt: skip
+                        help="Method: {names}.  [default: ebls, or the method of the pipeline]")(command)  # fmt: skip
 
 
 def stream_method_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the choice of an online method and of its options."""
     command = click.option("-O", "--option", "options", multiple=True, metavar="NAME=VALUE",
-                           help="An option of the method.")(command)  # fmt: skip
+                           help="Option of the method.")(command)  # fmt: skip
     return click.option("-m", "--method", default="online-ebls", show_default=True, cls=MethodOption,
-                        names=stream_methods, help="Which online method: {names}.")(command)  # fmt: skip
+                        names=stream_methods, help="Online method: {names}.")(command)  # fmt: skip
 
 
 def batch_methods() -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class Arriving:
             self.at, self.tail = offset, tail
         if self.regular and offset:
             check_tail(str(path), self.handle, offset, tail, "read of",
-                       "Give the input of the earlier run, or name another state file to start anew")  # fmt: skip
+                       "Give the input of the earlier run, or name another state file to start again")  # fmt: skip
 
     def find(self, mark: list[int] | None) -> Path | None:
         """Return the file beside the followed one that is the one marked, under whatever name, and holds the tail."""
@@ -145,7 +145,7 @@ class Arriving:
             following = None
             if ended and self.regular:
                 if not holds(self.handle, self.at, self.tail):
-                    self.note = f"{self.path} was cut, and is read again from its start."
+                    self.note = f"{self.path} was truncated; reading it again from its start."
                     os.lseek(self.handle, 0, os.SEEK_SET)
                     self.at, self.tail = 0, b""
                     return None
@@ -178,7 +178,7 @@ class Leaving:
         self.name = "standard output" if str(path) == "-" else str(path)
         self.path, self.written, self.handle, self.regular = path, written, -1, False
         if written and str(path) != "-":
-            remedy = f"Give the output of the earlier run ({before}), or delete the state to start anew"
+            remedy = f"Give the output of the earlier run ({before}), or delete the state to start again"
             if not path.exists():
                 fail("stream", self.name, f"still hold the {written} bytes that were written to it", "no file",
                      remedy=remedy)  # fmt: skip

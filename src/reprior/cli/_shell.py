@@ -78,7 +78,7 @@ def _run(cli: click.Group, argv: list[str]) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _say("Interrupted; no half-written file was left behind.", argv, INTERRUPTED)
+        return _say("Interrupted. No partial file was left.", argv, INTERRUPTED)
     except click.ClickException as error:
         hint = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "reprior"
         return _say(f"{error.format_message()} (see `{hint} --help`)", argv, BAD_INPUT)
@@ -106,7 +106,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'output'}: {error.strerror}."
     if isinstance(error, MemoryError):
-        return "There is not enough memory for this. Give fewer rows or classes at a time, or use a larger machine."
+        return "Not enough memory. Pass fewer samples or classes at a time, or use a larger machine."
     return getattr(error, "shell", str(error))
 
 

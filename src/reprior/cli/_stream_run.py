@@ -29,7 +29,7 @@ from reprior.rows.correction import correct_rows
 if TYPE_CHECKING:
     from reprior._types import Matrix
 
-BY_POSITION = "Classes were matched by position, because the input or the source does not name them."
+BY_POSITION = "Classes were matched by position, because the input or the source has no class names."
 
 
 class Checked(NamedTuple):
@@ -73,7 +73,7 @@ class StreamRun:
         """Return a stream that has learned nothing yet, and set the alarm."""
         options = self.options
         if options.source is None and options.counts is None:
-            fail("stream", "--source", "be given, unless --state names a state to go on from", "nothing")
+            fail("stream", "--source", "be given, unless --state names an existing state", "nothing")
         check_method("stream", options.method, stream_methods(), batch_methods(), "reprior estimate")
         names = read_names(options.classes, "stream")
         files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,

@@ -166,7 +166,7 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved |
     fingerprint = take(fields, "source", str, STREAM)
     if options.fingerprint not in ("", fingerprint):
         fail(STREAM, "--source", f"be the source that {path} was made from, or be left out", "another",
-             remedy="After a retraining name another state file, to start anew")  # fmt: skip
+             remedy="After a retraining name another state file, to start again")  # fmt: skip
     names = ("offset", "written", "skipped", "records")
     numbers = {name: take(fields, name, int, STREAM) for name in names}
     if min(numbers.values()) < 0:
@@ -192,4 +192,4 @@ def same_options(options: StreamOptions, then: dict[str, Any]) -> None:
     if other := [key for key in now if now[key] != then.get(key)]:
         asked, had = (", ".join(f"{key} {values.get(key)}" for key in other) for values in (now, then))
         fail(STREAM, str(options.state), f"belong to a run with {asked}", had,
-             remedy="Give the same options again, or name another state file to start anew")  # fmt: skip
+             remedy="Give the same options again, or name another state file to start again")  # fmt: skip

@@ -17,21 +17,21 @@ from reprior.cli._shell import as_json, emit
 if TYPE_CHECKING:
     from reprior._types import Vector
 
-WAYS = ("learning from each other", "each by itself", "one mix for all")
+WAYS = ("sharing", "separate", "one prior for all")
 
 
 @click.command("compare")
 @inputs
 @by_option
 @click.option("--truth", type=click.Path(exists=True, path_type=Path),
-              help="The true class mix, or labelled rows that have it: adds each method's error. With --by: labelled"
-              " rows with that column.")  # fmt: skip
+              help="The true class prior, or labelled samples: adds the error of each method. With --by: labelled"
+              " samples with that column.")  # fmt: skip
 @as_json
 def command(truth: Path | None, as_json: bool, **files: Any) -> None:
-    """Estimate the class mix of TARGET with every method and show how far they agree.
+    """Estimate the class prior of TARGET with every method and compare the results.
 
-    With --by the mixes of the groups are estimated in three ways: by groups that learn from each other (the default),
-    by each group's own rows, and by one mix for all.
+    With --by it compares three ways: groups that share information (default), separate groups, and one prior
+    for all.
 
     \b
     Example:  reprior compare scores.parquet --source model.reprior

@@ -11,7 +11,7 @@ from reprior.cli._shell import as_json, emit
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @as_json
 def command(shell: str, as_json: bool) -> None:
-    """Print the lines that switch on completion in SHELL.
+    """Print the script for completion in SHELL.
 
     \b
     Example:  reprior completion bash >> ~/.bashrc

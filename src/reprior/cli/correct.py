@@ -34,20 +34,20 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
 @method_options
 @by_option
 @click.option("-o", "--output", required=True, type=click.Path(allow_dash=True, path_type=Path),
-              help="Where to write; a folder if TARGET is one, - for standard output.")  # fmt: skip
+              help="Output file; a folder if TARGET is a folder; - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
-              help="Use this class mix (what `estimate --json` printed) instead of estimating.")  # fmt: skip
+              help="File with a class prior (from `estimate --json`); use it instead of estimating.")  # fmt: skip
 @anyway_option
 @click.option("--sets", type=float, metavar="LEVEL",
-              help="Add the column `set`: classes that include the true one with this chance, as 0.9.")  # fmt: skip
-@click.option("--sets-by-class", is_flag=True, help="Keep that promise for each class by itself; sets are larger.")
+              help="Add the column `set`: prediction sets with this coverage, for example 0.9.")  # fmt: skip
+@click.option("--sets-by-class", is_flag=True, help="Guarantee the coverage for each class; sets are larger.")
 @as_json
 def command(
     output: Path, prior: Path | None, anyway: bool, sets: float | None, sets_by_class: bool, as_json: bool, **files: Any
 ) -> int:
-    """Write TARGET again with its predictions corrected for the estimated class mix; with --by, for that of the group.
+    """Correct the predictions of TARGET for the estimated class prior; with --by, one prior per group.
 
-    Run it again after a crash and it goes on where it stopped; the result is the same to the byte.
+    After a crash run the same command again: it continues, and the result has the same bytes.
 
     \b
     Example:  reprior correct scores.parquet --source model.reprior -o corrected.parquet
@@ -55,7 +55,7 @@ def command(
     from reprior.state import is_special, whole_file
 
     if prior is not None and files["by"]:
-        raise click.UsageError("Give --prior or --by: a class mix from a file is the same for all groups")
+        raise click.UsageError("Give --prior or --by: a prior from a file is the same for all groups")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
     job, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
@@ -87,7 +87,7 @@ def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | N
             raise click.UsageError("--sets-by-class says how --sets LEVEL is meant: give both")
         return None
     if inputs.source.heldout is None:
-        fail("correct", "--sets", "be measured on held-out rows with labels", "class counts alone",
+        fail("correct", "--sets", "be measured on held-out samples with labels", "class counts alone",
              remedy="Give held-out predictions as --source")  # fmt: skip
     for part in inputs.table.parts:
         if part.kind == "npy":
@@ -179,41 +179,42 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 
 def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
-    """Return target over source prior (K,), estimated or from a file, or (G, K) of groups with their keys; the same way
-    the cutoffs of sets, if they are wanted; whether it is what the method promises; and what to say first. Rows that
-    clearly differ by more are refused."""
+    """Return what the journal keeps of a correction: `weights` (K,), estimated or from a file, or (G, K) with the keys
+    of `groups`; `least`, the cutoffs of sets, if they are wanted; `ok`, whether the method converged; `verdict`.
+
+    Rows that clearly differ by more than their class prior are refused.
+    """
     import numpy as np
 
     from reprior.estimates.sets import scores, scores_of
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
 
-    def least(found: Scores) -> Any:
-        return found.cutoffs(wanted.sets, by_class=wanted.by_class) if wanted.sets else None
+    def cutoffs(of: Scores) -> Any:
+        return of.cutoffs(wanted.sets or 0.0, by_class=wanted.by_class)
 
-    prior, on_reject = wanted.prior, "ignore" if wanted.anyway else "scale"
-    if prior is not None:
-        prior_read = read_prior(prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
-        stored = stored_weights(prior, inputs)
-        weights = prior_read / inputs.source.prior if stored is None else stored
-        weighted = {"weights": weights, "ok": True, "verdict": []}
-        exact = scores_of(inputs.source, inputs.pipeline.calibrator, prior_read, None, weights) if wanted.sets else None
-        return weighted if exact is None else weighted | {"least": least(exact)}
+    if wanted.prior is not None:
+        prior = read_prior(wanted.prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
+        stored = stored_weights(wanted.prior, inputs)
+        weights = prior / inputs.source.prior if stored is None else stored
+        weighted = {"weights": weights, "ok": True, "verdict": [], "least": None}
+        if wanted.sets:
+            weighted["least"] = cutoffs(scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights))
+        return weighted
+    on_reject = "ignore" if wanted.anyway else "scale"
     with progress(inputs.rows):
-        found = inputs.estimate(on_reject=on_reject)
+        estimate = inputs.estimate(on_reject=on_reject)
     alone = inputs.table.choice.by is None
+    weighted = {"ok": estimate.status.ok, "verdict": inputs.verdict(estimate)}
     if alone:
-        weighted = {"weights": found.weights, "ok": found.status.ok, "verdict": inputs.verdict(found)}
-        return weighted if not wanted.sets else weighted | {"least": least(scores(found))}
+        return weighted | {"weights": estimate.weights, "least": cutoffs(scores(estimate)) if wanted.sets else None}
     with progress(inputs.rows):
         groups = inputs.groups(on_reject=on_reject)
-    weighted = {"weights": groups.weights, "groups": list(groups.keys),
-            "ok": found.status.ok and bool(groups.converged.all()), "verdict": inputs.verdict(found)}  # fmt: skip
-    return (
-        weighted
-        if not wanted.sets
-        else weighted | {"least": np.stack([least(scores(groups[key])) for key in groups.keys])}
-    )
+    return weighted | {
+        "weights": groups.weights, "groups": list(groups.keys),
+        "ok": estimate.status.ok and bool(groups.converged.all()),
+        "least": np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None,
+    }  # fmt: skip
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:

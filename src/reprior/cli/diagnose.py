@@ -16,10 +16,10 @@ from reprior.cli._shell import as_json, emit
 @click.command("diagnose")
 @inputs
 @method_options
-@click.option("--alpha", default=0.05, show_default=True, help="The level at which the tests decide.")
+@click.option("--alpha", default=0.05, show_default=True, help="Level of the tests.")
 @as_json
 def command(alpha: float, as_json: bool, **files: Any) -> None:
-    """Say whether TARGET has shifted, whether it is label shift, and how well it can be measured.
+    """Test whether TARGET has shifted and whether it is label shift, and predict the accuracy.
 
     \b
     Example:  reprior diagnose scores.parquet --source model.reprior

@@ -30,7 +30,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 @click.command("doctor")
 @as_json
 def command(as_json: bool) -> None:
-    """Show versions, whether the compiled kernels are in use, and which extras are there.
+    """Show versions, compiled kernels and installed extras.
 
     \b
     Example:  reprior doctor
@@ -80,7 +80,7 @@ def _lines(value: dict[str, Any]) -> list[str]:
         if extra == "spark" and extra_state:
             lines += [f"           {line}" for line in _spark(value["spark"])]
     if not all(value["extras"].values()):
-        lines.append("Run these pip commands in the folder of reprior's source: no package index has it yet.")
+        lines.append("Run these pip commands in a clone of the repository.")
     return lines
 
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @method_options
 @by_option
 @level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost three more passes.")
-@click.option("--top", default=20, show_default=True, help="How many classes, or groups, to list; 0 lists all.")
+@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes.")
+@click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all.")
 @as_json
 def command(level: float, no_interval: bool, top: int, as_json: bool, **files: Any) -> int:
-    """Estimate the class mix of TARGET: a file or folder of predictions, or - for standard input.
+    """Estimate the class prior of TARGET: a file or folder of predictions, or - for standard input.
 
     \b
     Example:  reprior estimate scores.parquet --source model.reprior

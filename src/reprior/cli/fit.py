@@ -24,15 +24,15 @@ from reprior.cli._shell import DONE, as_json, emit
 @values_options[0]
 @values_options[1]
 @method_options
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The file, as model.reprior.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output file: model.reprior, say.")
 @as_json
 def command(
     heldout: Path | None, output: Path, method: str | None, options: tuple[str, ...], classes: Path | None,
     values: str | None, as_json: bool, **files: Any,
 ) -> int:  # fmt: skip
-    """Learn from HELDOUT, predictions with labels, what other commands need, and write it to one file.
+    """Fit a pipeline to HELDOUT, predictions with labels, and save it to one file.
 
-    Training counts alone (--counts) make a file too, but nothing is then calibrated.
+    With training counts (--counts) and no HELDOUT nothing is calibrated.
 
     \b
     Example:  reprior fit heldout.parquet --counts counts.csv -o model.reprior
@@ -48,7 +48,7 @@ def command(
     value = {"output": str(output), "classes": pipe.classes, "n_classes": len(pipe.source.prior), "heldout": held,
              "method": pipe.method, "calibration": kind, "source_prior": pipe.source.prior,
              "source": pipe.source.made, "warning": fitted.warning}  # fmt: skip
-    lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out rows, method {pipe.method},"
+    lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out samples, method {pipe.method},"
              f" calibration {kind}", f"Use it as --source, or as reprior.load({str(output)!r})."]  # fmt: skip
     emit(value, "\n".join([*lines, *([fitted.warning] if fitted.warning else [])]), as_json)
     return DONE

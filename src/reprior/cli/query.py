@@ -18,16 +18,15 @@ from reprior.cli._shell import as_json, emit
 @click.command("query")
 @inputs
 @method_options
-@click.option("-n", "size", default=100, show_default=True, help="How many rows.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write the list (CSV).")
-@click.option("--id", "name", help="What names the rows.  [default: id or row_id, else their numbers from 0]")
-@click.option("--seed", default=0, show_default=True, help="The seed of the draw.")
+@click.option("-n", "size", default=100, show_default=True, help="Number of samples.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output file (CSV).")
+@click.option("--id", "name", help="Column with ids.  [default: id or row_id, else row numbers from 0]")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
 @as_json
 def command(size: int, output: Path, name: str | None, seed: int, as_json: bool, **files: Any) -> None:
-    """Choose the rows of TARGET whose labels would tell most about its class mix, and list them for you to fill in.
+    """Choose the samples of TARGET whose labels are most informative, and write a list for you to fill in.
 
-    Give the filled-in list as --labels to estimate, correct, report and diagnose; and to query for the next round,
-    which lists the old rows too.
+    Pass the completed list as --labels to estimate, correct, report, diagnose, and to query for the next round.
 
     \b
     Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
@@ -75,4 +74,4 @@ def refuse_filled_in(output: Path, labels: str | None) -> None:
 
     if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
         fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
-             remedy=f"Say `--labels {output}` to go on from them")  # fmt: skip
+             remedy=f"Add `--labels {output}` to keep them")  # fmt: skip

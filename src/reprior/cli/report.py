@@ -20,12 +20,12 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
 @inputs
 @method_options
 @by_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The HTML file; not needed with --json.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file; not needed with --json.")
 @level_option
-@click.option("--title", help="The title of the page.")
+@click.option("--title", help="Title of the page.")
 @as_json
 def command(output: Path | None, level: float, title: str | None, as_json: bool, **files: Any) -> int:
-    """Estimate the class mix of TARGET and tell about it in one self-contained HTML file.
+    """Estimate the class prior of TARGET and write one self-contained HTML file.
 
     \b
     Example:  reprior report scores.parquet --source model.reprior -o report.html
@@ -42,7 +42,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     job = read_inputs("report", **files)
     name, used = Path(str(files["target"])).name, job.taken
     made = {
-        "title": title or f"Class mix of {'standard input' if name == '-' else name}",
+        "title": title or f"Class prior of {'standard input' if name == '-' else name}",
         "target": ", ".join(part.name for part in job.table.parts[:3])
         + (f" and {len(job.table.parts) - 3} more" if len(job.table.parts) > 3 else ""),
         "source": f"{files['source'] or files['counts']} ({job.source.made})",

@@ -22,7 +22,7 @@ JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records":
 @level_option
 @as_json
 def command(saved: Path, level: float, as_json: bool) -> None:
-    """Print what SAVED holds: what `reprior fit` wrote, what `reprior stream --state` keeps, or what `save` wrote.
+    """Print the content of SAVED, a file from `reprior fit`, `reprior stream --state` or `save`.
 
     \b
     Example:  reprior show state.bin
@@ -40,7 +40,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     data = whole(saved)
     if not is_saved(saved):
         fail("show", str(saved), "be what `reprior fit`, `reprior stream --state` or `save` wrote", "another file",
-             remedy="`reprior estimate FILE --source MODEL` shows the class mix of a table of predictions")  # fmt: skip
+             remedy="For a table of predictions use `reprior estimate FILE --source MODEL`")  # fmt: skip
     kind = kind_of(data, "show", name=str(saved))
     held = load(data)
     value: dict[str, Any] = {"kind": kind}
@@ -58,7 +58,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         lines = [Shown(lines, *table(held, held.interval(level), LISTED)).text]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
-        rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out rows"
+        rows = "" if value["heldout_rows"] is None else f" and {value['heldout_rows']:,} held-out samples"
         lines = [f"{saved}: a pipeline, method {value['method']}, calibration {value['calibration']}",
                  f"source: {held.source.made}; it keeps {len(held.source.prior)} classes{rows}", "",
                  *sources(held)]  # fmt: skip

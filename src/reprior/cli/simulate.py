@@ -16,20 +16,20 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 
 @click.command("simulate")
 @click.argument("pool", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="An .npz, .parquet or .csv file.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output: .npz, .parquet or .csv.")
 @click.option("--shift", default="long-tail", show_default=True, type=click.Choice([*SHIFTS]), help="What changes.")
 @click.option("--strength", type=float, help="Rarest over most frequent class, Dirichlet α, share of the one class,"
               " or share of absent classes.  [default: 0.1, 1, 0.5, 0.5]")  # fmt: skip
-@click.option("--rows", default=2000, show_default=True, help="How many rows to draw.")
-@click.option("--seed", default=0, show_default=True, help="The same seed draws the same rows.")
-@click.option("--columns", help="What holds the probabilities.")
-@click.option("--label", help="What holds the labels.  [default: label or y]")
+@click.option("--rows", default=2000, show_default=True, help="Number of samples.")
+@click.option("--seed", default=0, show_default=True, help="Random seed.")
+@click.option("--columns", help="Columns of the probabilities.")
+@click.option("--label", help="Column of the labels.  [default: label or y]")
 @values_options[0]
 @values_options[1]
 @as_json
 def command(pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, as_json: bool,
             values: str | None, **columns: Any) -> None:  # fmt: skip
-    """Draw rows of POOL, labelled predictions, so that their classes follow a new mix.
+    """Draw samples from POOL, labelled predictions, with a new class prior.
 
     \b
     Example:  reprior simulate heldout.npz --shift dirichlet --rows 1000 -o shifted.npz

@@ -36,7 +36,7 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
 
 @click.group("spark")
 def command() -> None:
-    """Run on a Spark cluster: by spark-submit there, and without it on all cores of this machine.
+    """Run on Spark: on a cluster with spark-submit, otherwise on all cores of this machine.
 
     \b
     Example:  reprior spark estimate scores/ --source model.reprior
@@ -46,17 +46,17 @@ def command() -> None:
 def shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what all three commands take."""
     for option in (
-        click.option("--master", help="Where Spark runs, if not by spark-submit.  [default: local[*,4]]"),
-        click.option("--columns", help="What holds the probabilities: a list column, a,b,c or first:last."),
+        click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
+        click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last."),
         click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
-                     help="What `reprior fit` wrote; or as for `reprior estimate`. The driver reads it."),
+                     help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
 labels_option = click.option("--labels", metavar="COLUMN",
-                             help="Labels of some rows: a column of TARGET, empty or -1 where unknown.")  # fmt: skip
+                             help="Labels of some samples: a column of TARGET, empty or -1 if unknown.")  # fmt: skip
 
 
 @command.command("estimate")
@@ -67,11 +67,11 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @labels_option
 @values_options[1]
 @level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals, which cost a few more passes.")
-@click.option("--top", default=20, show_default=True, help="How many classes to list; 0 lists all.")
+@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves a few passes.")
+@click.option("--top", default=20, show_default=True, help="Number of classes to list; 0 lists all.")
 @as_json
 def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: str | None, **files: Any) -> int:
-    """Estimate the class mix of TARGET, a folder of Parquet that all workers can read, or its address (s3://…).
+    """Estimate the class prior of TARGET, a folder of Parquet files (s3://… too) that all workers can read.
 
     \b
     Example:  reprior spark estimate scores/ --source model.reprior
@@ -95,13 +95,13 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @method_options
 @by_option
 @labels_option
-@click.option("-o", "--output", required=True, help="The folder to write, which must not be there yet.")
+@click.option("-o", "--output", required=True, help="Output folder; must not exist.")
 @anyway_option
 @as_json
 def correct(output: str, anyway: bool, as_json: bool, master: str | None, **files: Any) -> int:
-    """Write TARGET, a folder of Parquet, again with its predictions corrected for the estimated class mix.
+    """Correct the predictions of TARGET, a folder of Parquet files, for the estimated class prior.
 
-    Columns, their types, and the rows of each partition stay as they are.
+    Other columns, types and partitions stay the same.
 
     \b
     Example:  reprior spark correct scores/ --source model.reprior -o corrected/
@@ -140,24 +140,24 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
 @command.command("stream")
 @click.argument("input")
 @shared
-@click.option("--key", required=True, metavar="COLUMN", help="What says which stream a row belongs to.")
-@click.option("--order", metavar="COLUMN", help="What orders the rows of a key: a sequence number or a time.")
+@click.option("--key", required=True, metavar="COLUMN", help="Column of the stream keys.")
+@click.option("--order", metavar="COLUMN", help="Column that orders the samples of a key: a number or a time.")
 @stream_method_options
 @click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
-@click.option("--files", default=100, show_default=True, help="How many files to take in a micro-batch, at most.")
+@click.option("--files", default=100, show_default=True, help="Maximum number of files per micro-batch.")
 @click.option("--every", type=float, metavar="SECONDS",
-              help="Look for new files so often, until stopped.  [default: take what is there, and end]")  # fmt: skip
+              help="Interval at which to look for new files.  [default: process all files and stop]")  # fmt: skip
 @click.option(
-    "--skip-bad", is_flag=True, help="Pass by rows that are no probabilities, with null, instead of stopping."
+    "--skip-bad", is_flag=True, help="Write null for rows that are not probabilities instead of stopping."
 )
 @as_json
 def stream(input: str, output: str, files: int, every: float | None, as_json: bool, master: str | None,
            **following: Any) -> int:  # fmt: skip
-    """Correct each new Parquet file in the folder INPUT, row by row, and follow the class mix of each key.
+    """Correct each new Parquet file in the folder INPUT and follow the class prior of each key.
 
-    A row is corrected before it is learned. Run it again after a crash, or when there are new files: it goes on where
-    it stopped, and every row is learned and written once. OUTPUT/rows holds the corrected rows and OUTPUT/priors the
-    priors of the keys, in one folder a micro-batch.
+    A sample is corrected before it is learned, and learned and written exactly once. After a crash, or when there are
+    new files, run the same command again. OUTPUT/rows has the corrected samples and OUTPUT/priors the prior of each
+    key, in one folder per micro-batch.
 
     \b
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/

@@ -18,8 +18,8 @@ _ORIGIN = {
     "clinc150": "CLINC150 (Larson et al., 2019), CC BY 3.0",
 }
 _LID176 = (
-    "Outputs of fastText's lid.176.ftz (Joulin et al., 2016; CC BY-SA 3.0) on strings of GNOME gedit's translations "
-    "(GPL-2.0-or-later); no text included."
+    "Predictions of fastText's lid.176.ftz (Joulin et al., 2016; CC BY-SA 3.0) on strings of GNOME gedit's "
+    "translations (GPL-2.0-or-later); no text included."
 )
 NAMES = (*_ORIGIN, "lid176")
 
@@ -104,7 +104,7 @@ def _intents(name: str, stored: Mapping[str, Any]) -> Dataset:
         heldout_y=stored["heldout_y"].astype(np.intp),
         pool_proba=_proba(stored["pool_log_proba"]),
         pool_y=stored["pool_y"].astype(np.intp),
-        origin=f"Outputs of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
+        origin=f"Predictions of a TF-IDF and logistic-regression classifier on {_ORIGIN[name]}; no text included.",
     )
 
 

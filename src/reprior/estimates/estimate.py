@@ -240,8 +240,13 @@ class PriorEstimate:
         """
         return show.estimate_plot(self, top=top, ax=ax)
 
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the estimate: what its tests found, what held-out samples are missing, and its interval."""
+        return show.notes(self)
+
     def __repr__(self) -> str:
-        return show.estimate_shown(self).text
+        return show.brief(self)
 
     def _repr_html_(self) -> str:
         """Return what notebooks show."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 # held-out rows: with 50 for 26 simulated classes a large shift went unnoticed in a third to a half of draws, with 100
 # in a quarter to none, with 300 in none
 FEW_A_CLASS, FEW_IN_ALL = 5, 300
-SHOWN_CLASSES = 10  # classes in a repr
+SHOWN_CLASSES = 10  # classes of a table
+MOVERS = 3  # classes in a repr, which has at most eight lines
 NAMED_CLASSES = 5  # classes that a sentence names
 CHEAP = 1 << 24  # numbers in the rows, up to which a repr may look at them once more for its intervals
 
@@ -79,25 +80,25 @@ def few(source: Source) -> list[str]:
     """Return a sentence about how few held-out rows there are, if they hardly tell anything, or may miss a shift."""
     held, k = 0 if source.counts is None else int(source.counts.sum()), len(source.prior)
     if FEW_FOR_BIASES <= held < min(FEW_A_CLASS * k, FEW_IN_ALL):
-        return [f"There are only {held} held-out rows for {k:,} classes, so a large shift may go unnoticed. Give ten a"
-                " class if you can."]  # fmt: skip
+        return [f"A large shift may go unnoticed: there are only {held} held-out samples for {k:,} classes. Hold out"
+                " ten per class if you can."]  # fmt: skip
     if not 0 < held < FEW_FOR_BIASES:
         return []
-    there = "is only 1 held-out row, which tells" if held == 1 else f"are only {held} held-out rows, which tell"
-    return [f"There {there} little about the classifier. Give a few hundred if you can."]
+    return [f"The classifier's error is unknown: there {'is' if held == 1 else 'are'} only"
+            f" {counted(held, 'held-out sample')}. Hold out 300 if you can."]  # fmt: skip
 
 
-def unseen(source: Source) -> list[str]:
-    """Return a sentence about the classes that no held-out row has, if there are any."""
+def unseen(source: Source, named: int = NAMED_CLASSES) -> list[str]:
+    """Return a sentence about the classes without a held-out sample, if there are any; it names the first `named`."""
     lone = [] if source.counts is None else np.flatnonzero(source.counts == 0).tolist()
     if not lone:
         return []
     names = source.called
     if len(lone) == 1:
-        return [f"Class {cut(names[lone[0]])} has no held-out row. Its share rests on the outputs alone."]
-    some = listed([cut(names[k]) for k in lone], NAMED_CLASSES)
-    return [f"{len(lone)} of {len(source.prior)} classes have no held-out row ({some}). Their shares rest on the"
-            " outputs alone."]  # fmt: skip
+        return [f"Class {cut(names[lone[0]])} has no held-out sample. Its share depends on uncalibrated predictions."]
+    some = listed([cut(names[k]) for k in lone], named)
+    return [f"{len(lone)} of {len(source.prior)} classes have no held-out sample ({some}). Their shares depend"
+            " on uncalibrated predictions."]  # fmt: skip
 
 
 def not_label_shift(checks: Checks) -> str:
@@ -113,8 +114,9 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
         sentences.append(f"{applied}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(
-            f"The mean output differs from the source prior ({p_text(checks.shift_p)}). Either the class mix has"
-            " shifted, or the outputs never had that mean, as after class weights. Held-out rows would show which."
+            f"The mean prediction differs from the source prior ({p_text(checks.shift_p)}). Either the class prior has"
+            " shifted, or the predictions imply another prior, as after class weights. Held-out samples would show"
+            " which."
         )
     else:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
@@ -156,6 +158,26 @@ class Shown(NamedTuple):
         return "\n".join([*lines[0], f"<table>{table}</table>", *lines[1]])
 
 
+def notes(estimate: PriorEstimate) -> list[str]:
+    """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
+    checks = [] if estimate.checks is None else judged(estimate.checks)
+    cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
+    note = known_interval(estimate, 0.95)[1] if cheap else ""
+    status = "" if estimate.status.normal else estimate.status.value
+    lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
+    return [line for line in lines if line]
+
+
+def brief(estimate: PriorEstimate) -> str:
+    """Return an estimate in at most eight lines: the number of samples, two notes, and the classes that moved most."""
+    shown = estimate_shown(estimate, top=MOVERS)
+    status = [] if estimate.status.normal else [estimate.status.value]
+    first = [*status, *shown.before[1:]][:2]
+    more = "; more in `notes`" if len(notes(estimate)) > len(first) else ""
+    rest = [line for line in shown.after if line.startswith("…")]
+    return "\n".join([shown.before[0] + more, *first, Shown([], shown.rows, rest).text.removeprefix("\n")])
+
+
 def estimate_shown(
     estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
 ) -> Shown:
@@ -163,7 +185,7 @@ def estimate_shown(
     cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
     interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
     head = head or (
-        f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'row')}"
+        f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}"
         + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
     )
     rows, rest = table(estimate, interval, top)
@@ -289,7 +311,7 @@ def drawn(
     axes.hlines(y, 100 * low, 100 * high, color="#bfe0ee", lw=7, label=f"{100 * interval.level:g} % interval")
     axes.plot(100 * target, y, "o", color="#0b6e99", label="target")
     axes.plot(100 * source, y, "o", mfc="none", mec="#333333", label="source")  # hollow, above: both show if they meet
-    axes.set(yticks=y, yticklabels=[cut(name).replace("$", r"\$") for name in called], xlabel="share of the rows, %")
+    axes.set(yticks=y, yticklabels=[cut(name).replace("$", r"\$") for name in called], xlabel="share of the samples, %")
     axes.set_title("\n".join(title).replace("$", r"\$"), loc="left", fontsize=9, wrap=True)
     axes.set_xlim(left=0)
     axes.set_ylim(-0.6, len(called) - 0.4)

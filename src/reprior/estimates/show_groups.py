@@ -27,7 +27,7 @@ def groups_text(
     n, k = int(groups.n.sum()), groups.prior.shape[1]
     first = [head] if head else []
     if groups.population is None:
-        first.append(f"Estimates of {len(groups):,} groups, each by itself, from {n:,} rows, {k} classes")
+        first.append(f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes")
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
     lines = [*first, *(verdicts or unseen(groups.source)), *common, "", *aligned(rows)]

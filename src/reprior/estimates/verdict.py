@@ -54,12 +54,12 @@ def interval_notes(source: Source, n: float, widened: str, *, has_target_classes
     of the target, which classes they lack, and that target samples are few."""
     k, notes = len(source.prior), []
     if source.heldout is None:
-        notes.append("Optimistic: no held-out labelled rows tell how wrong the classifier's outputs are.")
+        notes.append("Optimistic: without held-out samples the classifier error is unknown.")
     elif not has_target_classes:
-        notes.append("Optimistic: the held-out rows have none of the target's classes.")
+        notes.append("Optimistic: no held-out sample has a class of the target.")
     else:
         missing = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
-        whose = "class has no held-out row. Its" if missing == 1 else "classes have no held-out row. Their"
+        whose = "class has no held-out sample. Its" if missing == 1 else "classes have no held-out sample. Their"
         notes += [widened] * bool(widened)
-        notes += [f"{missing} {whose} misfit is taken to be that of the others."] * bool(missing)
-    return notes + [f"There are few rows: {n:.0f} for {k} classes."] * (n < k)
+        notes += [f"{missing} {whose} classifier error is assumed to be average."] * bool(missing)
+    return notes + [f"There are few samples: {n:.0f} for {k} classes."] * (n < k)

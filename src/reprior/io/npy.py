@@ -148,7 +148,7 @@ def read_npz(name: str, opener: Opener, choice: Choice) -> Arrays:
         labels, groups = (archive[column] if column else None for column in (label, choice.by))
     check_shape(rows.dtype, rows.shape, choice.caller, name)
     if groups is not None and groups.shape != rows.shape[:1]:
-        fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one a row", f"shape {groups.shape}")
+        fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one per row", f"shape {groups.shape}")
     rows = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
     return Arrays(rows, labels, groups, classes, key, label)
 

@@ -63,12 +63,12 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
     with readable(str(path), caller):
         vector = read_vector(path, Choice(caller=caller), of_source=True)
     if vector is None:
-        fail(caller, str(path), "hold one number a class", "rows", remedy="Give held-out rows as `--source`")
+        fail(caller, str(path), "hold one number per class", "rows", remedy="Give held-out samples as `--source`")
     numbers, classes = np.asarray(vector[0], np.float64), vector[1]
     check_counts(numbers, classes, caller, str(path))
     if len(numbers) != len(source.prior):
         lacks = len(numbers) < len(source.prior)
-        remedy = "Choose the class columns of held-out rows with `--source-columns`" if source.heldout else ""
+        remedy = "Choose the class columns of held-out samples with `--source-columns`" if source.heldout else ""
         remedy = "Give every class a count there" if lacks and classes and source.classes else remedy
         fail(caller, str(path), f"have the {len(source.prior)} classes of the source",
              classes_apart(classes, len(numbers), source.classes), remedy=remedy)  # fmt: skip
@@ -170,7 +170,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
     likely = [*whole, *(name for name in header if name not in whole)]
     check_commas(",".join(header), choice.caller, name)
     fail(choice.caller, name, "be a counts file with the columns `class` and `count`, each class once, or"
-         " held-out rows with a label column", f"the columns {listed(likely)}",
+         " held-out samples with a label column", f"the columns {listed(likely)}",
          remedy=f"{perhaps_column('label', whole)}Name the label column with `--label`")  # fmt: skip
 
 

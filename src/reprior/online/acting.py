@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reprior._check import warn
 from reprior._kernels import loops, reference
 from reprior._types import Acts, Labels, Matrix, MomentReference, Vector
 from reprior.model.acting import Evidence, describe
@@ -61,10 +62,16 @@ def padded_directions(reference_of: MomentReference | None) -> Matrix:
     return out
 
 
-def run_test(method: OnlineEbls, state: Vector) -> None:
-    """Compare the moments since the last test with those of held-out samples, and let the evidence count."""
+class NotLabelShift(UserWarning):
+    """Warns that a stream applies less than half of its correction from now on."""
+
+
+def run_test(method: OnlineEbls, state: Vector) -> bool:
+    """Compare the moments since the last test with those of held-out samples, and let the evidence count. Return
+    whether less than half of the correction is applied from now on, and more was before."""
     part, about = method.parts(state), method.moments
     assert about is not None
+    before = tested_share(method, part)
     n, d = float(state[0]) - last_test(int(state[0])), about.directions.shape[1]
     mean = part["moment_sums"][:d] / n
     variance = np.maximum(part["moment_squares"][:d] / n - mean**2, 0.0)
@@ -76,6 +83,15 @@ def run_test(method: OnlineEbls, state: Vector) -> None:
     part["amplification"][...] = max(float(part["amplification"]), amplified)
     part["moment_sums"][:] = 0.0
     part["moment_squares"][:] = 0.0
+    return before >= 0.5 > tested_share(method, part)
+
+
+def warn_once(code: int, fallen: bool) -> int:
+    """Return a kernel's answer, after a warning if a test has made the correction fall below one half."""
+    if fallen:
+        warn("Less than half of the correction is applied from now on: the samples differ from held-out samples by more"
+             " than their class prior. See `stream.acts`.", NotLabelShift)  # fmt: skip
+    return code
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
@@ -91,30 +107,30 @@ def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -
             return of_block(rows)
         code = kernel(None, rows, ndim)
         if code == reference.DONE and not state[0] % FIRST_TESTS[0] and is_test(state[0]):
-            run_test(method, table)
+            return warn_once(code, run_test(method, table))
         return code
 
     def of_block(rows: Matrix) -> int:
-        code, first = int(loops.first_bad_row(rows)), 0
+        code, first, fallen = int(loops.first_bad_row(rows)), 0, False
         while code == reference.DONE and first < len(rows):
             last = first + next_test(int(state[0])) - int(state[0])
             code, first = kernel(None, rows[first:last], 2), last
             if code == reference.DONE and is_test(state[0]):
-                run_test(method, table)
-        return code
+                fallen |= run_test(method, table)
+        return warn_once(code, fallen)
 
     def of_many(slots: Labels, rows: Any, ndim: int) -> int:
         due = tests_due(table, slots) if hasattr(slots, "shape") and len(slots) == len(rows) else []
         if not len(due):
             return kernel(slots, rows, ndim)
-        code, first = int(loops.first_bad_row(rows)), 0
+        code, first, fallen = int(loops.first_bad_row(rows)), 0, False
         for stop in (*due, len(slots)):
             if code == reference.DONE and first < stop:
                 code = kernel(slots[first:stop], rows[first:stop], ndim)
             if code == reference.DONE and stop in due:
-                run_test(method, table[slots[stop - 1]])
+                fallen |= run_test(method, table[slots[stop - 1]])
             first = stop
-        return code
+        return warn_once(code, fallen)
 
     return learn
 

@@ -64,7 +64,7 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
              remedy="Pass seconds: `times.astype('datetime64[us]').astype(float) / 1e6`")  # fmt: skip
     array = as_array(times, caller, "times").astype(np.float64)
     if array.shape != (n,):
-        fail(caller, "times", f"have shape ({n},), one time a row", f"shape {array.shape}")
+        fail(caller, "times", f"have shape ({n},), one time per sample", f"shape {array.shape}")
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
     refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "not go back", array)
     return array
@@ -116,7 +116,7 @@ class Alarm:
         if not exact:
             heldout = self.source.heldout and self.source.heldout[0]
             if reference is None and heldout is None:
-                fail("Alarm", "source", "have held-out rows, so that the margin for its prior can be known", "none",
+                fail("Alarm", "source", "have held-out samples, so that the margin for its prior can be known", "none",
                      remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
             rows = heldout if reference is None else reference
             rows = self._rows(rows, "Alarm", "reference")
@@ -333,5 +333,5 @@ class Alarm:
     def _reference(self, caller: str) -> Matrix:
         if self.rows is None:
             fail(caller, "alarm", "have reference rows, on which this is worked out", "none",
-                 remedy="Make it without `exact=True`, from a source that has held-out rows")  # fmt: skip
+                 remedy="Make it without `exact=True`, from a source that has held-out samples")  # fmt: skip
         return self.rows

@@ -21,6 +21,9 @@ from reprior._types import Labels, Matrix, Vector
 from reprior.state import refuse, take
 
 BOLDNESS = np.array([1.0, 0.5, 0.25])  # how far towards the stream's prior to bet: a timid bet needs less margin
+# log gain above its lowest value up to which a bet has not begun to gain: a bet on a prior that equals the mean stays
+# flat for thousands of samples, and rounding alone would place its lowest value at the first of them
+FLAT = 0.01
 FACTORS = np.array([0.5, 0.75, 1.5, 4.0])  # by which a bet on one class multiplies its share
 
 
@@ -67,8 +70,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Purse:
-    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, after how many samples that was, and
-    the time of the sample that came next (NaN if it was not told)."""
+    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, after how many samples it
+    was last there (within FLAT), and the time of the sample that came next (NaN if it was not told)."""
 
     gain: Vector
     lowest: Vector
@@ -165,10 +168,10 @@ def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector, times: Vector) -
     gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
     before = np.concatenate([purse.gain[None], gain[:-1]])
     lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
-    n, fell = purse.verdict.n, before <= lowest
+    n, fell = purse.verdict.n, before <= lowest + FLAT
 
     def lowest_at(rows: int) -> tuple[Labels, Vector]:
-        """Return after how many samples each bet was lowest, the latest of equal ones, as seen after so many rows, and
+        """Return after how many samples each bet was last as low as ever (within FLAT), as seen after so many rows, and
         the time of the sample that came next."""
         last = rows - 1 - fell[:rows][::-1].argmax(axis=0)
         here = fell[:rows].any(axis=0)

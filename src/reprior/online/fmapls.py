@@ -162,5 +162,5 @@ class OnlineFmapls:
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         pi = self.prior(state)
-        note = "Too narrow, above all where classes are confused: the last ĉ samples count as if they had labels."
+        note = "Too narrow: the last ĉ samples count as if they had labels."
         return pi * (1.0 - pi) / (state[1] + 1.0), note

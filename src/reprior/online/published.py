@@ -39,7 +39,7 @@ def black_box(method: Any) -> BlackBox:
     source = method.source
     matrix = source.hard_confusion if method.hard else source.confusion
     if matrix is None or source.counts is None or ("heldout" in method.needs and source.heldout is None):
-        fail(method.name, "source", "have held-out rows with labels", "a prior alone", remedy=UNLABELLED)
+        fail(method.name, "source", "have held-out samples with labels", "a prior alone", remedy=UNLABELLED)
     present = source.counts > 0  # a class with no held-out row is taken to be predicted without error
     forward = np.where(present, matrix / np.where(present, matrix.sum(axis=0), 1.0), np.eye(len(matrix)))
     ridge = 1e-8 * np.eye(len(forward))  # as published: solvable even where two classes are never told apart

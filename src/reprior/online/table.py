@@ -215,7 +215,7 @@ class StreamTable:
     def _find(self, keys: Any, caller: str) -> tuple[list[Hashable], Labels]:
         """Return the keys as a list (empty if they were numbers found at once), and their slots, -1 for new keys."""
         if isinstance(keys, (str, bytes)):
-            fail(caller, "keys", "be a list or vector of hashable keys, one a row", repr(keys)[:60])
+            fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
         numbers = isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1 and len(keys) > 0
         if numbers and keys.min() >= 0 and keys.max() < len(self._numbered):
             slots = self._numbered[keys]
@@ -229,7 +229,7 @@ class StreamTable:
                 names = list(map(plain, names))
                 slots = np.fromiter(map(self._slots.get, names, repeat(-1)), np.int64, len(names))
         except TypeError:
-            fail(caller, "keys", "be a list or vector of hashable keys, one a row", repr(keys)[:60])
+            fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
         return names, slots
 
     def _make_room(self, count: int, keep: Labels, caller: str) -> None:

@@ -34,33 +34,46 @@ def pipeline(
     logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
     **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Return the default pipeline, or the one described, from held-out rows, from class counts, or from both.
+    """Fit a pipeline: learn from held-out samples how to calibrate a classifier and how far to trust it.
+
+    Pass held-out samples (`proba` and `y`), training `counts`, or both. Then call `estimate` with the predicted
+    probabilities of new samples.
 
     Parameters
     ----------
     proba : (n, K), optional
-        The classifier's outputs on held-out rows of the training distribution. A DataFrame's columns name the classes.
+        Predicted probabilities of held-out samples, one row per sample and one column per class. Held-out samples come
+        from the training distribution and were not used for training. A DataFrame's columns name the classes.
     y : (n,), optional
-        Their labels: names of classes, or column indices.
+        Labels of the held-out samples: class names, or column indices from 0.
     counts : (K,), optional
-        Training samples of each class, or their shares; a Series or dict is matched by name. Held-out rows may have
-        another class mix.
+        Number of training samples per class, or class shares. A Series or dict is matched by name. The held-out samples
+        may have another class prior.
     classes : sequence of K names, optional
-        The classes in the order of the columns.
-    logits : bool
+        Class names in the order of the columns.
+    logits : bool, default False
         Whether `proba`, here and in all later calls, are logits.
-    calibration : str
-        A name of `calibrate.KINDS`. "auto" is temperature scaling with a bias for each class, both as far from the
-        identity as the held-out rows bear out (`calibrate.learned`).
-    prior : str or (K,)
-        The prior that calibrated outputs carry: "carried" (mean calibrated output, pooled with training counts where
-        biases are held back), "pooled", "mean", "labels", "training", or K numbers, which can also stand alone. "auto"
-        is "carried" with counts and "mean" without. K numbers say what outputs carry as they are, after class weights
-        or resampling; they are not calibrated then. The plain default needs no such thing: biases find it.
-    method : str or callable
+    calibration : str, default "auto"
+        A name of `calibrate.KINDS`. "auto" fits one temperature and one bias per class. Both are shrunk: with few
+        held-out samples they change little.
+    prior : str or (K,), default "auto"
+        The class prior that the calibrated probabilities imply. "mean" is the mean calibrated probability, "labels" the
+        shares of the held-out labels, "training" the counts, "pooled" and "carried" combine counts and mean. "auto" is
+        "carried" with counts and "mean" without. If you pass K numbers, nothing is calibrated.
+    method : str or callable, default "ebls"
         A name of `METHODS`, or a function of (source, target, **options).
     **options
         Options of the method.
+
+    Returns
+    -------
+    Pipeline
+        Call its `estimate`, `stream`, `groups`, `diagnose` and `save`.
+
+    Raises
+    ------
+    InputError
+        If the input is not valid. The message says what is wrong and how to fix it.
 
     Examples
     --------
@@ -144,7 +157,7 @@ def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None
     probabilities would imply the prior of the held-out samples."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
-             remedy="Calibrated outputs carry the held-out rows' mix, whatever training did")  # fmt: skip
+             remedy="Calibrated probabilities imply the prior of the held-out samples")  # fmt: skip
     return check_prior(prior, "pipeline", "prior", n_classes=k, like="`proba`", classes=names)
 
 
@@ -170,11 +183,11 @@ def _without_rows(
 ) -> Pipeline:
     """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
     if calibration not in ("auto", "none"):
-        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out rows to calibrate on", repr(calibration))
+        fail("pipeline", "calibration", "be 'auto' or 'none' without held-out samples", repr(calibration))
     check_order(classes, "pipeline")
     names = None if classes is None else [str(label) for label in classes]
     if isinstance(prior, str) and prior not in ("auto", "training"):
-        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out rows", repr(prior))
+        fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out samples", repr(prior))
     numbers = counts if isinstance(prior, str) else prior
     source = check_source(numbers, "pipeline", names)
     total = None if counts is None else training_rows(counts, source.classes)
@@ -229,16 +242,16 @@ def _source(
         if prior in ("training", "pooled", "carried"):
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
-            made = "training counts" if prior == "training" else "training counts and mean held-out output"
+            made = "training counts" if prior == "training" else "training counts and mean held-out prediction"
             present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
             prior = counts if prior == "training" else _with_counts(prior, out, counts, present, weight, cal.ridge)
         elif weight is not None:
-            made = "mean held-out output" if prior == "mean" else "held-out label counts"
+            made = "mean held-out prediction" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
     least = MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * out.shape[1])
     if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
         # no held-out row resembles a class: its outputs, though far below their noise, would be taken for signs of it
-        prior, made = np.maximum(mean, least), "mean held-out output"
+        prior, made = np.maximum(mean, least), "mean held-out prediction"
     source = summarize(out, named(labels, classes), prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))

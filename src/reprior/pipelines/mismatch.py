@@ -20,12 +20,12 @@ MISSED = 5.0  # standard errors, by the probabilities, that labels stay behind t
 REVERSED = 0.5  # of its expectation, below which the mean probability of the labels speaks for swapped columns
 MAX_NUMBERS = 4_000_000  # held-out probabilities that are looked at
 CONTRADICT = (
-    "Labels and outputs of the held-out rows contradict each other. Are the names of the classes in the order of the"
-    " columns, and do the labels belong to these rows?"
+    "Labels and predictions of the held-out samples contradict each other. Are the class names in the order of the"
+    " columns? Do the labels belong to these samples?"
 )
 UNRELATED = (
-    "Labels and outputs of the held-out rows hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these rows,"
-    " and are classes counted from 0? If so, nothing can be estimated with this classifier."
+    "Labels and predictions of the held-out samples hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these"
+    " samples? Are classes counted from 0? If so, this classifier is too weak to estimate anything."
 )
 
 
@@ -59,9 +59,9 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
         return ""
     rows, labels = source.heldout
     if len({*labels.tolist()}) == 1:
-        who = "The only held-out row has" if len(labels) == 1 else f"All {len(labels):,} held-out rows have"
+        who = "The only held-out sample has" if len(labels) == 1 else f"All {len(labels):,} held-out samples have"
         return (f"{who} the class {source.called[labels[0]]}, so nothing tells how the classifier treats the others."
-                " Give held-out rows of every class, each with its own label.")  # fmt: skip
+                " Give held-out samples of every class, each with its own label.")  # fmt: skip
     stride = max(1, rows.size // MAX_NUMBERS)
     rows, labels = np.asarray(rows[::stride], np.float64), labels[::stride]
     found = association(rows if calibrator is None else calibrator.undone(rows), labels)

@@ -113,7 +113,7 @@ class Pipeline:
         """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
         listed = is_top_k(proba)
         if listed and self.calibrator is not None and self.calibrator.of_logits:
-            fail(caller, "proba", "be rows of logits, one a class", "top-k rows",
+            fail(caller, "proba", "be rows of logits, one per class", "top-k rows",
                  remedy="What a row does not list has no logit. Fit the pipeline to probabilities")  # fmt: skip
         in_memory = isinstance(proba, (np.ndarray, CalibratedBlocks, ArrayBlocks)) or not isinstance(proba, Blocks)
         if in_memory and not listed:
@@ -321,10 +321,9 @@ class Pipeline:
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
-        """Return a stream that takes raw outputs one by one.
+        """Return a stream that takes raw predicted probabilities one by one.
 
-        Unless told otherwise it keeps to the class mix of training until the rows prove a shift, and it makes no more
-        of them than the held-out rows allow.
+        It stays at the source prior until the samples show a shift.
 
         Parameters
         ----------
@@ -443,7 +442,7 @@ class Pipeline:
         return (
             f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
             f"{len(self.source.prior)} classes, "
-            f"{held:,} held-out rows, source prior: {self.source.made})"
+            f"{held:,} held-out samples, source prior: {self.source.made})"
         )
 
 

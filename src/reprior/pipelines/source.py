@@ -53,7 +53,7 @@ def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any]
     if isinstance(prior, str):
         if prior not in ("mean", "labels"):
             fail("summarize", "prior", "be 'mean', 'labels' or class counts", repr(prior))
-        mean, labelled = (total, "proba", "mean held-out output"), (counts, "prior", "held-out label counts")
+        mean, labelled = (total, "proba", "mean held-out prediction"), (counts, "prior", "held-out label counts")
         value, name, made = mean if prior == "mean" else labelled
     return Source(
         prior=check_prior(value, "summarize", name, n_classes=k, like="`proba`", classes=names),

@@ -85,7 +85,7 @@ def moved_classes(estimate: PriorEstimate, interval: Interval, *, shifted: bool,
     called, level = estimate.source.called, f"{100 * interval.level:g} %"
     moved = [j for j in movers(estimate) if interval.lower[j] > source[j] or interval.upper[j] < source[j]]
     if not moved:
-        so = " The rows do not tell which classes moved." if shifted else ""
+        so = " The samples do not show which classes moved." if shifted else ""
         return f"The {level} interval of every class includes its source share.{so}"
     whose = "s of {} of {:,} classes exclude their" if len(moved) > 1 else " of {} of {:,} classes excludes its"
     each = [f"{cut(called[j])} ({share(source[j])} → {share(shares[j])})" for j in moved[:HEADLINE_CLASSES]]

@@ -83,9 +83,9 @@ def page(report: dict[str, Any]) -> str:
     title, lead = escape(report["made"]["title"]), paragraphs(report["headline"], "lead ")
     parts = [
         f"<header><h1>{named(report['made']['title'])}</h1>{lead}{cards(report)}</header>",
-        section("Shares at a glance", glance(report, order[:MOVERS])),
+        section("Shares", glance(report, order[:MOVERS])),
         *([section(f"Groups by {report['by']}", groups(report))] if "by" in report else []),
-        section("What to make of it", paragraphs(report["diagnosis"]), whole=True),
+        section("What it means", paragraphs(report["diagnosis"]), whole=True),
         section("Predictions before and after", before_after(report), whole=True),
         section("Do other methods agree?", agreement(report), whole=True),
         section("All classes", everything(report, order)),
@@ -123,7 +123,7 @@ def cards(report: dict[str, Any]) -> str:
     changed = report["predictions"]["changed"] / report["n"]
     shown = [
         (f"{report['n']:,.0f}", "row" if report["n"] == 1 else "rows"), (f"{len(report['prior']):,}", "classes"),
-        (percent(report["distance"]), "estimated change of the class mix"), (percent(changed), "of predictions change"),
+        (percent(report["distance"]), "change of the class prior"), (percent(changed), "of predictions change"),
         (named(report["made"]["method"]), "method" if report["ok"] else "method, not converged"),
     ]  # fmt: skip
     inner = "".join(f'<div class="card"><b>{value}</b><span>{name}</span></div>' for value, name in shown)
@@ -139,7 +139,7 @@ def key(**entries: str) -> str:
 def glance(report: dict[str, Any], top: list[int]) -> str:
     k, level = len(report["shares"]), f"{100 * report['level']:g}\u00a0% interval"
     which = f"The {MOVERS} of {k:,} classes that moved most" if k > MOVERS else "Classes"
-    about = f"{which}, {SORTED}. The source share is the class mix that the classifier's outputs carry"
+    about = f"{which}, {SORTED}. The source share is the prior that the predictions imply"
     about += f" ({report['source_made']}). {report['note']}"
     chart = shift_chart(
         *([report[name][j] for j in top] for name in ("classes", "source_prior", "shares", "lower", "upper"))
@@ -151,8 +151,8 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
         return body
     cloud = cloud_chart(report["source_prior"], report["shares"], report["classes"])
     least = min(*report["shares"], *report["source_prior"])
-    edge = " Shares at the lower and left edge are smaller than they look." if least < EDGE_SHARE else ""
-    caption = f'<figcaption class="soft">Every class as a dot. On the line nothing has changed.{edge}</figcaption>'
+    edge = " Shares at the lower and left edge are smaller than shown." if least < EDGE_SHARE else ""
+    caption = f'<figcaption class="soft">One dot per class. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
 
 
@@ -184,7 +184,7 @@ def before_after(report: dict[str, Any]) -> str:
     return (
         f"<p>{what} Mean confidence goes from {percent(predictions['confidence'])} to "
         f"{percent(predictions['corrected_confidence'])}.</p>"
-        + key(before="rows predicted by the raw outputs", after="rows predicted after calibration and correction")
+        + key(before="predicted by the raw probabilities", after="predicted after calibration and correction")
         + pair_chart(names, before, after)
         + f'<p class="soft">Classes: {some}sorted by how far the number of predictions moved.</p>'
     )
@@ -204,7 +204,7 @@ def agreement(report: dict[str, Any]) -> str:
         most = "—" if same else f"{named(report['classes'][far], 32)}: {percent(row['prior'][far])}"
         distance = "—" if same else percent(row["distance"])
         rows.append(f"<tr><td>{method}</td><td>{distance}</td><td>{likelihood}</td><td>{most}</td></tr>")
-    heads = ("method", "differs from this report by", "log-likelihood a row", "furthest from this report on")
+    heads = ("method", "distance from this report", "log-likelihood per sample", "largest difference")
     return grid(heads, rows)
 
 

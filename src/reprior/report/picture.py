@@ -1,4 +1,4 @@
-"""The pictures of `reprior demo`: accuracy by channel, true against estimated class mix (needs matplotlib)."""
+"""The pictures of `reprior demo`: accuracy per data set, true and estimated class prior (needs matplotlib)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ TRUE, ESTIMATE, COUNTED, SOURCE = "#c9ced6", "#0b6e99", "#d1495b", "#444444"
 def channels_picture(
     path: Path, *, channels: dict[str, dict[str, float]], shares: dict[str, dict[str, float]], of: str, title: str
 ) -> None:
-    """Draw each channel's accuracy before and after, and the class mix of the channel `of` as three see it."""
+    """Draw the accuracy of each data set before and after, and the class prior of the data set `of`."""
     figure = Figure(figsize=(11, 4.8), layout="constrained")
     left: Any
     right: Any
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     order = sorted(channels, key=lambda name: channels[name]["after"] - channels[name]["before"])
     for at, name in enumerate(order):
-        marks = (100 * channels[name][key] for key in ("before", "calibrated", "after", "true mix"))
-        before, calibrated, after, best = marks
+        keys = ("before", "calibrated", "after", "true prior")
+        before, calibrated, after, best = (100 * channels[name][key] for key in keys)
         left.plot([before, after], [at, at], color=ESTIMATE, lw=2.5, alpha=0.35, solid_capstyle="butt")
-        left.plot(best, at, "|", ms=11, mew=1.6, color=SOURCE, label="if the true mix were known" if at == 0 else None)
-        left.plot(before, at, "o", ms=7, color=COUNTED, label="as it is" if at == 0 else None)
-        left.plot(calibrated, at, "o", ms=5, mfc="white", color=COUNTED, label="calibrated alone" if at == 0 else None)
+        left.plot(best, at, "|", ms=11, mew=1.6, color=SOURCE, label="with the true prior" if at == 0 else None)
+        left.plot(calibrated, at, "o", ms=4, color=SOURCE, label="calibrated only" if at == 0 else None)
+        left.plot(before, at, "o", ms=7, color=COUNTED, label="uncorrected" if at == 0 else None)
         left.plot(after, at, "o", ms=7, color=ESTIMATE, label="corrected, no labels" if at == 0 else None)
         left.text(101, at, f"{after - before:+.0f}", va="center", fontsize=9)
     left.set(
-        yticks=range(len(order)), yticklabels=order, xlabel="strings whose language is told right, %", xlim=(30, 100)
+        yticks=range(len(order)), yticklabels=order, xlabel="accuracy, %", xlim=(30, 100)
     )
     left.text(101, len(order) - 0.3, "gain", fontsize=8, va="center", color=SOURCE)
     left.set_ylim(-0.7, len(order) + 0.1)
@@ -45,15 +45,15 @@ def channels_picture(
 
     names = list(next(iter(shares.values())))
     for offset, (label, color) in enumerate(
-        (("true", TRUE), ("the model's answers", COUNTED), ("estimated", ESTIMATE))
+        (("true", TRUE), ("predicted classes", COUNTED), ("estimated", ESTIMATE))
     ):
         values = [100 * shares[label][name] for name in names]
         right.barh(np.arange(len(names)) + 0.27 * (offset - 1), values, height=0.25, color=color, label=label)
-    right.set(yticks=range(len(names)), yticklabels=names, xlabel="share of the strings, %")
+    right.set(yticks=range(len(names)), yticklabels=names, xlabel="share of the texts, %")
     right.invert_yaxis()
     right.tick_params(axis="y", length=0)
     right.legend(loc="lower right", framealpha=0.95, edgecolor="none", fontsize=9)
-    right.set_title(f"Why: the mix of the channel {of}", loc="left", fontsize=10)
+    right.set_title(f"Why: the class prior of {of}", loc="left", fontsize=10)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)
@@ -73,19 +73,19 @@ def shift_picture(
     x = np.arange(k)
     top.bar(x, target.prior[order] * 100, width=0.9, color=TRUE, label="true share")
     top.step(x, source.prior[order] * 100, where="mid", color=SOURCE, lw=0.8, alpha=0.7, label="source share")
-    top.plot(x, counted[order] * 100, "x", ms=5, color=COUNTED, label="counting the classifier's answers")
+    top.plot(x, counted[order] * 100, "x", ms=5, color=COUNTED, label="counting predictions")
     top.plot(x, priors[shown][order] * 100, "o", ms=5, color=ESTIMATE, label=f"estimated without labels ({shown})")
-    top.set(ylabel="share of the rows, %", xlim=(-0.8, k - 0.2), xticks=[])
+    top.set(ylabel="share of the samples, %", xlim=(-0.8, k - 0.2), xticks=[])
     top.set_xlabel(f"{k} classes, most frequent first")
     top.set_ylim(top=1.12 * top.get_ylim()[1])  # room for the legend in one row above all marks
     top.legend(loc="upper right", ncol=4, framealpha=0.9, edgecolor="none")
-    top.set_title(f"{title}: the class mix of {n} unlabelled rows", loc="left", fontweight="bold")
+    top.set_title(f"{title}: the estimate is close to the true prior of {n} samples", loc="left", fontweight="bold")
 
     bars: Any = figure.add_subplot(grid[1, 0])
     error_bars(bars, errors, shown)
-    bars.set_title("error, KL(true ‖ estimate): shorter is better", loc="left", fontsize=10)
+    bars.set_title("KL(true prior ‖ estimated prior): shorter is better", loc="left", fontsize=10)
 
-    pair = (("counting the answers", counted, COUNTED), (f"estimated ({shown})", priors[shown], ESTIMATE))
+    pair = (("counting predictions", counted, COUNTED), (f"estimated ({shown})", priors[shown], ESTIMATE))
     low = 0.5 / n
     values = np.concatenate([target.prior, counted, priors[shown]])
     ends = (60 * max(low, values.min()), 160 * values.max())
@@ -98,7 +98,7 @@ def shift_picture(
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter("{x:g}")
             axis.set_minor_locator(NullLocator())
-        panel.set_title(f"{label}: each dot a class", loc="left", fontsize=10)
+        panel.set_title(f"{label}: one dot per class", loc="left", fontsize=10)
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=130)

@@ -96,7 +96,7 @@ def labelled(target: Blocks, labels: Any, source: Source, caller: str, weights: 
         return LabelledBlocks(target, y)
     numbers = as_array(weights, caller, "label_weights").astype(np.float64)
     if numbers.shape != (n,):
-        fail(caller, "label_weights", f"have shape ({n},), one a row", f"shape {numbers.shape}",
+        fail(caller, "label_weights", f"have shape ({n},), one per row", f"shape {numbers.shape}",
              remedy="Put the weights of `query` at its rows; others do not matter")  # fmt: skip
     bad = (y >= 0) & ~((numbers > 0) & np.isfinite(numbers))
     refuse_where(bad, caller, "label_weights", "be positive and finite where there is a label", numbers)

@@ -41,6 +41,12 @@ class Pending:
     renewals: list[Renewal] = field(default_factory=list)
     test: bool = False  # whether the alarm's test moved
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing but the state to store."""
+        return not (self.clients or self.points or self.test or self.cursors or self.events or self.alarms or self.rows
+                    or self.labelled or self.forgotten or self.renewals)  # fmt: skip
+
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
         return Pending(
@@ -51,8 +57,10 @@ class Pending:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+NOTHING = Pending()
+
+
+class Change(NamedTuple):
     """What one stream becomes in the file. `test` is None if the alarm's test stays as it is."""
 
     stream: int
@@ -60,7 +68,7 @@ class Change:
     labels: int
     last_post: float
     state: bytes
-    test: bytes | None
-    offsets: dict[str, Offset]
-    cursors: dict[str, str]
-    pending: Pending
+    test: bytes | None = None
+    offsets: dict[str, Offset] = {}  # noqa: RUF012  (nobody changes it)
+    cursors: dict[str, str] = {}  # noqa: RUF012
+    pending: Pending = NOTHING

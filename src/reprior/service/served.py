@@ -204,6 +204,8 @@ class ServedStream:
 
     def change(self) -> Change:
         """Return what is not stored yet; it counts as stored from now on, unless `take_back` gets it."""
+        if self.pending.empty:  # as after most posts
+            return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream))
         pending, self.pending = self.pending, Pending()
         receipts, test = self.receipts, self.watch.test
         offsets = {name: replace(o, missing=list(o.missing)) for name in pending.clients

@@ -21,7 +21,7 @@ from reprior._types import Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
-from reprior.service.pending import Change, Renewal
+from reprior.service.pending import NOTHING, Change, Renewal
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
 
@@ -51,6 +51,15 @@ STREAMS = (
     " FROM streams AS s JOIN states AS t ON t.stream = s.id LEFT JOIN tests AS a ON a.stream = s.id"
     " JOIN versions AS v ON v.stream = s.id AND v.definition IS NOT NULL ORDER BY s.id"
 )
+
+
+STATES_AT_ONCE = 16  # in one statement
+WRITE_STATES = {
+    count: "INSERT INTO states (stream, n, labels, last_post, state) VALUES " + ", ".join(["(?, ?, ?, ?, ?)"] * count)
+    + " ON CONFLICT (stream) DO UPDATE SET n = excluded.n, labels = excluded.labels, last_post = excluded.last_post,"
+    " state = excluded.state"
+    for count in (1, STATES_AT_ONCE)
+}  # fmt: skip
 
 
 class StoreError(Exception):
@@ -170,10 +179,8 @@ class Store:
                 if rows:  # a statement without rows would still stop the other threads twice
                     db.executemany(sql, rows)
 
-            insert(
-                "UPDATE states SET n = ?, labels = ?, last_post = ?, state = ? WHERE stream = ?",
-                [(c.n, c.labels, c.last_post, c.state, c.stream) for c in changes],
-            )
+            write_states(db, changes)
+            changes = [c for c in changes if c.pending is not NOTHING]
             for c in changes:
                 begin_versions(db, c.stream, c.pending.renewals)
             insert("INSERT OR REPLACE INTO tests VALUES (?, ?)",
@@ -247,6 +254,18 @@ class Store:
         """Return how large the file and its log are, in bytes."""
         log = self.path.with_name(self.path.name + "-wal")
         return {"file": self.path.stat().st_size, "log": log.stat().st_size if log.exists() else 0}
+
+
+def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    """Write the states of streams, inside a transaction.
+
+    Other threads stop at every statement, so a statement writes several states.
+    """
+    rows = [c[:5] for c in changes]
+    while rows:
+        count = STATES_AT_ONCE if len(rows) >= STATES_AT_ONCE else 1
+        db.execute(WRITE_STATES[count], [value for row in rows[:count] for value in row])
+        rows = rows[count:]
 
 
 def begin_versions(db: sqlite3.Connection, stream: int, renewals: Sequence[Renewal]) -> None:

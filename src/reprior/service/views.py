@@ -120,7 +120,8 @@ def update(served: ServedStream, now: float) -> dict[str, Any]:
     """Return what changes from moment to moment, in few digits."""
     interval = served.stream.interval()
     return {
-        "t": now, "n": served.stream.n, "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
+        "t": now, "version": served.version, "n": served.stream.n,
+        "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
         "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
         "alarm": alarm_of(served, now), "labels": served.labels, "seen": served.last_post,
     }  # fmt: skip

@@ -29,6 +29,11 @@ export async function loadAlarms() {
   const { alarms } = await ask(at(name, "/alarms")).catch(() => ({ alarms: [] }));
   if (name !== state.stream) return;
   view.alarms = alarms;
+  if (view.about && view.about.version > 1) {
+    const { versions } = await ask(at(name, "/versions")).catch(() => ({ versions: [] }));
+    if (name !== state.stream) return;
+    view.versions = versions;
+  }
   $("alarms").hidden = !alarms.length;
   $("alarms").tBodies[0].replaceChildren(...alarms.map((a) => {
     const row = make("tr"), stale = a.kind === "stale";

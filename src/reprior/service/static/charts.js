@@ -24,7 +24,7 @@ function drawMarks(plot) {
   pen.save();
   for (const mark of marks()) {
     if (mark.t < from || mark.t > to) continue;
-    const x = place(mark.t), colour = css(mark.kind === "raised" ? "--red" : mark.kind === "silent" ? "--soft" : "--green");
+    const x = place(mark.t), colour = css({ raised: "--red", silent: "--soft", version: "--ink", done: "--green" }[mark.kind]);
     if (mark.since && mark.since < mark.t) {
       pen.fillStyle = colour + "1c";
       pen.fillRect(place(mark.since), bbox.top, x - place(mark.since), bbox.height);
@@ -35,7 +35,7 @@ function drawMarks(plot) {
     pen.beginPath(); pen.moveTo(x, bbox.top); pen.lineTo(x, bbox.top + bbox.height); pen.stroke();
     pen.font = `${12 * ratio}px system-ui, sans-serif`;
     pen.textAlign = x > bbox.left + bbox.width - 20 * ratio ? "right" : "left";
-    pen.fillText({ raised: "▲", silent: "■", done: "✓" }[mark.kind], x + (pen.textAlign === "left" ? 3 : -3) * ratio, bbox.top + 11 * ratio);
+    pen.fillText({ raised: "▲", silent: "■", version: "◆", done: "✓" }[mark.kind], x + (pen.textAlign === "left" ? 3 : -3) * ratio, bbox.top + 11 * ratio);
   }
   pen.restore();
 }

@@ -53,6 +53,7 @@ function update() {
   const told = view.pending, begun = performance.now();
   view.pending = null;
   if (!told || !view.past || !view.about) return;
+  if (told.version !== view.about.version) { showStream(); return; } // its estimate starts again
   const before = openAlarms().map((a) => a.id).join();
   view.live = told;
   setNow(told.t);
@@ -86,7 +87,7 @@ export function drawAll() {
 function drawFacts() {
   const told = view.live, seen = told.n ? `${when(told.seen)} (${ago(told.seen)})` : "never";
   const facts = [["samples", count(told.n)], ["per second", rate(told.rate)], ["moved", percent(told.shift)], ["labels", count(told.labels)],
-    ["classes", count(view.about.classes.length)], ["method", view.about.method], ["last samples", seen]];
+    ["classes", count(view.about.classes.length)], ["method", view.about.method], ["model version", count(view.about.version)], ["last samples", seen]];
   const holder = $("facts");
   facts.forEach(([what, text], k) => {
     let pair = holder.children[k];

@@ -3,10 +3,10 @@ import { fixed, now, span, state } from "./address.js";
 import { ask, at } from "./server.js";
 
 export const POINTS = 300, LINES = 8;
-export const view = { about: null, past: null, live: null, alarms: [], chosen: [], shown: [], t: [], n: [], series: [], cells: [], asked: 0, pending: null, slow: 0 };
+export const view = { about: null, past: null, live: null, alarms: [], versions: [], chosen: [], shown: [], t: [], n: [], series: [], cells: [], asked: 0, pending: null, slow: 0 };
 
 export function forget() {
-  Object.assign(view, { about: null, past: null, live: null, pending: null, alarms: [], t: [], n: [], series: [], cells: [] });
+  Object.assign(view, { about: null, past: null, live: null, pending: null, alarms: [], versions: [], t: [], n: [], series: [], cells: [] });
 }
 
 const difference = (c) => Math.abs(view.live.prior[c] - view.about.source[c]);
@@ -57,9 +57,9 @@ export function append(told) {
   if (drop) for (const array of [t, n, cells, ...view.series.flat()]) array.splice(0, drop);
 }
 
-// Marks on the time axis: when alarms were raised, acknowledged and resolved.
+// Marks on the time axis: when alarms were raised, acknowledged and resolved, and when model versions began.
 export function marks() {
-  const found = [];
+  const found = view.versions.filter((v) => v.version > 1).map((v) => ({ t: v.since, kind: "version", text: `Model version ${v.version} began` }));
   for (const a of view.alarms) {
     const name = a.kind === "stale" ? "No samples" : "Alarm";
     found.push({ t: a.raised, since: a.since || a.raised, kind: a.kind === "stale" ? "silent" : "raised", text: `${name}: raised` });
@@ -73,7 +73,7 @@ export function marks() {
 export function rates() {
   const { t, n } = view, times = [], values = [], [from, to] = span(), end = Math.min(to, now());
   for (let i = 0; i < t.length; i++) {
-    const value = i ? Math.max(0, n[i] - n[i - 1]) / Math.max(0.05, t[i] - t[i - 1]) : t.length > 1 ? Math.max(0, n[1] - n[0]) / Math.max(0.05, t[1] - t[0]) : null;
+    const value = i ? (n[i] < n[i - 1] ? n[i] : n[i] - n[i - 1]) / Math.max(0.05, t[i] - t[i - 1]) : t.length > 1 ? Math.max(0, n[1] - n[0]) / Math.max(0.05, t[1] - t[0]) : null;
     times.push(t[i]); values.push(value);
   }
   const last = t[t.length - 1], quiet = Math.max(10, 3 * (to - from) / POINTS);
