@@ -15,9 +15,8 @@ from _record import RESULTS, markdown
 
 README = Path(__file__).parents[1] / "README.md"
 BATCH = {  # rows of the first table: the method in peers.json, and its name in the table
-    "reprior, default": "**reprior**, default", "QuaPy, EMQ-BCTS": "QuaPy, EMQ with BCTS",
-    "QuaPy, KDEyML": "QuaPy, KDEyML", "mlquantify, GHDy": "mlquantify, GHDy", "MAPLS' code": "MAPLS, authors' code",
-    "doing nothing": "doing nothing",
+    "reprior, default": "**reprior**, default", "QuaPy, EMQ": "QuaPy, EMQ", "QuaPy, EMQ-BCTS": "QuaPy, EMQ with BCTS",
+    "QuaPy, KDEyML": "QuaPy, KDEyML", "mlquantify, GHDy": "mlquantify, GHDy", "doing nothing": "doing nothing",
 }  # fmt: skip
 STREAMS = {"reprior, `pipe.stream()`": "**reprior**, `pipe.stream()`", "FLH-FTL, authors' code": "FLH-FTL",
            "FTFWH, authors' code": "FTFWH", "FTH, authors' code": "FTH", "UOGD, authors' code": "UOGD",
