@@ -160,7 +160,6 @@ def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, sha
     What is unknown about log w moves the shares by ∂share/∂log w = diag(share) − mean p pᵀ. Each sample is ambiguous,
     p(1 − p). And probabilities may err by less than the held-out labels can show.
     """
-    unknown = 1 - len(samples.labelled) / n  # shares of labelled samples are known
     p = samples.target * weights.astype(np.float32)
     p /= p.sum(axis=1, keepdims=True)
     if covariance.ndim == 1:
@@ -169,10 +168,10 @@ def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, sha
     else:
         slope = np.diag(share) - p.T @ p / len(p)
         ambiguity, by_weights = np.diag(slope), ((slope @ covariance) * slope).sum(axis=1)
-    variance = unknown**2 * by_weights + unknown * np.maximum(ambiguity, 0) / n
+    variance = by_weights + np.maximum(ambiguity, 0) / n
     if len(samples.y):
         q = samples.heldout * weights.astype(np.float32)
         q /= q.sum(axis=1, keepdims=True)
         per_sample = samples.heldout_weights**2 * density_ratio(samples.heldout, weights**2)
-        variance = variance + unknown**2 * (per_sample @ (q * (1 - q))) / samples.heldout_weights.sum() ** 2
+        variance = variance + (per_sample @ (q * (1 - q))) / samples.heldout_weights.sum() ** 2
     return np.asarray(variance)

@@ -6,8 +6,8 @@ sample a target sample or a held-out one?" is a logistic regression without any 
 
     P(target | x) = ρ r(x) / (1 + ρ r(x)),    ρ = target samples / held-out samples.            (1)
 
-Without held-out samples, ρ → 0, the log-likelihood is Σ log r(x) − N Σ_k ε_k w_k, that of MLLS [saerens2002]. A target
-sample with label y adds log(w_y g_y / r). A class weight has a gamma prior of shape `size` and a given `mean`.
+Without held-out samples, ρ → 0, the log-likelihood is Σ log r(x) − N Σ_k ε_k w_k, that of MLLS [saerens2002]. A class
+weight has a gamma prior of shape `size` and a given `mean`.
 """
 
 from __future__ import annotations
@@ -64,9 +64,6 @@ def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability)
     else:
         expected = np.broadcast_to(len(samples.target) * samples.source_prior, weights.shape)
     seen, expected = seen / reliability.variance_factor, expected / reliability.variance_factor
-    if len(samples.labelled):
-        per_sample = samples.label_weights[:, None] / (samples.labelled @ weights.T)
-        seen, expected = seen + samples.label_counts, expected + per_sample.T @ samples.labelled
     return seen, expected
 
 
@@ -100,17 +97,13 @@ def fit_weights(
 def information(samples: TwoSamples, weights: Vector, reliability: Reliability) -> Matrix:
     """Return the information (K, K) about log w: Σ (1 − P) p pᵀ over target samples, p = w g / r.
 
-    A labelled sample adds diag(p) − p pᵀ. Above DENSE_CLASSES classes only its diagonal (K,) is returned.
+    Above DENSE_CLASSES classes only its diagonal (K,) is returned.
     """
     r = density_ratio(samples.target, weights)
     p = samples.target * (1 / (r * np.sqrt(1 + samples.ratio * r))).astype(np.float32)[:, None]
-    q = samples.labelled / density_ratio(samples.labelled, weights)[:, None]
-    of_labels = weights * (samples.label_weights @ q)
     if len(weights) > DENSE_CLASSES:
-        squares = np.einsum("ij,ij->j", p, p) / reliability.variance_factor - samples.label_weights @ q**2
-        return np.asarray(weights**2 * squares + of_labels)
-    gram = (p.T @ p) / reliability.variance_factor - (q.T * samples.label_weights) @ q
-    return np.asarray(gram * np.outer(weights, weights) + np.diag(of_labels))
+        return np.asarray(weights**2 * np.einsum("ij,ij->j", p, p) / reliability.variance_factor)
+    return np.asarray((p.T @ p) / reliability.variance_factor * np.outer(weights, weights))
 
 
 def log_likelihood(samples: TwoSamples, weights: Vector, reliability: Reliability) -> float:
@@ -121,6 +114,4 @@ def log_likelihood(samples: TwoSamples, weights: Vector, reliability: Reliabilit
         value -= float(samples.heldout_weights @ np.log1p(rho * density_ratio(samples.heldout, weights)))  # log(1 − P)
     else:
         value -= len(samples.target) * float(samples.source_prior @ weights - 1)
-    log_r = np.log(density_ratio(samples.labelled, weights))
-    of_labels = samples.label_counts @ np.log(weights) - samples.label_weights @ log_r
-    return value / reliability.variance_factor + float(of_labels)
+    return value / reliability.variance_factor

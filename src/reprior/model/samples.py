@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks
-from reprior.rows.labelled import LabelledBlocks, taken_rows
 from reprior.rows.passes import some_rows
 
 MAX_NUMBERS = 20_000_000  # target probabilities held in memory, 80 MB
@@ -22,8 +21,7 @@ class TwoSamples:
 
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
-    if there are training counts alone. `target` (N, K) are used without labels. `labelled` (m, K) are target samples
-    with a label: each counts `label_weights` (m,), which sum to `label_counts` (K,) by class. `source_prior` (K,) is
+    if there are training counts alone. `target` (N, K) are used without labels. `source_prior` (K,) is
     the class prior for which all weights are 1.
     """
 
@@ -31,9 +29,6 @@ class TwoSamples:
     y: Labels
     heldout_weights: Vector
     target: Matrix
-    labelled: Matrix
-    label_weights: Vector
-    label_counts: Vector
     source_prior: Vector
 
     @property
@@ -54,16 +49,8 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     are then weighted to it, and probabilities that imply another prior are moved to it.
     """
     k = len(source.prior)
-    raw = target.raw if isinstance(target, LabelledBlocks) else target
     rows = Rows(base_factor(source, base), missing_classes(source, base))
     kept = min(settings.max_samples, max(MAX_NUMBERS // k, 100))
-    labelled: Matrix = np.zeros((0, k))
-    y, label_weights = np.zeros(0, np.intp), np.zeros(0)
-    if isinstance(target, LabelledBlocks):
-        has_label = target.labels >= 0
-        labelled, y = taken_rows(raw, has_label), target.labels[has_label]
-        label_weights = np.ones(len(y)) if target.weights is None else target.weights[has_label]
-        label_weights = label_weights * (label_weights.sum() / (label_weights @ label_weights))  # effective sample size
     raw_heldout, heldout_y = (np.zeros((0, k)), np.zeros(0, np.intp)) if source.heldout is None else source.heldout
     heldout, weights = rows.of(raw_heldout), np.ones(len(heldout_y))
     prior = source.prior if base is None else base
@@ -72,10 +59,7 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
         weights = ((wanted + settings.pseudo_count) / (present + settings.pseudo_count))[heldout_y]
     elif len(heldout_y):
         prior = np.asarray(np.maximum(weights @ heldout, settings.pseudo_count) / weights.sum())
-    return TwoSamples(
-        heldout, heldout_y, weights, rows.of(some_rows(raw, n, kept)), rows.of(labelled),
-        label_weights, np.bincount(y, label_weights, minlength=k).astype(np.float64), prior,
-    )  # fmt: skip
+    return TwoSamples(heldout, heldout_y, weights, rows.of(some_rows(target, n, kept)), prior)
 
 
 @dataclass(frozen=True, slots=True)

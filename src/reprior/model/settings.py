@@ -52,7 +52,7 @@ class Settings:
 
     no_shift: float = 0.6
     even_shift: float = 0.4
-    even_samples: float = 5.0
+    even_samples: float = 20.0
     sizes: tuple[float, ...] = (1.0, 4.0, 16.0, 64.0)
     odd_size: float = 0.03
     odd_share: float = 0.1

@@ -110,17 +110,15 @@ def effective_labels(samples: TwoSamples) -> float:
 
 
 def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
-    """Return the kinds of shift fitted again with the classifier's error, and with labels of target samples.
-
-    The classifier's error does not change whether there is a shift: w = 1 makes r = 1 for any probabilities. Labels do.
-    """
+    """Return the kinds of shift fitted again with the classifier's error. It does not change whether there is a shift:
+    w = 1 makes r = 1 for any probabilities."""
     priors = [h.prior for h in shifts.hypotheses]
     fit = fit_weights(samples, *stacked(priors), shifts.weights, reliability)
     fitted = [laplace(samples, prior, w, reliability) for prior, w in zip(priors, fit.weights, strict=True)]
     none = log_likelihood(samples, np.ones_like(shifts.weights[0]), reliability)
     again = shifts_of(fitted, none, settings, [fit])
-    return replace(again, no_shift=again.no_shift if len(samples.labelled) else shifts.no_shift,
-                   steps=shifts.steps + fit.steps, converged=shifts.converged and fit.converged)  # fmt: skip
+    return replace(again, no_shift=shifts.no_shift, steps=shifts.steps + fit.steps,
+                   converged=shifts.converged and fit.converged)  # fmt: skip
 
 
 def stacked(priors: list[GammaPrior]) -> tuple[Matrix, Matrix]:
