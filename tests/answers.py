@@ -83,7 +83,7 @@ def answers(heldout: Any, y: Any, proba: Any, *, keys: Any = None, size: int | N
         "interval of stream": np.stack(stream.interval(LEVEL)),
         "correct of stream": np.concatenate([stream.correct_many(piece) for piece in pieces]),
         "table": np.stack([table[name].prior for name in GROUPS]),
-        "diagnose": np.array([told.shift_p, told.label_shift_p, *(told.accuracy or ())]),
+        "diagnose": np.array([told.shift_p, told.label_shift, *(told.accuracy or ())]),
         "query": np.column_stack([chosen, weights]),
     }
 
