@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reprior.assess.label_shift import bumps, p_value_of_zero
 from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
