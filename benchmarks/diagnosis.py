@@ -23,7 +23,7 @@ DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=20", "Gaussians, K=30", "Gaussia
 
 
 def gaussians():
-    """Yield (name, kinds, draw); each draw gives a source, target outputs and their accuracy."""
+    """Yield (name, kinds, draw); each draw gives a source or a pipeline, target outputs and their accuracy."""
     kinds = {"label shift": {}, "nothing at all": {"still": True}, "10 % of an unknown class": {"unknown": FOREIGN},
              "10 % of an unknown class, 20,000 held-out samples": {"unknown": FOREIGN, "held": 20_000},
              "blurred inputs": {"blur": 1.22}, "moved inputs": {"move": 1.0}}  # fmt: skip
@@ -66,7 +66,7 @@ def weak(k, d, seed):
         y = rng.choice(k, N, p=np.full(k, 1 / k) if still else in_turn(k, trial, rng))
         y = np.where(rng.random(N) < unknown, k, y)
         proba = outputs(y, rng, **spoiled)
-        return default.source, default.calibrate(proba), float(np.mean(proba.argmax(axis=1) == y))
+        return default, proba, float(np.mean(proba.argmax(axis=1) == y))
 
     return drawn
 
@@ -94,7 +94,7 @@ def outputs():
                 y = np.concatenate([y, np.full(n, -1)])
             if blur:
                 proba = clipped(np.sqrt(proba))
-            return pipe.source, pipe.calibrate(proba), float(np.mean(proba.argmax(axis=1) == y))
+            return pipe, proba, float(np.mean(proba.argmax(axis=1) == y))
 
         if case.n_classes > 2:
             yield case.name, kinds, draw_from
@@ -108,7 +108,7 @@ def run(name, kinds, drawn, trials):
         rejected, refused, shift, accuracy, sizes = [], [], [], [], []
         for trial in range(times):
             source, target, right = drawn(trial, rng, **options)
-            verdict = diagnose(source, target)
+            verdict = source.diagnose(target) if isinstance(source, rp.Pipeline) else diagnose(source, target)
             rejected.append(verdict.label_shift_p < 0.05)
             refused.append(verdict.label_shift_p < REJECTED)
             shift.append(verdict.shift_p < 0.05)

@@ -15,12 +15,11 @@ from _record import RESULTS, markdown
 
 README = Path(__file__).parents[1] / "README.md"
 BATCH = {  # rows of the first table: the method in peers.json, and its name in the table
-    "reprior, default": "**reprior**, default", "QuaPy, EMQ-BCTS": "QuaPy, EMQ with BCTS",
-    "QuaPy, KDEyML": "QuaPy, KDEyML", "mlquantify, GHDy": "mlquantify, GHDy", "MAPLS' code": "MAPLS, authors' code",
-    "doing nothing": "doing nothing",
+    "reprior, default": "**reprior**, default", "QuaPy, EMQ": "QuaPy, EMQ", "QuaPy, EMQ-BCTS": "QuaPy, EMQ with BCTS",
+    "QuaPy, KDEyML": "QuaPy, KDEyML", "mlquantify, GHDy": "mlquantify, GHDy", "doing nothing": "doing nothing",
 }  # fmt: skip
 STREAMS = {"reprior, `pipe.stream()`": "**reprior**, `pipe.stream()`", "FLH-FTL, authors' code": "FLH-FTL",
-           "FTFWH, authors' code": "FTFWH", "UOGD, authors' code": "UOGD", "ATLAS, authors' code": "ATLAS",
+           "FTFWH, authors' code": "FTFWH", "FTH, authors' code": "FTH", "UOGD, authors' code": "UOGD",
            "uncorrected": "uncorrected"}  # fmt: skip
 
 
@@ -48,7 +47,7 @@ def streams() -> str:
     cells = {c["method"]: c for c in read("streams_drifts")["cells"]}
     rows = [[name, *(cells[method][what] for what in ("accuracy, points", "squared error", "CPU s"))]
             for method, name in STREAMS.items() if method in cells]  # fmt: skip
-    head = ["stream along drifts", "accuracy, points", "squared error of the prior", "CPU s per stream"]
+    head = ["streams along drifts, authors' code", "accuracy, points", "squared error of the prior", "CPU s per stream"]
     return f"\n\n{markdown(head, rows)}\n\n[All streams](benchmarks/results/streams_drifts.md)."
 
 

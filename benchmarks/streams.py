@@ -145,7 +145,7 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
                     try:
                         add(f"{name}, authors' code", theirs.follow, name, pipe, stream)
                     except ValueError:  # a step size below 0
-                        found[f"{name}, authors' code"] = {**found["uncorrected"], "failed": 1}
+                        found[f"{name}, authors' code"] = {"accuracy": 0.0, "seconds": 0.0, "failed": 1}
                     kept[key] = found[f"{name}, authors' code"]
                     TRIALS.mkdir(exist_ok=True)
                     kept_path.write_text(json.dumps(kept))

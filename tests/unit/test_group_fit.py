@@ -7,8 +7,9 @@ import pytest
 from scipy.special import gammaln
 from worlds import score_outputs
 
-from reprior.model.group_fit import Common, GroupedRows, Kinds, fit_groups, fit_kind
-from reprior.model.population import learn, scatter_of
+from reprior.model.group_fit import Common, GroupedRows, fit_groups, fit_kind
+from reprior.model.groups import learn
+from reprior.model.population import GroupSums, Kinds, Scatter, log_evidence, scatter_of
 from reprior.rows.blocks import ArrayBlocks
 
 K = 4
@@ -21,6 +22,12 @@ def common(proba: np.ndarray, heldout: float = 1e12) -> Common:
 
 def grouped(proba: np.ndarray, n_groups: int) -> GroupedRows:
     return GroupedRows.of(ArrayBlocks(proba), np.repeat(np.arange(n_groups), len(proba) // n_groups), n_groups)
+
+
+def sums(rows: GroupedRows, about: Common) -> GroupSums:
+    first = rows.counts(about.weights, np.ones((len(rows.sizes), K)))
+    n = rows.sizes.astype(float)
+    return GroupSums(first.seen, first.squares, n, n)
 
 
 def draw(n_groups: int, n: int, concentration: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,8 +53,10 @@ def test_certain_samples_have_the_evidence_and_posterior_of_counts(concentration
     baseline = rows.counts(about.weights, np.ones((3, K))).log_ratio
     found = fit_kind(rows, about, centre, concentration, baseline)
     np.testing.assert_allclose(found.log_evidence, exact, atol=1e-6)
-    kinds = Kinds(centre[None], np.array([concentration]), np.ones(1), np.zeros(1))
+    kinds = Kinds(np.stack([centre, centre]), np.array([1.0, 1e-300]), Scatter(concentration, 0.0, 0.0))
     fit = fit_groups(rows, about, kinds)
+    relative = log_evidence(counts, kinds)[:, 0] - counts @ np.log(about.mean)
+    np.testing.assert_allclose(relative, exact, atol=1e-9)
     posterior = (alpha + counts) / (concentration + 20)
     np.testing.assert_allclose(fit.prior, posterior, atol=1e-6)
     np.testing.assert_allclose(fit.prior_variance, posterior * (1 - posterior) / (concentration + 21), rtol=1e-5)
@@ -59,9 +68,7 @@ def test_certain_samples_have_the_evidence_and_posterior_of_counts(concentration
 def test_the_scatter_of_groups_is_found_whatever_the_classifier_confuses(concentration: float) -> None:
     _, proba = draw(200, 50, concentration, seed=1)
     about, rows = common(proba), grouped(proba, 200)
-    first = rows.counts(about.weights, np.ones((200, K)))
-    everyone = np.ones(200, bool), np.zeros(200, np.intp)
-    found = scatter_of(first, rows.sizes.astype(float), *everyone, about.mean[None], about)
+    found = scatter_of(sums(rows, about), np.ones(200, bool), np.zeros(200, np.intp), about.mean[None])
     assert 0.6 < found.concentration / concentration < 1.7
     assert found.gain > 2
 
@@ -80,18 +87,20 @@ def test_one_group_unlike_the_others_is_found_beside_groups_that_are_alike() -> 
     logits = 1.5 * rng.standard_normal((40, K)) + 2.25 * np.eye(K)[0]
     odd = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     proba = np.concatenate([proba, odd])
-    learned = learn(grouped(proba, 61), common(proba))
-    assert len(learned.kinds.centres) == 2  # one cluster, and the kind of odd groups
-    assert learned.member[-1, -1] > 0.95
-    assert learned.member[:-1, -1].max() < 0.5
-    assert learned.scatter.concentration > 100
+    rows, about = grouped(proba, 61), common(proba)
+    kinds = learn(rows, about)
+    member = fit_groups(rows, about, kinds).member
+    assert len(kinds.centres) == 2  # one cluster, and the kind of odd groups
+    assert member[-1, -1] > 0.95
+    assert member[:-1, -1].max() < 0.5
+    assert kinds.scatter.concentration > 100
 
 
 @pytest.mark.parametrize("n_heldout", [1e12, 50.0])
 def test_intervals_of_groups_cover_their_priors(n_heldout: float) -> None:
     priors, proba = draw(100, 40, 8.0, seed=5)
     about, rows = common(proba, n_heldout), grouped(proba, 100)
-    fit = fit_groups(rows, about, learn(rows, about).kinds)
+    fit = fit_groups(rows, about, learn(rows, about))
     within = np.abs(fit.prior - priors) < 1.96 * np.sqrt(fit.prior_variance)
     assert within.mean() > 0.92
     if n_heldout > 1e6:

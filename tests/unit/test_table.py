@@ -353,8 +353,8 @@ def test_keys_that_scatter_are_told_from_keys_that_are_alike() -> None:
         table.learn(keys, np.concatenate([outputs(rng, rng.dirichlet(strength * SHIFTED), 50) for _ in range(30)]))
         part = table.method.parts(table._fresh)
         found[strength] = float(np.exp(part["weights"] @ np.log(part["precision"].mean(axis=1))))
-    assert found[2.0] < 6.0
-    assert found[60.0] > 20.0
+    for strength, precision in found.items():
+        assert strength / 4 < precision < 4 * strength
 
 
 def test_keys_that_come_one_after_another_are_no_drift() -> None:

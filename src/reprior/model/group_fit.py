@@ -21,6 +21,7 @@ from reprior._check import fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
+from reprior.model.population import Kinds, memberships
 from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 from reprior.rows.keys import Codes
 from reprior.rows.labelled import some_blocks
@@ -49,17 +50,6 @@ class Common:
     def effective(self, n: Any) -> Vector:
         """Return how many samples of a classifier without error the samples of each group (G,) are worth."""
         return np.asarray(n / (1 + n / self.heldout))
-
-
-@dataclass(frozen=True, slots=True)
-class Kinds:
-    """Kinds of groups: Dirichlet priors with `centres` (C, K) and `concentrations` (C,), their `probability` (C,) and
-    the standard error of 1/(concentration + 1), `doubt` (C,). The last kind is that of groups unlike the others."""
-
-    centres: Matrix
-    concentrations: Vector
-    probability: Vector
-    doubt: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +238,6 @@ def log_normaliser(size: Vector | float) -> Vector:
     from scipy.special import gammaln
 
     return np.asarray(size * np.log(size) - gammaln(size))
-
-
-def memberships(log_evidence: Matrix, probability: Vector) -> tuple[Vector, Vector]:
-    """Return the probability of each kind for each group (G, C), and the log evidence (G,) of all kinds together."""
-    joint = log_evidence + np.log(probability)
-    total = np.logaddexp.reduce(joint, axis=1)
-    return np.asarray(np.exp(joint - total[:, None])), np.asarray(total)
 
 
 def fit_groups(rows: GroupedRows, common: Common, kinds: Kinds) -> GroupFit:

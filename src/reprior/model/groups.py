@@ -25,7 +25,7 @@ from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
 from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
-from reprior.model.population import ENOUGH_GROUPS, Learned, Population, learn
+from reprior.model.population import GroupSums, Kinds, Population, find_kinds
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, check_inputs, map_numbered
 from reprior.rows.calibrated import Calibrator
@@ -35,6 +35,8 @@ from reprior.rows.labelled import LabelledBlocks, labelled, some_blocks
 from reprior.rows.passes import count_rows, rows_kept, some_rows
 
 GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
+ENOUGH_GROUPS = 500  # to learn the population from
+MAX_CENTRES = 8  # that groups may scatter around
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
 
@@ -320,12 +322,12 @@ def sharing(
     p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
     gram = p.T @ p / len(p) if k <= DENSE_CLASSES else np.diag((p**2).mean(axis=0))
     common = Common(whole.weights, mean, whole.prior, gram, heldout)
-    learned = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
-    fit = rows.fit(common, learned.kinds)
+    kinds = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
+    fit = rows.fit(common, kinds)
     sizes, weights = rows.sizes.astype(np.float64), whole.weights * fit.ratios
-    population = described(names, rows, fit, learned, whole)
+    population = described(names, rows, fit, kinds, whole)
     return Groups(
-        names, fit.shares, fit.prior, weights, rows.sizes, shifted(fit, learned, common, whole, sizes, settings),
+        names, fit.shares, fit.prior, weights, rows.sizes, shifted(fit, kinds, common, whole, sizes, settings),
         fit.log_ratio - sizes * np.log(weights @ known.prior), fit.change < TOLERANCE, population, known,
         note(known), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
                       "prior": with_common(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
@@ -363,6 +365,12 @@ def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) ->
     return np.asarray(sums / np.bincount(codes, minlength=n_groups)[:, None])
 
 
+def learn(rows: GroupedRows, common: Common) -> Kinds:
+    """Return the kinds of groups that some groups show."""
+    first, n = rows.counts(common.weights, np.ones((len(rows.sizes), len(common.mean)))), rows.sizes.astype(np.float64)
+    return find_kinds(GroupSums(first.seen, first.squares, n, common.effective(n)), common.mean, MAX_CENTRES)
+
+
 def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:
     """Return moments (G, K) with what is unknown about all samples together: groups have that in common.
 
@@ -375,14 +383,14 @@ def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -
 
 
 def shifted(
-    fit: GroupFit, learned: Learned, common: Common, whole: PriorEstimate, n: Vector, settings: Settings
+    fit: GroupFit, kinds: Kinds, common: Common, whole: PriorEstimate, n: Vector, settings: Settings
 ) -> Vector:
     """Return the probability that each group (G,) has shifted.
 
     If groups do not differ, all have shifted or none has. Otherwise a group's samples are compared with the source.
     """
     odds = settings.no_shift / (1 - settings.no_shift)
-    alike = odds / (odds + np.exp(min(learned.scatter.gain, 700.0)))
+    alike = odds / (odds + np.exp(min(kinds.scatter.gain, 700.0)))
     ratio = fit.log_ratio_common - n * np.log(whole.source.prior @ whole.weights)
     evidence = common.effective(n) / n * ratio + fit.log_evidence
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
@@ -390,14 +398,14 @@ def shifted(
 
 
 def described(
-    names: tuple[Hashable, ...], rows: Grouped, fit: GroupFit, learned: Learned, whole: PriorEstimate
+    names: tuple[Hashable, ...], rows: Grouped, fit: GroupFit, kinds: Kinds, whole: PriorEstimate
 ) -> Population:
     """Return the population that was learned."""
-    kinds, stand_out = learned.kinds, np.flatnonzero(fit.member[:, -1] > STANDS_OUT)
+    stand_out = np.flatnonzero(fit.member[:, -1] > STANDS_OUT)
     weights = kinds.probability[:-1] / kinds.probability[:-1].sum()
-    differ = len(weights) > 1 or len(stand_out) > 0 or learned.scatter.gain > SURE_GAIN
+    differ = len(weights) > 1 or len(stand_out) > 0 or kinds.scatter.gain > SURE_GAIN
     return Population(
-        whole.prior, learned.scatter.concentration, kinds.centres[:-1], weights, tuple(names[g] for g in stand_out),
+        whole.prior, kinds.scatter.concentration, kinds.centres[:-1], weights, tuple(names[g] for g in stand_out),
         len(names), int(rows.sizes.sum()), whole.source.classes, differ,
     )  # fmt: skip
 

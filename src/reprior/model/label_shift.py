@@ -2,14 +2,13 @@
 
 Moments of a sample are p_k, √p_k and p_k² of every class, and log(1.001 − max p), in a few directions. Let M (K, D) be
 their means within each class, W (D, D) their covariance within classes, ε the source prior, and d the difference of
-their means between target and held-out samples. Explanations of d compete, each a normal law [kass1995]:
+their means between target and held-out samples. Three explanations of d compete, each a normal law [kass1995]:
 
     nothing has changed    d ~ N(0, S(1))
     label shift            d ~ N((c − ε) M, S(w) + Mᵀ C M)     C: covariance of a Dirichlet law around the centre c
-    something else         either of them, plus s² W           within classes, moments move by s standard deviations
+    something else         d ~ N(0, S(1) + s² W)               within classes, moments move by s standard deviations
 
-Class priors mostly change together with something else. Were that taken to leave them alone, a large label shift would
-hide it. S(w) is the noise of N target and n held-out samples if class weights are w = π/ε:
+S(w) is the noise of N target and n held-out samples if class weights are w = π/ε:
 
     S(w) = Σ_k π_k (1/N + (1 + I_k (w_k − 1))/n) (V_k + (M_k − πM)ᵀ(M_k − πM)).                                  (3)
 
@@ -104,16 +103,13 @@ def log_evidence(
     base, k = reference.source_prior if unshifted is None else unshifted, len(prior)
     d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means
     unchanged, shifted = (noise(reference, x, variance, n) for x in (base, prior))
-    sizes, p, centres = np.array(settings.sizes) * k, settings.no_shift, (base, np.full(k, 1 / k))
-
-    def log_density(drift: Matrix) -> float:
-        none = log_normal(d, unchanged + drift)
-        each = [log_shifted(reference, d, shifted + drift, centre, centre - base, sizes) for centre in centres]
-        label_shift = np.logaddexp.reduce(each, axis=None) - np.log(2 * len(sizes))
-        return float(np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift))
-
-    drift = settings.drift_scale**2 * reference.within
-    return log_density(0 * drift) - log_density(drift)
+    none = log_normal(d, unchanged)
+    other = log_normal(d, unchanged + settings.drift_scale**2 * reference.within)
+    sizes = np.array(settings.sizes) * k
+    each = [log_shifted(reference, d, shifted, centre, centre - base, sizes) for centre in (base, np.full(k, 1 / k))]
+    label_shift = np.logaddexp.reduce(each, axis=None) - np.log(2 * len(sizes))
+    p = settings.no_shift
+    return float(np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift) - other)
 
 
 def noise(reference: MomentReference, prior: Vector, variance: Vector, n: float) -> Matrix:

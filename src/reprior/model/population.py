@@ -1,28 +1,27 @@
-"""What groups have in common, learned from them: how much they differ, and whether they form clusters."""
+"""What groups have in common, learned from them: how much they differ, and around how many centres.
+
+It serves groups of a batch and new keys of a table of streams. A group's class prior is Dirichlet(c · centre). Of a
+group only sums over its samples are used, of p and of p², p their corrected probabilities at the weights of all samples
+together. The mean of p is linear in the prior of a group, so an analysis of variance tells 1/(c + 1).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reprior._check import counted, listed, percent
 from reprior._types import Matrix, Vector, comparable
-from reprior.model.group_fit import Common, GroupCounts, GroupedRows, KindFit, Kinds, fit_kind, memberships
 
-CONCENTRATIONS = 10.0 ** np.arange(0.0, 4.1, 0.25)  # samples of the common prior that a group starts with
-ENOUGH_GROUPS = 500  # to learn the population from
-CLUSTERS = (2, 4, 8)  # numbers of clusters to try while the evidence grows by more than they cost
-GROUPS_PER_CLUSTER = 10  # on average; a cluster has at least half as many
-ODD_GROUPS = 0.1  # share of groups that may be unlike the others; as many groups are added to those observed
-START_CONCENTRATION = 10.0  # assumed until it has been learned
+CONCENTRATIONS = 10.0 ** np.arange(0.0, 4.1, 0.25)  # samples of the common prior that a group may start with
+GROUPS_PER_CENTRE = 10  # on average, and half as many around each
+ODD_GROUPS = 0.1  # share of groups that may be unlike the others, before any is observed
 ODD_CONCENTRATION = 3.0  # samples of the common prior that a group unlike the others starts with
-ROUNDS = 4  # of fitting groups and what they have in common in turn
-STARTS = 10  # of the search for clusters
-EM_STEPS = 50  # for the share of each kind
 ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to which they are called alike
+MAX_ROUNDS = 10  # of groups that move to the nearest centre
 
 
 @comparable
@@ -100,111 +99,152 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """A population: its kinds of groups, the scatter within clusters, `fits` of each kind, which kind each group is of,
-    `member` (G, C), and the log evidence of all groups, less what its parameters cost."""
+class Kinds:
+    """Kinds of groups: Dirichlet priors with `centres` (C, K), all of the same scatter, and their `probability` (C,).
+
+    The last kind is that of groups unlike the others, around the common prior and hardly bound to it.
+    """
+
+    centres: Matrix
+    probability: Vector
+    scatter: Scatter
+
+    @property
+    def concentrations(self) -> Vector:
+        """The concentration of each kind (C,)."""
+        c = self.scatter.concentration
+        return np.append(np.full(len(self.centres) - 1, c), min(c, ODD_CONCENTRATION))
+
+    @property
+    def doubt(self) -> Vector:
+        """The standard error of 1/(concentration + 1) of each kind (C,)."""
+        return np.append(np.full(len(self.centres) - 1, self.scatter.doubt), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSums:
+    """Of each group: Σ p and Σ p² (G, K), samples `n` (G,), and as how many they count, `effective` (G,)."""
+
+    p: Matrix
+    squares: Matrix
+    n: Vector
+    effective: Vector
+
+    @property
+    def counts(self) -> Matrix:
+        """Class counts (G, K) of the effective samples."""
+        return np.asarray(self.p * (self.effective / self.n)[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """Groups at the centres of some kinds: the centre `nearest` (G,) to each, the log evidence less its price."""
 
     kinds: Kinds
-    scatter: Scatter
-    fits: list[KindFit]
-    member: Matrix
+    nearest: NDArray[np.intp]
     log_evidence: float
 
 
-def learn(rows: GroupedRows, common: Common) -> Learned:
-    """Return the population of some groups: one cluster, or as many as the evidence shows."""
-    first = rows.counts(common.weights, np.ones((len(rows.sizes), len(common.mean))))
-    n = rows.sizes.astype(np.float64)
-    centre = recentred(first.seen[None], n, common.effective(n), START_CONCENTRATION, common.mean)
-    best = settle(rows, common, first, centre, np.zeros(len(n), np.intp))
-    for n_clusters in CLUSTERS:
-        if len(rows.sizes) < GROUPS_PER_CLUSTER * n_clusters:
-            break
-        factor = common.effective(rows.sizes) / rows.sizes
-        seen = sum(q[:, None] * fit.counts.seen for q, fit in zip(best.member.T, best.fits, strict=True))
-        other = settle(rows, common, first, *clusters(factor[:, None] * seen, n_clusters, common.mean))
-        if other.log_evidence <= best.log_evidence:
-            break
-        best = other
-    return best
+def find_kinds(sums: GroupSums, mean: Vector, max_centres: int) -> Kinds:
+    """Return the kinds of groups around at most `max_centres` centres, given the common prior `mean` (K,).
 
-
-def settle(
-    rows: GroupedRows, common: Common, first: GroupCounts, centres: Matrix, nearest: NDArray[np.intp]
-) -> Learned:
-    """Return the population with clusters around some `centres` (J, K), each group at its `nearest` (G,).
-
-    `first` are the counts at v = 1. The scatter within clusters, the groups, and the centres are fitted in turn.
+    The centre whose groups differ most is split in two, again and again. What has the most evidence is kept.
     """
-    n, n_clusters, k = rows.sizes.astype(np.float64), len(centres), len(common.mean)
-    effective, usual = common.effective(n), nearest_groups(first, n, nearest, centres)
-    pseudo = np.append(np.full(n_clusters, (1 - ODD_GROUPS) / n_clusters), ODD_GROUPS)
-    for last in range(ROUNDS - 1, -1, -1):
-        scatter = scatter_of(first, n, usual, nearest, centres, common)
+    last = best = settle(sums, mean, np.zeros(len(sums.n), np.intp), 1)
+    for n in range(2, 1 + min(max_centres, len(sums.n) // GROUPS_PER_CENTRE)):
+        widths, halves = zip(*(half(sums.counts, last.nearest == j, mean) for j in range(n - 1)), strict=True)
+        last = settle(sums, mean, np.where(halves[int(np.argmax(widths))], n - 1, last.nearest), n)
+        best = max(best, last, key=lambda one: one.log_evidence)
+    return best.kinds
+
+
+def half(counts: Matrix, at: NDArray[np.bool_], mean: Vector) -> tuple[float, NDArray[np.bool_]]:
+    """Return how much the groups `at` a centre differ in their class counts (G, K) along the direction in which they
+    differ most, and which (G,) of them lie on one side."""
+    out, here = np.zeros(len(counts), bool), counts[at]
+    if len(here) < 2:
+        return 0.0, out
+    n = here.sum(axis=1, keepdims=True)
+    _, width, along = np.linalg.svd((here - n * here.sum(axis=0) / n.sum()) / np.sqrt(n * mean), full_matrices=False)
+    out[at] = (here / n - here.sum(axis=0) / n.sum()) / np.sqrt(mean) @ along[0] > 0
+    return float(width[0]), out
+
+
+def settle(sums: GroupSums, mean: Vector, nearest: NDArray[np.intp], n_centres: int) -> Clusters:
+    """Return groups around `n_centres` centres, from the `nearest` (G,) of each. Centres, scatter and groups are fitted
+    in turn."""
+    counts, n_groups = sums.counts, len(sums.n)
+    usual, scatter = np.ones(n_groups, bool), Scatter(ODD_CONCENTRATION, 0.0, 0.0)
+    for turn in range(MAX_ROUNDS):
+        at = (nearest == np.arange(n_centres)[:, None]) * usual
+        # a group counts as many independent samples of the population as it is worth, not as many as it has
         c = scatter.concentration
-        everywhere = np.vstack([centres, common.mean])
-        strengths = np.append(np.full(n_clusters, c), min(c, ODD_CONCENTRATION))
-        fits = [fit_kind(rows, common, centre, strength, first.log_ratio)
-                for centre, strength in zip(everywhere, strengths, strict=True)]  # fmt: skip
-        evidence, probability = np.stack([fit.log_evidence for fit in fits], axis=1), pseudo
-        for _ in range(EM_STEPS):
-            member, total = memberships(evidence, probability)
-            probability = (member.sum(axis=0) + pseudo) / (len(n) + 1)
-        before, usual = usual, member[:, -1] < 0.5
-        usual = usual if usual.sum() > 1 else before
-        nearest = member[:, :-1].argmax(axis=1)
-        if last == 0 or (n_clusters == 1 and (usual == before).all()):
+        worth = at * ((c + 1) / (sums.effective + c))
+        centres = worth @ counts + len(mean) * mean
+        centres /= centres.sum(axis=1, keepdims=True)
+        if turn == 0:  # groups unlike the others must not make all look different
+            distance = (counts - sums.effective[:, None] * centres[nearest]) ** 2 / centres[nearest]
+            distance = distance.sum(axis=1) / sums.effective
+            usual = distance <= np.quantile(distance, 1 - ODD_GROUPS, method="higher")
+        scatter = scatter_of(sums, usual, nearest, centres)
+        chance = np.append((1 - ODD_GROUPS) * (at.sum(axis=1) + 1) / (at.sum() + n_centres), ODD_GROUPS)
+        kinds = Kinds(np.vstack([centres, mean]), chance, scatter)
+        member, total = memberships(log_evidence(counts, kinds), chance)
+        before = nearest, usual
+        nearest, usual = member[:, :-1].argmax(axis=1), member[:, -1] < 0.5
+        usual = usual if usual.sum() > 1 else before[1]
+        if turn and (nearest == before[0]).all() and (usual == before[1]).all():
             break
-        around = np.stack([q[:, None] * fit.counts.seen for q, fit in zip(member.T[:-1], fits, strict=False)])
-        centres = recentred(around, n, effective, c, common.mean)
-    # a centre has K numbers and a weight: each fits half a nat by chance, and errs by as much in other groups
-    cost = (n_clusters - 1) * (k + float(np.log(len(n))))
-    if n_clusters > 1 and member[:, :-1].sum(axis=0).min() < GROUPS_PER_CLUSTER / 2:
-        cost = np.inf  # a few groups unlike the others are no cluster
-    doubt = np.append(np.full(n_clusters, scatter.doubt), 0.0)
-    return Learned(Kinds(everywhere, strengths, probability, doubt), scatter, fits, member, float(total.sum()) - cost)
+    value = float(total.sum())
+    # each of the K numbers of a centre costs half the logarithm of the samples that tell it (BIC)
+    value -= 0.5 * (n_centres - 1) * len(mean) * float(np.log1p(worth.sum(axis=0) @ sums.effective / len(mean)))
+    if n_centres > 1 and np.bincount(nearest[usual], minlength=n_centres).min() < GROUPS_PER_CENTRE / 2:
+        value = -np.inf  # a few groups unlike the others are no cluster
+    return Clusters(replace(kinds, probability=(member.sum(axis=0) + chance) / (n_groups + 1)), nearest, value)
 
 
-def recentred(seen: Matrix, n: Vector, effective: Vector, concentration: float, mean: Vector) -> Matrix:
-    """Return the mean prior (J, K) of groups by their class counts `seen` (J, G, K), around each of some centres.
+def log_evidence(counts: Matrix, kinds: Kinds) -> Matrix:
+    """Return the log probability (G, C), up to a constant of each group, of class counts (G, K) under each kind."""
+    from scipy.special import gammaln
 
-    A group counts as many independent samples of the population as it is worth, not as many as it has. K samples of the
-    mean over all samples (K,) are added.
+    c = kinds.concentrations
+    alpha = np.maximum(c[:, None] * kinds.centres, 1e-9)
+    classes = [(gammaln(counts + a) - gammaln(a)).sum(axis=1) for a in alpha]
+    return np.asarray(np.stack(classes, axis=1) + gammaln(c) - gammaln(counts.sum(axis=1)[:, None] + c))
+
+
+def memberships(log_evidence: Matrix, probability: Vector) -> tuple[Vector, Vector]:
+    """Return the probability of each kind for each group (G, C), and the log evidence (G,) of all kinds together."""
+    joint = log_evidence + np.log(probability)
+    total = np.logaddexp.reduce(joint, axis=1)
+    return np.asarray(np.exp(joint - total[:, None])), np.asarray(total)
+
+
+def shown(sums: GroupSums) -> Vector:
+    """Return by how much the mean of p_k differs between groups (K,) if their share of class k differs by 1.
+
+    With a = E[p_k | class k] = Σ p_k² / Σ p_k and m the mean of p_k, that is (a − m)/(1 − m).
     """
-    worth = effective * (concentration + 1) / (effective + concentration)
-    total = len(mean) * mean + np.einsum("g,jgk->jk", worth / n, seen)
-    return np.asarray(total / total.sum(axis=1, keepdims=True))
+    total = np.maximum(sums.p.sum(axis=0), 1e-300)
+    mean = total / total.sum()
+    return np.asarray(np.clip((sums.squares.sum(axis=0) / total - mean) / np.maximum(1 - mean, 1e-12), 0, 1))
 
 
-def nearest_groups(first: GroupCounts, n: Vector, nearest: NDArray[np.intp], centres: Matrix) -> NDArray[np.bool_]:
-    """Return all groups but the share ODD_GROUPS farthest from their centre, by χ² distance.
+def scatter_of(sums: GroupSums, usual: NDArray[np.bool_], nearest: NDArray[np.intp], centres: Matrix) -> Scatter:
+    """Return how far the `usual` groups scatter around their centres, by an analysis of variance.
 
-    The scatter is first estimated without them, so that groups unlike the others do not make all look different.
+    With s the part of a difference that p shows, the means of groups of n samples have the variance
+    within/n + s² m(1 − m)/(c + 1). The sum of squares of each class has a gamma likelihood. Classes are correlated:
+    they count as half as many.
     """
-    centre = centres[nearest]
-    distance = n * ((first.seen / n[:, None] - centre) ** 2 / centre).sum(axis=1)
-    return np.asarray(distance <= np.quantile(distance, 1 - ODD_GROUPS, method="higher"))
-
-
-def scatter_of(
-    first: GroupCounts, n: Vector, usual: NDArray[np.bool_], nearest: NDArray[np.intp], centres: Matrix, common: Common
-) -> Scatter:
-    """Return how far the usual groups scatter around their centres, by an analysis of variance.
-
-    A group's mean corrected probability at v = 1 is linear in its prior, A π with A_jl = E[p_j | class l]. So the means
-    of groups of n samples have the variance within/n + A Var(π) Aᵀ, with Var(π) of a Dirichlet law. The sum of squares
-    of each class has a gamma likelihood. Classes are correlated: they count as half as many.
-    """
-    n, nearest = n[usual], nearest[usual]
-    means, squares = first.seen[usual] / n[:, None], first.squares[usual]
+    n, nearest = sums.n[usual], nearest[usual]
+    means = sums.p[usual] / n[:, None]
     freedom = max(len(n) - len(centres), 0) if n.sum() > len(n) else 0  # 0: nothing is known, and every size possible
     at = nearest == np.arange(len(centres))[:, None]
     around = (at * n) @ means / np.maximum((at * n).sum(axis=1), 1)[:, None]
-    within = np.maximum(squares.sum(axis=0) - n @ means**2, 1e-12) / max(n.sum() - len(n), 1)
+    within = np.maximum(sums.squares[usual].sum(axis=0) - n @ means**2, 1e-12) / max(n.sum() - len(n), 1)
     observed = n @ (means - around[nearest]) ** 2 / max(freedom, 1)
-    shown = common.gram / np.maximum(common.mean, 1e-12)  # A
-    share = at.mean(axis=1)
-    unit = np.maximum(share @ (centres @ (shown**2).T - (centres @ shown.T) ** 2), 0)
+    unit = shown(sums) ** 2 * (at.mean(axis=1) @ (centres * (1 - centres)))
     samples = (n.sum() - (n**2).sum() / n.sum()) / max(len(n) - 1, 1)
     inverse = np.append(1 / (CONCENTRATIONS + 1), 0.0)  # the last: groups do not differ
     expected = within + samples * inverse[:, None] * unit
@@ -214,33 +254,3 @@ def scatter_of(
     mean = float(posterior @ inverse[:-1])
     doubt = float(np.sqrt(posterior @ (inverse[:-1] - mean) ** 2))
     return Scatter(1 / mean - 1, doubt, float(log_likelihood[:-1].max() - log_likelihood[-1]))
-
-
-def clusters(counts: Matrix, n_clusters: int, base: Vector) -> tuple[Matrix, NDArray[np.intp]]:
-    """Return centres (J, K) of groups by their class counts (G, K), and the nearest of each group: k-means with the
-    multinomial likelihood, the best of several starts."""
-    k, rng = len(base), np.random.default_rng(0)  # the same groups give the same clusters
-
-    def centres_of(sums: Matrix) -> Matrix:
-        smoothed = np.maximum(sums + k * base, 1e-300)
-        return np.asarray(smoothed / smoothed.sum(axis=1, keepdims=True))
-
-    own = (counts * np.log(np.maximum(counts / counts.sum(axis=1, keepdims=True), 1e-300))).sum(axis=1)
-    best, label = -np.inf, np.empty(0, np.intp)
-    found: Matrix = np.empty((0, k))
-    for _ in range(STARTS):
-        centres = centres_of(counts[rng.integers(len(counts), size=1)])
-        while len(centres) < n_clusters:  # far from those there are
-            far = np.maximum(own - (counts @ np.log(centres.T)).max(axis=1), 1e-300)
-            centres = np.vstack([centres, centres_of(counts[rng.choice(len(counts), size=1, p=far / far.sum())])])
-        for _ in range(20):
-            fit = counts @ np.log(centres.T)
-            nearest = fit.argmax(axis=1)
-            moved = centres_of((nearest == np.arange(n_clusters)[:, None]).astype(np.float64) @ counts)
-            settled = np.abs(moved - centres).max() < 1e-9
-            centres = moved
-            if settled:
-                break
-        if (value := float(fit.max(axis=1).sum())) > best:
-            best, found, label = value, centres, nearest
-    return found, label

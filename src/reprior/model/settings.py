@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Constants of the default estimator. What other values cost has not been stored yet.
+    """Constants of the default estimator. `benchmarks/results/model_constants.md` has what other values cost.
 
     Parameters
     ----------
     no_shift : float
         Prior probability that the class prior has not shifted.
     even_shift : float
-        Prior probability that a shift, if there is one, leads towards equal shares of all classes. Otherwise it leads
-        away from the source in any direction.
+        Largest prior probability that a shift, if there is one, leads towards equal shares of all classes. Otherwise
+        it leads away from the source in any direction.
+    even_samples : float
+        Labels that the samples must be worth (`effective_labels`) for that probability to be half of `even_shift`.
+        Samples that tell little cannot show equal shares, and a bet on them would change tiny batches.
     sizes : tuple of float, increasing
         Sizes of shift to average over, in samples per class: the shape of the gamma prior of a class weight. Size 100
         keeps weights within about 10 % of their mean, size 1 within a factor of about 3. Intervals assume the first.
@@ -48,8 +51,9 @@ class Settings:
     """
 
     no_shift: float = 0.6
-    even_shift: float = 0.1
-    sizes: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
+    even_shift: float = 0.4
+    even_samples: float = 5.0
+    sizes: tuple[float, ...] = (1.0, 4.0, 16.0, 64.0)
     odd_size: float = 0.03
     odd_share: float = 0.1
     pseudo_count: float = 0.3

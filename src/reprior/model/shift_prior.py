@@ -79,7 +79,9 @@ def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability
     """Return the kinds of shift, each fitted to the samples."""
     k, hypotheses = len(samples.source_prior), list[Hypothesis]()
     even = np.minimum(1 / (k * smoothed_source(samples)), MAX_WEIGHT)
-    centres = (np.ones(k), 1 - settings.even_shift), (even, settings.even_shift)
+    effective = effective_labels(samples)
+    even_shift = settings.even_shift * (effective + 1e-9) / (effective + settings.even_samples + 1e-9)
+    centres = (np.ones(k), 1 - even_shift), (even, even_shift)
     n_sizes = len(settings.sizes)
     priors = [GammaPrior(np.full(k, size), centre, float(np.log(chance / n_sizes)), size == settings.sizes[0])
               for centre, chance in centres for size in settings.sizes]  # fmt: skip
@@ -96,6 +98,15 @@ def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability
             of_centre, fits = of_centre + with_odd, fits + more
         hypotheses += of_centre
     return shifts_of(hypotheses, none, settings, fits)
+
+
+def effective_labels(samples: TwoSamples) -> float:
+    """Return as how many labels the samples count: nN/(n + N) times the part of the variance of labels that the
+    probabilities explain, Σ_k Var(g_k) / Σ_k m_k(1 − m_k), with m their mean over target samples."""
+    mean = samples.target.mean(axis=0, dtype=np.float64)
+    squares = np.einsum("ij,ij->", samples.target, samples.target) / len(samples.target)
+    explained = max(float(squares - mean @ mean), 0.0) / max(float(mean @ (1 - mean)), 1e-12)
+    return len(samples.target) / (1 + samples.ratio) * min(explained, 1.0)
 
 
 def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:

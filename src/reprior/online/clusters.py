@@ -1,158 +1,53 @@
-"""How far the keys of a table scatter, and around how many centres: what a new key can be expected to be like.
-
-Keys have class mixes π ~ Dirichlet(s·m). All that is known of a key here are sums over its first rows, of r, their
-posteriors at a prior that all keys have in common, and of r². The mean of r is linear in a key's shares, so the
-analysis of variance tells 1/(s + 1), how far keys scatter, without bias: the scatter of the means beyond what rows
-within keys explain, against what a scatter of 1 would bring. All classes count alike. Weights by precision would be
-those of rare classes, of which a few keys show too little scatter.
-"""
+"""Where a new key of a table starts, by the kinds of keys that there are: the population model of groups."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from reprior._types import Labels, Matrix, Vector
+from reprior._types import Matrix, Vector
+from reprior.model.population import ODD_GROUPS, GroupSums, find_kinds, shown
 
-KEYS_A_CENTRE = 10
-MIN_STRENGTH, MAX_STRENGTH = 0.1, 30.0  # strengths s that keys may have, in rows a class
-UNLIKE_WEIGHT, UNLIKE_STRENGTH = (
-    0.1,
-    0.3,
-)  # weight of a mix unlike that of all other keys, and what the common mix counts then
-MIN_PURITY = 0.2  # least part of a difference that r is taken to show
-MAX_MOVES = 20  # of keys that move to the nearest centre, at most
+MIN_SIZE, MAX_SIZE = 0.1, 30.0  # samples per class that a kind of keys may count as
+MIN_SHOWN = 0.2  # smallest part of a difference between keys that p is taken to show
+ODD_SIZE = 0.3  # samples per class that the common prior counts as for a key unlike the others
 
 
-class StartingMixes(NamedTuple):
-    """Class mixes (n, K) that a new key may have, their strengths in samples (n,), and their weights (n,)."""
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Priors (n, K) that a new key may start from, the samples per class `sizes` (n,) that each counts as, and their
+    `probability` (n,)."""
 
-    mixes: Matrix
-    strengths: Vector
-    weights: Vector
-
-
-class Clusters(NamedTuple):
-    """The mixes (C, K) that keys scatter around, the weight of each (C,), and the strengths between which s lies, in
-    rows a class."""
-
-    centres: Matrix
-    weights: Vector
-    low: float
-    high: float
-
-    def parts(self, common: Vector, n: int) -> StartingMixes:
-        """Return n > C mixes for a new key: first it may be unlike all others, then each centre in turn, with
-        strengths from low to high."""
-        c = len(self.centres)
-        of = np.arange(n - 1) % c
-        at, many = np.arange(n - 1) // c, np.bincount(of)[of]
-        step = np.where(many > 1, at / np.maximum(many - 1, 1), 0.5)
-        strengths = self.low * (self.high / self.low) ** step
-        weights = (1.0 - UNLIKE_WEIGHT) * self.weights[of] / many
-        return StartingMixes(
-            np.concatenate([common[None], self.centres[of]]),
-            np.append(min(UNLIKE_STRENGTH, self.low), strengths),
-            np.append(UNLIKE_WEIGHT, weights),
-        )
+    priors: Matrix
+    sizes: Vector
+    probability: Vector
 
 
-def find_clusters(sums: Matrix, common: Vector, most: int) -> Clusters:
-    """Return the kinds of keys, at most so many, by their sums (2, G, K) and the mix that they have in common (K,)."""
-    n_keys, k = sums.shape[1:]
-    if n_keys == 0:
-        return Clusters(common[None], np.ones(1), MIN_STRENGTH, MAX_STRENGTH)
-    which, mean = np.zeros(n_keys, np.int64), np.maximum(sums[0].sum(axis=0) / sums[0].sum(), 1e-12)
-    best, clusters = weigh(sums, which, mean[None])
-    for n in range(2, 1 + min(most, n_keys // KEYS_A_CENTRE)):
-        # one of the centres is split; keys then go to the nearest
-        tried = [settle(sums[0], np.where(halved(sums[0], which == c, mean), n - 1, which), n, mean)
-                 for c in range(n - 1)]  # fmt: skip
-        weighed = [(*weigh(sums, *one), one[0]) for one in tried]
-        evidence, other, moved = max(weighed, key=lambda one: one[0])
-        # a centre has a weight and K numbers: each fits half a nat by chance, and errs by as much in other keys
-        evidence -= (n - 1) * (k + float(np.log(n_keys)))
-        if evidence <= best:
-            break
-        best, clusters, which = evidence, other, moved
-    # r is drawn to the prior that it was computed at: of where centres are, only how they differ is taken over, and
-    # they differ by more than is left of it where classes are confused
-    centres = common * (clusters.centres / mean) ** (1.0 / np.maximum(purity(sums), MIN_PURITY))
-    return clusters._replace(centres=centres / centres.sum(axis=1, keepdims=True))
+def key_starts(sums: Matrix, common: Vector, n: int) -> Starts:
+    """Return `n` starts of a new key, given the sums (2, G, K) of p and p² over the first samples of other keys.
 
-
-def halved(counts: Matrix, at: Vector, mean: Vector) -> Vector:
-    """Return one half (G,) of those keys by their counts (G, K), along the direction in which they differ most."""
-    out = np.zeros(len(counts), bool)
-    x, n = counts[at], counts[at].sum(axis=1)[:, None]
-    if len(x) < 2:
-        return out
-    x = (x - n * (x.sum(axis=0) / n.sum())) / np.sqrt(n * mean)
-    along = x[np.argmax((x * x).sum(axis=1))]
-    for _ in range(10):
-        along = (x @ along) @ x
-        along /= max(float(np.sqrt(along @ along)), 1e-300)
-    out[at] = x @ along > 0.0
-    return out
-
-
-def settle(counts: Matrix, which: Labels, n: int, mean: Vector) -> tuple[Labels, Matrix]:
-    """Return which centre each key (G,) is nearest to, and the centres (n, K), with K rows of the mean of all each for
-    classes that its keys have not shown."""
-    for _ in range(MAX_MOVES):
-        total = (which == np.arange(n)[:, None]).astype(np.float64) @ counts + len(mean) * mean
-        centres = total / total.sum(axis=1, keepdims=True)
-        nearest = (counts @ np.log(centres.T)).argmax(axis=1)
-        if (nearest == which).all():
-            break
-        which = nearest
-    return which, centres
-
-
-def weigh(sums: Matrix, which: Labels, centres: Matrix) -> tuple[float, Clusters]:
-    """Return the evidence for centres (C, K), each with those keys that are at it (G,), and what they make."""
-    from scipy.special import gammaln
-
-    (n_keys, k), n_centres = sums.shape[1:], len(centres)
-    scatter, error = scattered(sums, which, n_centres)
-    ends = np.clip(
-        [scatter + error, scatter, scatter - error], 1.0 / (MAX_STRENGTH * k + 1.0), 1.0 / (MIN_STRENGTH * k + 1.0)
-    )
-    low, s, high = 1.0 / ends - 1.0
-    weights = (np.bincount(which, minlength=n_centres) + 1.0) / (n_keys + n_centres)
-    alpha = np.maximum(s * centres, 1e-9)[:, None]
-    fits = (gammaln(sums[0] + alpha) - gammaln(alpha)).sum(axis=2)  # but for what all centres have in common
-    n = sums[0].sum(axis=1)
-    evidence = np.logaddexp.reduce(fits + np.log(weights)[:, None], axis=0) + gammaln(s) - gammaln(n + s)
-    return float(evidence.sum()), Clusters(centres, weights, low / k, high / k)
-
-
-def purity(sums: Matrix) -> Vector:
-    """Return E[r_j | class j] (K,)."""
-    return np.asarray(sums[1].sum(axis=0) / np.maximum(sums[0].sum(axis=0), 1e-12))
-
-
-def scattered(sums: Matrix, which: Labels, n_centres: int) -> tuple[float, float]:
-    """Return 1/(s + 1) of a new key around the mean of those at the same centre, with its standard error."""
-    counts, squares = sums[0], sums[1].sum(axis=0)
-    n, free = counts.sum(axis=1), len(which) - n_centres
-    rest = n.sum() - len(n)
-    if free < 1 or rest < 0.5:
-        return 0.0, np.inf
-    own = counts * counts / n[:, None]
-    within = np.maximum(squares - own.sum(axis=0), 0.0) / rest
-    pure = purity(sums)
-    between, whole = np.zeros((2, len(within)))  # as it is, and what a scatter of 1 would bring
-    for c in range(n_centres):
-        here = which == c
-        size = max(n[here].sum(), 1e-12)
-        mean = counts[here].sum(axis=0) / size
-        between += own[here].sum(axis=0) - size * mean * mean
-        whole += (size - n[here] @ n[here] / size) * pure * pure * mean * (1.0 - mean)
-    total = max(float(whole.sum()), 1e-12)
-    # classes are correlated, so that their number counts for half
-    error = 2.0 * float(np.sqrt((between * between).sum() / free)) / total
-    scatter = max(float((between - free * within).sum()) / total, 0.0)
-    # a new key scatters around the true centre, which those of others miss by as much as they tell too little
-    return scatter * (1.0 + n_centres / len(n)) + n_centres * float(within.sum()) / total, error
+    First the key may be unlike all others, at the `common` prior (K,). Then each centre of keys comes in turn, as
+    strict as the scatter of keys, less and plus its standard error.
+    """
+    k, sums = len(common), sums[:, sums[0].sum(axis=1) > 0.5]
+    centres, chance = common[None], np.ones(1)
+    low, high = MIN_SIZE, MAX_SIZE
+    if sums.shape[1]:
+        samples, mean = sums[0].sum(axis=1), np.maximum(sums[0].sum(axis=0) / sums[0].sum(), 1e-12)
+        of_keys = GroupSums(sums[0], sums[1], samples, samples)
+        kinds = find_kinds(of_keys, mean, n - 1)
+        # p is drawn to the prior that it was computed at: only how centres differ is taken over, and p shows a part
+        centres = common * (kinds.centres[:-1] / mean) ** (1 / np.maximum(shown(of_keys), MIN_SHOWN))
+        centres, chance = centres / centres.sum(axis=1, keepdims=True), kinds.probability[:-1]
+        inverse, error = 1 / (kinds.scatter.concentration + 1), kinds.scatter.doubt
+        low, high = (float(np.clip((1 / max(x, 1e-9) - 1) / k, MIN_SIZE, MAX_SIZE))
+                     for x in (inverse + error, inverse - error))  # fmt: skip
+    at = np.arange(n - 1) % len(centres)
+    of_centre, turn = np.bincount(at)[at], np.arange(n - 1) // len(centres)
+    step = np.where(of_centre > 1, turn / np.maximum(of_centre - 1, 1), 0.5)
+    shares = chance[at] / of_centre
+    return Starts(
+        np.concatenate([common[None], centres[at]]), np.append(min(ODD_SIZE, low), low * (high / low) ** step),
+        np.append(ODD_GROUPS, (1 - ODD_GROUPS) * shares / shares.sum()),
+    )  # fmt: skip

@@ -28,7 +28,7 @@ from reprior.online.acting import (
     log_weights,
     padded_directions,
 )
-from reprior.online.clusters import find_clusters
+from reprior.online.clusters import key_starts
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import BATCH, StreamSettings, as_settings
 
@@ -341,12 +341,12 @@ class OnlineEbls:
         # keys that come one after another are no drift: only filters that never restart tell what keys have in common
         lasting = others["weights"] * (self.bank[:, 1:3] == 0.0).all(axis=1)
         common = no_shift * self.without_shift + (1.0 - no_shift) / lasting.sum() * lasting @ others["mean"]
-        means, sizes, odds = find_clusters(sums, common, n_chains - 1).parts(common, n_chains)
+        starts = key_starts(sums, common, n_chains)
         chain = np.repeat(np.arange(n_chains), len(self.bank) // n_chains)
-        part["mean"][:] += trust * (means[chain] - part["mean"])
-        part["precision"][:] += trust * (k * sizes[chain, None] - part["precision"])
+        part["mean"][:] += trust * (starts.priors[chain] - part["mean"])
+        part["precision"][:] += trust * (k * starts.sizes[chain, None] - part["precision"])
         weights = part["weights"]
-        weights += trust * (weights * (odds / np.bincount(chain, weights))[chain] - weights)
+        weights += trust * (weights * (starts.probability / np.bincount(chain, weights))[chain] - weights)
         at_first = self.settings.no_shift
         part["log_evidence"][...] = trust * others["log_evidence"]
         part["amplification"][...] = 1.0 + trust * (others["amplification"] - 1.0)

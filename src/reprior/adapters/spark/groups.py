@@ -17,8 +17,9 @@ from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blo
 from reprior.estimates.estimate import PriorEstimate
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
-from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, Kinds, put
+from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, put
 from reprior.model.groups import GATHERED, Groups, of_estimates, sharing
+from reprior.model.population import Kinds
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 from reprior.rows.keys import factorize
