@@ -30,7 +30,7 @@ from reprior.cli import COMMANDS, ELSEWHERE
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = {  # pages of the reference: title, and public names in the order shown
-    "pipeline": ("Pipeline", ("pipeline", "Pipeline", "load", "select", "summarize", "calibrate")),
+    "pipeline": ("Pipeline", ("pipeline", "Pipeline", "Watch", "load", "select", "summarize", "calibrate")),
     "estimate": ("Estimates and groups", ("PriorEstimate", "Interval", "Status", "groups", "correct", "query")),
     "methods": ("Batch methods", ("ebls", "mlls", "mapls", "fmapls", "bbse", "rlls", "estimate", "Source")),
     "streams": ("Streams and alarms", ("Stream", "StreamTable", "Alarm", "AlarmTable")),

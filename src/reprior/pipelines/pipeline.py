@@ -64,7 +64,7 @@ class Pipeline:
     >>> from reprior import datasets, pipeline
     >>> data = datasets.load("banking77")
     >>> pipe = pipeline(data.heldout_proba, data.heldout_y, counts=data.counts, classes=data.classes)
-    >>> est = pipe.estimate(data.pool_proba[:500], on_reject="warn")
+    >>> est = pipe.estimate(data.pool_proba[:500])
     >>> est.correct(data.pool_proba[:3]).shape
     (3, 77)
     >>> Pipeline.from_bytes(pipe.to_bytes()) == pipe
