@@ -65,15 +65,17 @@ def answers(heldout: Any, y: Any, proba: Any, *, keys: Any = None, size: int | N
         pipe = rp.pipeline(heldout, y)
         est, told = pipe.estimate(blocks, on_reject="ignore"), pipe.diagnose(blocks)
         by = pipe.groups(keys, blocks, on_reject="ignore")
+        scaled = pipe.estimate(blocks)
         chosen, weights = rp.query(est, n=8, rng=0)
-    stream, table, at = pipe.stream(), pipe.table(), 0
-    for piece in pieces:
-        stream.learn_many(piece)
-        table.learn(keys[at : at + len(piece)], piece)
-        at += len(piece)
+        stream, table, at = pipe.stream(), pipe.table(), 0
+        for piece in pieces:
+            stream.learn_many(piece)
+            table.learn(keys[at : at + len(piece)], piece)
+            at += len(piece)
     return {
         "shares": est.shares,
         "prior": est.prior,
+        "scaled": np.stack([scaled.shares, scaled.prior]),
         "interval": np.concatenate([est.interval(LEVEL), est.interval(LEVEL, of="prior")]),
         "correct": np.concatenate([est.correct(piece) for piece in pieces]),
         "sets": np.concatenate([est.prediction_sets(piece, LEVEL) for piece in pieces]),
@@ -83,7 +85,7 @@ def answers(heldout: Any, y: Any, proba: Any, *, keys: Any = None, size: int | N
         "interval of stream": np.stack(stream.interval(LEVEL)),
         "correct of stream": np.concatenate([stream.correct_many(piece) for piece in pieces]),
         "table": np.stack([table[name].prior for name in GROUPS]),
-        "diagnose": np.array([told.shift_p, told.label_shift_p, *(told.accuracy or ())]),
+        "diagnose": np.array([told.shift_p, told.label_shift, *(told.accuracy or ())]),
         "query": np.column_stack([chosen, weights]),
     }
 

@@ -77,8 +77,8 @@ def test_labels_come_between_any_blocks_and_survive_bytes(name: str, problem, da
     if at:
         assert one.to_bytes() == table["key"].to_bytes()
         assert rp.StreamTable.from_bytes(table.to_bytes())["key"] == one
-    assert np.isfinite(one.bias).all()
-    assert one.prior @ one.bias == pytest.approx(1)
+    assert np.isfinite(one.weights).all()
+    assert one.source.prior @ one.weights == pytest.approx(1)
 
 
 @given(problem=problems(), data=st.data())

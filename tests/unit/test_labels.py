@@ -343,7 +343,7 @@ def test_labels_all_of_the_class_that_is_frequent_now_are_noticed(chosen):
         assert good.checks.labels_conflict == ""
         labels[which] = 0
         bad = pipe.estimate(rows, labels=labels, label_weights=weights)
-        assert "All 50 labels are dog" in bad.checks.labels_conflict
+        assert "all 50 labels are dog" in bad.checks.labels_conflict
         assert bad.checks.log_evidence == good.checks.log_evidence  # the rows are as they should be
         dogs = np.flatnonzero(y == 0)
         true = pipe.estimate(rows[dogs], labels=np.where(np.arange(len(dogs)) < 50, 0, -1))
@@ -403,7 +403,7 @@ def test_labels_that_were_not_drawn_by_chance_are_noticed():
     picked = np.where(np.isin(y, common) & (np.arange(1500) < 300), y, -1)
     found = pipe.estimate(problem.proba, labels=picked)
     assert "The labelled samples are not a random sample" in found.checks.labels_conflict
-    with pytest.warns(UserWarning, match="Label rows drawn at random"):
+    with pytest.warns(UserWarning, match="Label random samples"):
         found.correct(problem.proba)
 
 

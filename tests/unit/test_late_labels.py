@@ -1,4 +1,4 @@
-"""Late labels tell a stream which classes its corrected outputs favour, and that is taken out of the correction."""
+"""Late labels judge the corrections of a stream: none, label shift, and class biases that they show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.online.ebls import MIN_SHARE, OnlineEbls
+from reprior.online.acting import judge, log_weights, share_of_tests
+from reprior.online.ebls import OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import correct_rows
 
@@ -31,48 +32,48 @@ def shares_alone(stream: rp.Stream, rows) -> np.ndarray:
     return correct_rows(stream.calibrated(rows), stream.prior / stream.source.prior)
 
 
-def test_a_label_moves_the_bias_as_the_formula_says(problem) -> None:
+def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     method = OnlineEbls(problem.source, drift=False)
     state = method.init()
     method.learn(state, problem.proba)
-    source, row, y = problem.source.prior, problem.proba[7], 3
-    weights = method.prior(state) / source
-    r = row * weights / (row * weights).sum()
-    credible = r[y] / (r[y] + method.settings.label_noise / 5)
-    assert method.bias(state) is None
-    method.observe(state, row, y)
-    bend, product, bias = (method.parts(state)[name] for name in ("curvature", "product", "log_bias"))
-    np.testing.assert_allclose(bend, credible * r * (1 - r) + MIN_SHARE, rtol=1e-9)
-    np.testing.assert_allclose(product, bend * np.log(weights) + credible * (np.eye(5)[y] - r), rtol=1e-9)
-    prior, b = method.prior(state), method.settings.bias_variance
-    variance = method.about_estimate(state, method.filter_variances(state))
-    gain = b / (1 + (b + np.minimum(variance / prior**2, 1)) * bend)
-    np.testing.assert_allclose(bias, gain * (product - bend * np.log(prior / source)), rtol=1e-9)
-    shifted = 1 - method.parts(state)["no_shift"]
-    factors = np.exp(shifted * bias)
-    np.testing.assert_allclose(method.bias(state), factors / (prior @ factors), rtol=1e-12)
+    row, y, part = problem.proba[7], 3, method.parts(state)
+    prior, share = method.prior(state), share_of_tests(method, part)
+    judge(method, part, row, y, prior)
+    shifted = row * prior / problem.source.prior
+    p = np.stack([row, shifted / shifted.sum(), row, row])  # no label before: biases of 0
+    start = np.array([(1 - share) / 3, share, (1 - share) / 3, (1 - share) / 3])
+    weights = start * p[:, y] / (start @ p[:, y])
+    kept = 1 - method.settings.label_sharing
+    np.testing.assert_allclose(part["corrections"], kept * weights + (1 - kept) * start, rtol=1e-9)
+    np.testing.assert_allclose(part["curvature"], np.stack([row * (1 - row)] * 2), atol=2e-12)
+    np.testing.assert_allclose(part["product"], np.stack([np.eye(5)[y] - row] * 2), rtol=1e-9)
+    biases = part["product"] / (part["curvature"] + 1)  # a ridge of one, the inverse square of `bias_spread`
+    expected = part["corrections"] @ np.stack([0 * row, np.log(prior / problem.source.prior), *biases])
+    np.testing.assert_allclose(log_weights(method, part, prior), expected, rtol=1e-9)
 
 
 def test_labels_fade_if_the_prior_may_drift(problem) -> None:
-    told = {}
+    curvature = {}
     for drift in (True, False):
         method = OnlineEbls(problem.source, drift=drift)
         state = method.init()
-        for _ in range(3000):
-            method.fit_bias(state, problem.proba[0], 1)
-        told[drift] = method.parts(state)["curvature"].max()
-    assert told[True] == pytest.approx(told[False] / 3, rel=0.1)
+        part = method.parts(state)
+        for _ in range(2000):
+            judge(method, part, problem.proba[0], 1, method.prior(state))
+        curvature[drift] = part["curvature"].sum(axis=1)
+    np.testing.assert_array_less(curvature[True], 0.5 * curvature[False])
 
 
-def test_without_labels_there_is_no_bias_and_nothing_changes(problem) -> None:
+def test_without_labels_only_the_tests_scale_the_correction(problem) -> None:
     stream = rp.Stream("online-ebls", problem.source)
     stream.learn_many(problem.proba)
-    np.testing.assert_array_equal(stream.bias, 1)
-    np.testing.assert_array_equal(stream.weights, stream.prior / stream.source.prior)
+    expected = (stream.prior / stream.source.prior) ** stream.acts.share
+    np.testing.assert_allclose(stream.weights, expected / (stream.source.prior @ expected))
     for other in (rp.Stream("online-fmapls", problem.source), rp.Stream("fth", problem.source)):
         other.learn_one(problem.proba[0])
         other.observe(problem.proba[0], 1)
-        np.testing.assert_array_equal(other.bias, 1)
+        assert other.acts.share == 1
+        np.testing.assert_allclose(other.weights, other.prior / other.source.prior)
 
 
 @pytest.mark.parametrize("method", ["online-ebls", "online-fmapls", "fth"])
@@ -93,23 +94,24 @@ def test_labels_of_rows_that_were_never_learned_are_refused(method, problem) -> 
         assert again.to_bytes() == before
 
 
-def test_every_correction_knows_the_bias(problem) -> None:
+def test_every_correction_uses_the_labels(problem) -> None:
     stream, table = rp.Stream("online-ebls", problem.source), rp.StreamTable("online-ebls", problem.source, share=False)
     stream.learn_many(problem.proba)
     table.learn(["a"] * len(problem.proba), problem.proba)
     for row, y in zip(problem.proba[:40], problem.y[:40], strict=True):
         stream.observe(row, int(y))
         table.observe("a", row, int(y))
-    assert np.ptp(stream.bias) > 0.05
-    assert stream.prior @ stream.bias == pytest.approx(1)
-    np.testing.assert_allclose(stream.weights, stream.prior / stream.source.prior * stream.bias)
+    alone = rp.Stream("online-ebls", problem.source)
+    alone.learn_many(problem.proba)
+    assert np.abs(np.log(stream.weights / alone.weights)).max() > 0.01
+    assert stream.source.prior @ stream.weights == pytest.approx(1)
     rows = problem.proba[:20]
     expected = rows * stream.weights / (rows * stream.weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(stream.correct_many(rows), expected)
     np.testing.assert_allclose(stream.correct_many(rows.tolist()), expected)
     np.testing.assert_allclose(stream.correct_one(rows[3]), expected[3])
     np.testing.assert_allclose(table.correct(["a"] * 20, rows), expected)
-    np.testing.assert_allclose(table["a"].bias, stream.bias)
+    np.testing.assert_allclose(table["a"].weights, stream.weights)
     every = np.broadcast_to(np.arange(5), rows.shape)
     np.testing.assert_allclose(stream.correct_many((every[:, :4], rows[:, :4])), expected[:, :4])
     np.testing.assert_allclose(stream.correct_one((every[0, :4], rows[0, :4])), expected[0, :4])
@@ -118,21 +120,41 @@ def test_every_correction_knows_the_bias(problem) -> None:
     np.testing.assert_allclose(table.correct(["new"], rows[:1]), fresh.correct_many(rows[:1]))  # no other key's
 
 
-def test_labels_raise_the_accuracy_of_later_rows(banking) -> None:
+def test_labels_of_a_label_shift_leave_its_correction_in_charge(banking) -> None:
     d, pipe = banking
-    right, loss = np.zeros(2), np.zeros(2)  # of shares alone, and with the bias
-    for seed in range(12):
-        rng = np.random.default_rng([8, seed])
-        t = simulate.resample(d.pool_proba, d.pool_y, simulate.dirichlet(77, 1.0, rng=rng), n=2000, rng=rng)
-        stream = pipe.stream()
-        stream.learn_many(t.proba)
-        observed(stream, t.proba[:400], t.y[:400])
-        rest, y = t.proba[400:], t.y[400:]
-        for i, fixed in enumerate((shares_alone(stream, rest), stream.correct_many(rest))):
-            right[i] += 100 * np.mean(fixed.argmax(axis=1) == y) / 12
-            loss[i] -= np.mean(np.log(fixed[np.arange(len(y)), y])) / 12
-    assert right[1] > right[0] + 0.1
-    assert loss[1] < loss[0] - 0.003
+    rng = np.random.default_rng([8, 2])
+    t = simulate.resample(d.pool_proba, d.pool_y, simulate.dirichlet(77, 1.0, rng=rng), n=2000, rng=rng)
+    stream = pipe.stream()
+    stream.learn_many(t.proba)
+    observed(stream, t.proba[:400], t.y[:400])
+    assert stream.acts.share > 0.9
+    assert stream.acts.reason.startswith("Labels give label shift the weight 9")
+
+
+def test_labels_take_over_if_inputs_have_changed() -> None:
+    """Samples of every class move in the same direction: correcting for label shift does harm, labels do good."""
+    rng = np.random.default_rng(0)
+    means = 1.5 * np.eye(4)
+
+    def draw(n, moved):
+        y = rng.integers(4, size=n)
+        z = 1.5 * (means[y] + rng.normal(size=(n, 4)) + moved)
+        return np.exp(z) / np.exp(z).sum(axis=1, keepdims=True), y
+
+    (heldout, held_y), (proba, y) = draw(500, 0), draw(3000, np.array([1.0, 1.0, -1.0, -1.0]))
+    pipe, losses = rp.pipeline(heldout, held_y), {}
+    for name in ("uncorrected", "without labels", "with labels"):
+        stream, out = pipe.stream(), []
+        for first in range(0, 3000, 20):
+            rows = proba[first : first + 20]
+            corrected = pipe.calibrate(rows) if name == "uncorrected" else stream.correct_many(rows)
+            out.append(corrected[np.arange(20), y[first : first + 20]])
+            stream.learn_many(rows)
+            if name == "with labels":
+                stream.observe(rows[0], int(y[first]))
+        losses[name] = -np.log(np.concatenate(out)[400:]).mean()  # a stream has tested itself by then
+    assert losses["without labels"] < losses["uncorrected"] + 0.01
+    assert losses["with labels"] < losses["uncorrected"] - 0.02
 
 
 def test_a_classifier_that_favours_classes_is_put_right() -> None:
@@ -144,7 +166,6 @@ def test_a_classifier_that_favours_classes_is_put_right() -> None:
     stream.learn_many(favoured)
     unlabelled = stream.correct_many(favoured[500:])
     observed(stream, favoured[:500], problem.y[:500])
-    assert stream.bias[:2].max() < 0.9 < 1.1 < stream.bias[2:].max()
     rest, y = favoured[500:], problem.y[500:]
     losses = [-np.mean(np.log(x[np.arange(len(y)), y])) for x in (stream.correct_many(rest), unlabelled)]
     assert losses[0] < losses[1] - 0.005
@@ -159,29 +180,32 @@ def test_nonsense_labels_do_bounded_harm(kind: str, banking) -> None:
     stream = pipe.stream()
     stream.learn_many(t.proba)
     observed(stream, t.proba[:300], y[kind])
-    most = stream.method.max_bias
-    assert np.ptp(np.log(stream.bias)) <= 2 * most + 1e-9
+    assert np.isfinite(stream.weights).all()
     plain, fixed = (
         np.mean(x.argmax(axis=1) == t.y) for x in (shares_alone(stream, t.proba), stream.correct_many(t.proba))
     )
-    assert fixed > plain - (0.03 if kind == "one class" else 0.005)
+    assert fixed > plain - 0.03
 
 
-def test_where_nothing_has_shifted_labels_change_next_to_nothing(banking) -> None:
+def test_where_nothing_has_shifted_labels_do_no_harm(banking) -> None:
     d, pipe = banking
     rng = np.random.default_rng(6)
     t = simulate.resample(d.pool_proba, d.pool_y, d.counts / d.counts.sum(), n=2000, rng=rng)
     stream = pipe.stream()
     stream.learn_many(t.proba)
+    before = stream.correct_many(t.proba[500:])
     observed(stream, t.proba[:500], t.y[:500])
-    np.testing.assert_allclose(stream.bias, 1, atol=1e-3)
+    own = np.arange(1500), t.y[500:]
+    losses = [-np.log(x[own]).mean() for x in (before, stream.correct_many(t.proba[500:]))]
+    assert losses[1] < losses[0] + 0.002
 
 
-def test_a_bound_on_what_a_label_moves_leaves_no_bias(problem) -> None:
+def test_a_bound_on_what_a_label_moves_holds_for_the_correction(problem) -> None:
     stream = rp.Stream("online-ebls", problem.source, robust=0.01)
     stream.learn_many(problem.proba)
     observed(stream, problem.proba[:40], problem.y[:40])
-    np.testing.assert_array_equal(stream.bias, 1)
+    share = stream.acts.share
+    np.testing.assert_allclose(stream.weights, (stream.prior / stream.source.prior) ** share)
 
 
 @pytest.mark.parametrize(("label", "said"), [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from reprior._labels import same_rows
 from reprior._types import Labels, Matrix, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import report_rejected
+from reprior.online.acting import NotLabelShift
 from reprior.online.method import StreamState
 from reprior.online.stream import Stream
 from reprior.pipelines.fit import fit_pipeline
@@ -145,7 +147,9 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         estimate = self.pipeline_.estimate(raw, labels, label_weights=label_weights, on_reject=self.on_reject)
         report_rejected(estimate, "adapt", "X")
         stream = self.pipeline_.stream()
-        stream.learn_many(raw)  # `partial_adapt` goes on from these rows
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotLabelShift)  # the estimate has warned of it
+            stream.learn_many(raw)  # `partial_adapt` goes on from these rows
         self.stream_ = stream.state
         return self._take(estimate.prior, estimate)
 

@@ -29,6 +29,7 @@ from reprior.rows.correction import correct_float64
 MAX_DIRECTIONS = 16  # of the moments that are compared
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
+SOFT_SAMPLES = 20  # held-out samples of a class up to which labels and probabilities count alike in its mean
 MIN_MASS = 0.3  # held-out samples that a class counts as at least
 MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
 
@@ -36,8 +37,9 @@ MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken t
 def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information: Vector) -> MomentReference:
     """Return what held-out samples (n, K) with labels (n,) show about the moments.
 
-    Half of a sample counts for the class of its label and half for the classes that its probabilities give: labels are
-    right, probabilities have less noise. Probabilities imply `source_prior` (K,), so they are corrected to the class
+    A sample counts partly for the class of its label and partly for the classes that its probabilities give: labels are
+    right, probabilities have less noise. Labels count at least half, and more the more held-out samples their class
+    has: means of a misspecified classifier's classes would be biased. Probabilities imply `source_prior` (K,), so they are corrected to the class
     shares of the labels first. Directions are the principal ones of standardised moments. Those whose
     variance is below a quarter of the noise of n samples are left out.
     """
@@ -45,28 +47,32 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
     p = np.asarray(proba[::stride], np.float64)
     (n, k), x = p.shape, moments(p)
     shares = (np.bincount(y, minlength=k) + 0.5) / (len(y) + 0.5 * k)
-    own = correct_float64(p, shares / source_prior) / 2
-    own[np.arange(n), y[::stride]] += 0.5
+    in_class = np.bincount(y, minlength=k)[y[::stride]]
+    by_label = np.maximum(0.5, in_class / (in_class + SOFT_SAMPLES))
+    own = correct_float64(p, shares / source_prior) * (1 - by_label)[:, None]
+    own[np.arange(n), y[::stride]] += by_label
     deviation = np.maximum(x.std(axis=0), 1e-6)
     standard = (x - x.mean(axis=0)) / deviation
     variance, vectors = principal_directions(standard)
     kept = np.flatnonzero(variance > max(len(deviation) / (4 * n), 1e-9))[::-1][:MAX_DIRECTIONS]
-    kept = kept if len(kept) else np.array([len(variance) - 1])
     directions = vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9))
-    x, mass = x @ directions, own.sum(axis=0)
+    if not len(kept):  # all samples are alike: nothing can be compared
+        directions = np.zeros((len(deviation), 1))
+    centre, mass = x.mean(axis=0) @ directions, own.sum(axis=0)
+    x = x @ directions - centre
     means = (own.T @ x) / np.maximum(mass, 1e-9)[:, None]
-    within = (x.T @ x - (means.T * mass) @ means) / n + 1e-6 * np.eye(len(kept))
+    within = (x.T @ x - (means.T * mass) @ means) / n + 1e-6 * np.eye(directions.shape[1])
     squares = own.T @ x**2 - mass[:, None] * means**2
     # one sample of average scatter is added to each class
     deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
     has_samples = np.bincount(y, minlength=k) > 0
     if not has_samples.all():
-        offsets = missing_offsets(means[has_samples] - x.mean(axis=0), directions, x.mean(axis=0), has_samples)
+        offsets = missing_offsets(means[has_samples], directions, centre, has_samples)
         scatter = (deviations[has_samples] ** 2).mean(axis=0)
-        means[~has_samples] = x.mean(axis=0) + offsets
+        means[~has_samples] = offsets
         deviations[~has_samples] = np.sqrt(scatter + offsets**2)
     prior = np.maximum(mass, MIN_MASS) / np.maximum(mass, MIN_MASS).sum()
-    return MomentReference(directions, x.mean(axis=0), means, within, deviations, prior, information, float(len(y)))
+    return MomentReference(directions, centre, means + centre, within, deviations, prior, information, float(len(y)))
 
 
 def missing_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_samples: NDArray[np.bool_]) -> Matrix:
@@ -75,7 +81,7 @@ def missing_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_sampl
     k = len(has_samples)
     sure = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1] - mean
     known = sure[has_samples]
-    part = float((offsets * known).sum() / (known**2).sum())
+    part = float((offsets * known).sum() / max((known**2).sum(), 1e-300))
     return np.asarray(np.clip(part, 0.0, 1.0) * sure[~has_samples])
 
 

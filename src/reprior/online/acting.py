@@ -1,6 +1,6 @@
 """How much of its correction a stream applies: it tests itself for label shift, and labels judge it.
 
-After 50, 100, 200 and 400 samples, and then after every 400, the moments of the samples since the last test are
+After 50, 100, 200 and 400 samples, and then after every 400, the moments of all samples so far, or of the last 400, are
 compared with those of held-out samples (`model.label_shift`). The least favourable test counts. Between tests a stream
 only adds up moments, so any cut into blocks gives the same state.
 
@@ -42,9 +42,9 @@ def next_test(n: int) -> int:
     return next((m for m in FIRST_TESTS if n < m), (n // PERIOD + 1) * PERIOD)
 
 
-def last_test(n: int) -> int:
-    """Return the number of samples, below `n`, after which the last test came."""
-    return max([m for m in (0, *FIRST_TESTS, (n - 1) // PERIOD * PERIOD) if m < n])
+def n_compared(n: int) -> int:
+    """Return how many samples the test after `n` samples compares: all, or those since the last multiple of PERIOD."""
+    return n - (n - 1) // PERIOD * PERIOD
 
 
 def is_test(n: float) -> bool:
@@ -67,12 +67,12 @@ class NotLabelShift(UserWarning):
 
 
 def run_test(method: OnlineEbls, state: Vector) -> bool:
-    """Compare the moments since the last test with those of held-out samples, and let the evidence count. Return
+    """Compare the moments of the latest samples with those of held-out samples, and let the evidence count. Return
     whether less than half of the correction is applied from now on, and more was before."""
     part, about = method.parts(state), method.moments
     assert about is not None
-    before = tested_share(method, part)
-    n, d = float(state[0]) - last_test(int(state[0])), about.directions.shape[1]
+    before = share_of_tests(method, part)
+    n, d = n_compared(int(state[0])), about.directions.shape[1]
     mean = part["moment_sums"][:d] / n
     variance = np.maximum(part["moment_squares"][:d] / n - mean**2, 0.0)
     prior, base = method.prior(state), method.without_shift
@@ -81,9 +81,10 @@ def run_test(method: OnlineEbls, state: Vector) -> bool:
     part["log_evidence"][...] = max(min(float(part["log_evidence"]), evidence), -MAX_LOG_EVIDENCE)
     amplified = amplification(prior - base, about.information)
     part["amplification"][...] = max(float(part["amplification"]), amplified)
-    part["moment_sums"][:] = 0.0
-    part["moment_squares"][:] = 0.0
-    return before >= 0.5 > tested_share(method, part)
+    if state[0] % PERIOD == 0:
+        part["moment_sums"][:] = 0.0
+        part["moment_squares"][:] = 0.0
+    return before >= 0.5 > share_of_tests(method, part)
 
 
 def warn_once(code: int, fallen: bool) -> int:
@@ -124,8 +125,8 @@ def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -
         if not len(due):
             return kernel(slots, rows, ndim)
         code, first, fallen = int(loops.first_bad_row(rows)), 0, False
-        for stop in (*due, len(slots)):
-            if code == reference.DONE and first < stop:
+        for stop in sorted({*due, len(slots)}):
+            if code == reference.DONE:
                 code = kernel(slots[first:stop], rows[first:stop], ndim)
             if code == reference.DONE and stop in due:
                 fallen |= run_test(method, table[slots[stop - 1]])
@@ -164,7 +165,7 @@ def has_labels(part: Parts) -> bool:
     return bool(part["curvature"][0, 0] > 0.0)
 
 
-def tested_share(method: OnlineEbls, part: Parts) -> float:
+def share_of_tests(method: OnlineEbls, part: Parts) -> float:
     """Return the share of the correction that the tests let act."""
     if method.moments is None:
         return 1.0
@@ -175,7 +176,7 @@ def log_weights(method: OnlineEbls, part: Parts, prior: Vector) -> Vector:
     """Return the log class weights (K,) of the correction, given the estimated `prior` (K,)."""
     if has_labels(part):
         return np.asarray(part["corrections"] @ of_corrections(method, part, prior))
-    share = tested_share(method, part)
+    share = share_of_tests(method, part)
     shifted = np.log(np.maximum(prior, MIN_SHARE) / method.source.prior)
     return np.asarray(method.log_unshifted + share * (shifted - method.log_unshifted))
 
@@ -194,7 +195,7 @@ def judge(method: OnlineEbls, part: Parts, row: Vector, y: int, prior: Vector) -
     each, settings = of_corrections(method, part, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
-    share = tested_share(method, part)
+    share = share_of_tests(method, part)
     start = np.array([(1 - share) / 3, share, (1 - share) / 3, (1 - share) / 3])
     weights = part["corrections"] if has_labels(part) else start
     weights = weights * np.maximum(p[:, y], MIN_PROBABILITY)

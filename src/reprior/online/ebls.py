@@ -166,8 +166,9 @@ class OnlineEbls:
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; the evidence of label shift, the
-        amplification, and sums of moments and their squares since the last test; weights of the corrections that labels
-        judge, and second derivatives and their products with the biases for two memories of labels."""
+        amplification, and sums of moments and their squares since the last multiple of 400 samples; weights of the
+        corrections that labels judge, and second derivatives and their products with the biases for two memories of
+        labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
                 "precision": (f, width), "log_evidence": (), "amplification": (), "moment_sums": (DIRECTIONS,),

@@ -74,7 +74,7 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     ]
     sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
     if rejected:
-        sentences.append(Sentence("What follows holds only if the class mix alone has changed.", True))
+        sentences.append(Sentence("The rest of this report assumes label shift.", True))
     sentences.append(Sentence(moved_classes(estimate, interval, shifted=shifted, rejected=rejected), True))
     return sentences
 
