@@ -279,7 +279,8 @@ def test_heldout_rows_may_have_another_mix_than_training(how, applies):
 
     held, y = draw(UNIFORM, 1500, 12)
     default = rp.pipeline(trained(held), y, counts=counts)
-    for prior in (mix, UNIFORM, mix[::-1]):
+    # a shift from 50 % to 3 % hides an unknown class: only labels of target samples would show it
+    for prior in (mix, UNIFORM, mix[::-1]) if applies else (mix, UNIFORM):
         assert default.diagnose(trained(draw(prior, 3000, 13, **how)[0])).applies is applies
 
 
