@@ -23,6 +23,7 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
+MIN_SHARE = 0.01  # of label shift before labels, whatever the tests found: labels can restore the correction
 NOT_TESTED = "Whether the change is label shift was not tested: there are no held-out samples."
 
 
@@ -42,7 +43,8 @@ class Evidence:
 
     def share(self, settings: Settings) -> float:
         """Return the share of the correction that it lets act."""
-        return updated_share(acting_share(self.log_evidence, self.amplification, settings), self.of_labels)
+        share = acting_share(self.log_evidence, self.amplification, settings)
+        return updated_share(max(share, MIN_SHARE), self.of_labels) if self.of_labels else share
 
 
 def weighed_evidence(
@@ -94,7 +96,7 @@ def with_labels(
     weights = None if target.weights is None else target.weights[has_label]
     rows = labelled_rows(taken_rows(target.raw, has_label), target.labels[has_label], weights)
     of_none, of_shift = (np.log(np.maximum(x, 1e-30)) for x in (unshifted, estimate.weights))
-    fit = labelled_weights(rows, of_none, of_shift, share, settings)
+    fit = labelled_weights(rows, of_none, of_shift, max(share, MIN_SHARE), settings)
     w = np.exp(fit.log_weights - fit.log_weights.max())
     w /= estimate.source.prior @ w
     n = int(estimate.n)

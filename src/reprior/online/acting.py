@@ -19,6 +19,7 @@ import numpy as np
 from reprior._check import warn
 from reprior._kernels import loops, reference
 from reprior._types import Acts, Labels, Matrix, MomentReference, Vector
+from reprior.model.acting import MIN_SHARE as MIN_LABEL_SHIFT
 from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import acting_share, amplification, log_evidence
 from reprior.model.settings import Settings
@@ -195,7 +196,7 @@ def judge(method: OnlineEbls, part: Parts, row: Vector, y: int, prior: Vector) -
     each, settings = of_corrections(method, part, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
-    share = share_of_tests(method, part)
+    share = max(share_of_tests(method, part), MIN_LABEL_SHIFT)
     start = np.array([(1 - share) / 3, share, (1 - share) / 3, (1 - share) / 3])
     weights = part["corrections"] if has_labels(part) else start
     weights = weights * np.maximum(p[:, y], MIN_PROBABILITY)
