@@ -40,9 +40,9 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
 
     A sample counts partly for the class of its label and partly for the classes that its probabilities give: labels are
     right, probabilities have less noise. Labels count at least half, and more the more held-out samples their class
-    has: means by the probabilities of a misspecified classifier are biased. Probabilities imply `source_prior` (K,), so
-    they are corrected to the class shares of the labels first. Directions are the principal ones of standardised
-    moments. Those whose variance is below a quarter of the noise of n samples are left out.
+    has: means of a misspecified classifier's classes would be biased. Probabilities imply `source_prior` (K,), so they
+    are corrected to the class shares of the labels first. Directions are the principal ones of standardised moments.
+    Those whose variance is below a quarter of the noise of n samples are left out.
     """
     stride = max(-(-len(y) // MAX_HELDOUT), -(-proba.size // MAX_NUMBERS))
     p = np.asarray(proba[::stride], np.float64)
