@@ -144,7 +144,7 @@ def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0) -
     if share >= 0.5:
         reason = f"Consistent with label shift (probability {share:.0%}{by})."
     else:
-        reason = (f"The data differ by more than their class prior (probability of label shift {share:.0%}{by}).{weak}")
+        reason = f"The data differ by more than their class prior (probability of label shift {share:.0%}{by}).{weak}"
     return Acts(share, reason, evidence.log_evidence, evidence.amplification)
 
 

@@ -30,6 +30,7 @@ MAX_DIRECTIONS = 16  # of the moments that are compared
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
 SOFT_SAMPLES = 20  # held-out samples of a class up to which labels and probabilities count alike in its mean
+MAX_LOG_EVIDENCE = 1e9  # nats: beyond it evidence is not told apart
 MIN_MASS = 0.3  # held-out samples that a class counts as at least
 MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
 
@@ -115,7 +116,8 @@ def log_evidence(
     each = [log_shifted(reference, d, shifted, centre, centre - base, sizes) for centre in (base, np.full(k, 1 / k))]
     label_shift = np.logaddexp.reduce(each, axis=None) - np.log(2 * len(sizes))
     p = settings.no_shift
-    return float(np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift) - other)
+    evidence = np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift) - other
+    return float(np.clip(evidence, -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))
 
 
 def noise(reference: MomentReference, prior: Vector, variance: Vector, n: float) -> Matrix:

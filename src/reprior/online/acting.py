@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 BATCH = Settings()
 FIRST_TESTS, PERIOD = (50, 100, 200), 400  # samples after which a stream tests itself; the second repeats
 DIRECTIONS = 16  # columns of the kernels' directions; those behind the reference's own are zero
-MAX_LOG_EVIDENCE = 1e9  # nats, in states that are accepted
 MIN_SHARE = 1e-12  # of a class, for logarithms
 MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out for good
 N_CORRECTIONS = 4  # none, label shift, biases of two memories
@@ -79,7 +78,7 @@ def run_test(method: OnlineEbls, state: Vector) -> bool:
     prior, base = method.prior(state), method.without_shift
     changed = None if method.base is None else base
     evidence = log_evidence(about, mean, variance, n, np.maximum(prior, 1e-12), BATCH, changed)
-    part["log_evidence"][...] = max(min(float(part["log_evidence"]), evidence), -MAX_LOG_EVIDENCE)
+    part["log_evidence"][...] = min(float(part["log_evidence"]), evidence)
     amplified = amplification(prior - base, about.information)
     part["amplification"][...] = max(float(part["amplification"]), amplified)
     if state[0] % PERIOD == 0:

@@ -18,9 +18,9 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, Vector
 from reprior.model.classifier_error import measure_error
+from reprior.model.label_shift import MAX_LOG_EVIDENCE
 from reprior.online.acting import (
     DIRECTIONS,
-    MAX_LOG_EVIDENCE,
     N_CORRECTIONS,
     acts_of,
     judge,

@@ -10,12 +10,11 @@ from reprior._check import check_choice
 from reprior._types import Acts
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, describe
+from reprior.model.label_shift import MAX_LOG_EVIDENCE
 from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
 
 if TYPE_CHECKING:
     from reprior.pipelines.pipeline import Pipeline
-
-MAX_EVIDENCE = 1e9  # nats, in bytes that are accepted
 
 
 class Watch:
@@ -106,7 +105,7 @@ class Watch:
         caller = "Watch.from_bytes"
         about = decode(data, "watch", caller, key=key)
         n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
-        sound = len(numbers) == 3 and all(type(x) is float and abs(x) <= MAX_EVIDENCE for x in numbers)
+        sound = len(numbers) == 3 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
         if not sound or n < 0 or numbers[0] > 0 or numbers[1] < 1:
             refuse(caller, "data", "numbers that no deployment can have")
         return cls(Pipeline.from_fields(about, caller), on_reject=take(about, "on_reject", str, caller),
