@@ -250,6 +250,20 @@ class Acts(NamedTuple):
     amplification: float = 1.0
 
 
+class StreamChecks(NamedTuple):
+    """What the tests of a stream found so far; None if its method does not test it.
+
+    `no_shift` is the probability that the class prior has not shifted. `log_evidence` is that of label shift against
+    any other change, by the least favourable test. `label_shift` is the probability of label shift that follows from it
+    and from labels. `amplification` is how many times as far as the mean prediction the estimated prior moved.
+    """
+
+    no_shift: float | None = None
+    log_evidence: float | None = None
+    label_shift: float | None = None
+    amplification: float = 1.0
+
+
 class Checks(NamedTuple):
     """What the tests of an estimate found.
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlencode
 import numpy as np
 import pytest
 from service_help import ALL, WHY, wait_for
+from worlds import make_problem
 
 pytest.importorskip("starlette", reason="needs reprior[serve]")
 if not ALL:
@@ -71,6 +72,9 @@ def server(tmp_path_factory):
         client.put("alone", [1, 1, 1], classes=CLASSES, stale_after=1)
         client.send("alone", rows(5, 0.4, 0))
         client.put("quiet", [1, 1, 1], classes=CLASSES)
+        world = make_problem(3, 500)
+        client.put("drifted", classes=CLASSES, heldout=world.source.heldout, alarm=False)
+        client.send("drifted", np.roll(world.proba, 1, axis=1))
     age(db)
     hook = {"webhook": "http://127.0.0.1:9/", "webhook_private": True}
     with Background(Settings(db, **hook)) as running, Client(running.url) as client:
@@ -306,6 +310,24 @@ def test_messages_are_held_back_from_the_page(page, server):
     wait_for(lambda: text(driver, "silence-text") == "")
 
 
+def test_the_page_says_whether_it_corrects(page):
+    driver = page()
+    said = "Not correcting for label shift: drifted. Correcting: 5 of 6 streams."
+    wait_for(lambda: text(driver, "correcting") == said)
+    assert "Not label shift: The data differ by more than their class prior" in text(driver, "open-alarms")
+    driver = page(stream="watched")
+    assert text(driver, "acts").startswith("Correcting: 100 %. Whether the change is label shift was not tested")
+    driver = page(stream="drifted")
+    assert text(driver, "acts").startswith("Not correcting for label shift: 0 % is applied. The data differ by more")
+    assert text(driver, "alarm-text").startswith("Not label shift since sample 500")
+    assert not driver.find_element(By.ID, "next-label").is_displayed()
+    driver.find_element(By.ID, "by").send_keys("Dee")
+    driver.find_element(By.CSS_SELECTOR, "#acknowledge button").click()
+    wait_for(lambda: not driver.find_element(By.ID, "alarm").is_displayed())
+    wait_for(lambda: "acknowledged by Dee" in text(driver, "alarms"))
+    assert text(driver, "acts").startswith("Not correcting")  # it lasts until most of the correction is applied again
+
+
 AXE = """const done = arguments[arguments.length - 1];
 const names = (v) => v.id + ': ' + v.nodes.map(n => n.target).join(' ');
 axe.run(document, {resultTypes: ['violations']}).then(found => done(found.violations.map(names)));"""
@@ -313,7 +335,7 @@ axe.run(document, {resultTypes: ['violations']}).then(found => done(found.violat
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [(1280, 1000), (390, 844)])
-@pytest.mark.parametrize("stream", [None, "watched", "stopped", "quiet"])
+@pytest.mark.parametrize("stream", [None, "watched", "stopped", "quiet", "drifted"])
 def test_axe_finds_nothing(page, theme, size, stream):
     npm = shutil.which("npm")
     where = subprocess.run([npm, "root", "-g"], capture_output=True, text=True, check=True).stdout if npm else ""

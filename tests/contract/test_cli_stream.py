@@ -95,6 +95,7 @@ def test_a_stream_into_a_file_is_rows_alone_and_ends_with_a_line(call, refused, 
     assert json.loads(err) == {
         "rows": N, "skipped": 0, "labels": 0, "labels_lost": 0, "output": str(tmp_path / "o"),
         "state": str(tmp_path / "state"), "matched": "position", "alarm": None,
+        "acts": rp.Stream("online-ebls", [1, 1]).acts._asdict(),
     }  # fmt: skip
     assert len((tmp_path / "o").read_text().splitlines()) == N
     assert "Give the output of the earlier run" in refused(*given, tmp_path / "p")
@@ -372,7 +373,7 @@ def test_a_hook_is_told_once_and_no_shell_reads_it(call, files, tmp_path):
     text = (tmp_path / "$(touch no); x").read_text()
     told = json.loads(text[: len(text) // 2])
     assert text == 2 * json.dumps(told)
-    assert told["alarm"]["raised_at"] > 1500
+    assert (told["kind"], told["alarm"]["raised_at"] > 1500) == ("shift", True)
     assert told["prior"].keys() == told["upper"].keys() == set(CLASSES)
 
 

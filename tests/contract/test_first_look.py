@@ -61,8 +61,9 @@ def test_streams_read_as_their_largest_movers(pipe):
     stream.learn_many(make_problem().proba[:200])
     lines = repr(stream).splitlines()
     assert lines[0] == "Stream of 200 samples, method online-ebls"
-    assert lines[2].split() == ["class", "source", "prior", "95", "%", "interval", "change"]
-    assert sorted(line.split()[0] for line in lines[3:8]) == NAMES
+    assert lines[1] == f"{stream.acts.share:.0%} of the correction is applied. {stream.acts.reason}"
+    assert lines[3].split() == ["class", "source", "prior", "95", "%", "interval", "change"]
+    assert sorted(line.split()[0] for line in lines[4:9]) == NAMES
     table.learn(["x", "y", "x"], make_problem().proba[:3])
     assert repr(table).startswith("StreamTable('online-ebls', 5 classes, 2 streams, n=3")
 
@@ -184,11 +185,11 @@ def test_a_stream_has_the_frame_of_an_estimate(problem):
     stream = rp.pipeline(*problem.source.heldout, classes=list("abcde")).stream()
     stream.learn_many(problem.proba)
     frame = stream.to_frame(0.9)
-    assert list(frame.columns) == ["source", "prior", "weight", "lower", "upper"]
+    assert list(frame.columns) == ["source", "prior", "weight", "lower", "upper", "acts_share"]
     assert (frame.index.name, list(frame.index)) == ("class", list("abcde"))
     np.testing.assert_array_equal(frame["prior"], stream.prior)
     np.testing.assert_array_equal(frame["lower"], stream.interval(0.9).lower)
-    assert list(stream.to_frame(None).columns) == ["source", "prior", "weight"]
+    assert list(stream.to_frame(None).columns) == ["source", "prior", "weight", "acts_share"]
 
 
 def test_groups_called_by_days_are_shown_by_their_dates(problem):

@@ -86,7 +86,7 @@ def test_a_stream_is_made_read_and_deleted(http):
     found = http.get("/streams/life").json()
     assert found["source"] == pytest.approx([0.7, 0.2, 0.1])
     assert found["options"]["memory"] == 500.0
-    nothing = ("sure", "open", "stale", "silence", "evidence", "threshold")
+    nothing = ("sure", "open", "not_label_shift", "stale", "silence", "evidence", "threshold")
     assert found["alarm"] == {"watched": False, **dict.fromkeys(nothing)}
     for body in ({"json": {"confirm": "lif"}}, {}):
         assert "the stream's own name" in error(http.request("DELETE", "/streams/life", **body), 400)

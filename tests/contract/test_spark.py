@@ -328,7 +328,9 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         mine, theirs = (ask(*words, "estimate", folder, *there) for words in (("spark",), ()))
         np.testing.assert_allclose(mine["prior"], theirs["prior"], atol=1e-6)
         assert mine.keys() == theirs.keys()
-        assert ask("spark", "correct", folder, *there, "-o", tmp_path / "out")["rows"] == 900
+        assert mine["acts"]["share"] == pytest.approx(theirs["acts"]["share"], abs=1e-6)
+        written = ask("spark", "correct", folder, *there, "-o", tmp_path / "out")
+        assert (written["rows"], written["acts"]) == (900, mine["acts"])
         fixed = spark.read.parquet(str(tmp_path / "out"))
         rows = np.array(sorted(row.proba for row in fixed.collect()))
         expected = np.array(sorted(pipe.estimate(problem.proba).correct(problem.proba).tolist()))
@@ -439,6 +441,7 @@ def test_groups_are_those_of_numpy(spark, made, tmp_path, share):  # noqa: F811
     np.testing.assert_allclose(found.shares, expected.shares, atol=1e-6)
     np.testing.assert_allclose(found["shop-2"].interval(), expected["shop-2"].interval(), atol=1e-6)
     assert str(found.population) == str(expected.population)
+    assert found.whole.acts.share == pytest.approx(expected.whole.acts.share, abs=1e-6)
     if not share:
         return
     fixed = sorted((row.shop, row.proba) for row in correct(found, frame, by="shop").collect())

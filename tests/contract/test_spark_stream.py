@@ -63,6 +63,7 @@ def check(rows, problem, pipe, keys, batches):
             last[keys[i]] = i
         for key, i in last.items():
             np.testing.assert_allclose(found[i].reprior_prior, streams[key].prior, atol=1e-12)
+            assert found[i].acts_share == streams[key].acts.share
         told = [i for i in batch if found[i].reprior_prior is not None]
         assert sorted(told) == sorted(last.values())
 
@@ -98,6 +99,7 @@ def test_rows_are_learned_once_over_restarts_late_rows_and_empty_files(spark, ma
     check(followed(spark, pipe, tmp_path), problem, pipe, keys, batches)
     priors = spark.read.parquet(str(tmp_path / "out" / "priors")).collect()
     assert sorted({row.shop for row in priors}) == sorted(KEYS)
+    assert all(0 < row.acts_share <= 1 for row in priors)
     assert max(row.reprior_n for row in priors if row.shop == "north") == (keys == "north").sum()
 
 

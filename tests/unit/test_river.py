@@ -13,7 +13,7 @@ import reprior as rp
 pytest.importorskip("river")
 from river import metrics, naive_bayes
 
-from reprior.adapters.river import PriorCorrected, PriorDrift
+from reprior.adapters.river import NotLabelShiftDrift, PriorCorrected, PriorDrift
 
 
 def samples(n: int, share: float, seed: int):
@@ -116,3 +116,23 @@ def test_a_drift_of_the_prior_is_detected_and_the_detector_starts_again(model):
     assert 500 < raised[0] < 700
     assert all(b - a > 1 for a, b in pairwise(raised))
     assert detector.clone().drift_detected is False
+
+
+def test_other_changes_are_detected_once_and_do_not_count_as_prior_drift(model) -> None:
+    held = [(model.predict_proba_one(x), y) for x, y in samples(600, 0.5, 4)]
+    pipe = rp.pipeline([[p["mail"], p["spam"]] for p, _ in held], [y for _, y in held], classes=["mail", "spam"])
+    detector, prior, raised = NotLabelShiftDrift(pipe), PriorDrift(pipe), []
+    unsure = [{"mail": 0.5, "spam": 0.5}] * 500
+    for i, p in enumerate([*(model.predict_proba_one(x) for x, _ in samples(400, 0.3, 5)), *unsure]):
+        detector.update(p)
+        prior.update(p)
+        raised += [i + 1] * detector.drift_detected
+        if i == 399:
+            assert (detector.drift_detected, detector.acts.share > 0.5) == (False, True)
+            assert detector.acts == prior.acts
+    assert raised == [800]  # the first test after the change
+    assert detector.acts.share < 0.5
+    assert detector.acts.reason.startswith("The data differ by more than their class prior")
+    assert detector.clone().acts.share > 0.5
+    corrected = PriorCorrected(model, pipe)
+    assert corrected.acts == corrected.stream.acts

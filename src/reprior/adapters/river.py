@@ -10,7 +10,8 @@ import river.base
 import river.naive_bayes
 
 from reprior._check import by_name, check_prior, column_map, fail
-from reprior._types import Source, Vector
+from reprior._types import Acts, Source, Vector
+from reprior.online.acting import NOT, acts_event, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
@@ -94,6 +95,11 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
             fail(caller, name, rule, f"no count of {label!r}" if name == "source" else repr(label))
         return self._columns[str(label)]
 
+    @property
+    def acts(self) -> Acts:
+        """How much of the correction is applied, and why."""
+        return self.stream.acts
+
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
         """Return the classifier's probabilities for x under the estimated prior."""
         p, labels = self._output(x)
@@ -113,6 +119,7 @@ class PriorDrift(base.DriftDetector):  # type: ignore[misc]
     """Detect that the class prior has drifted, from predicted probabilities alone, with river's detector interface.
 
     `drift_detected` is True after the sample at which the alarm was raised; the next `update` starts the test again.
+    It is about the class prior. `NotLabelShiftDrift` detects other changes, and `acts` says whether there was one.
 
     Parameters
     ----------
@@ -158,7 +165,64 @@ class PriorDrift(base.DriftDetector):  # type: ignore[misc]
         if self.drift_detected:
             self._reset()
         row = by_name(x, self.stream.classes, "PriorDrift.update", "x")
-        self._drift_detected = bool(self.alarm.watch(self.stream, np.asarray(row)[None]))
+        with without_warning():
+            self._drift_detected = bool(self.alarm.watch(self.stream, np.asarray(row)[None]))
+
+    @property
+    def acts(self) -> Acts:
+        """How much of a correction by the estimated prior would be applied, and why."""
+        return self.stream.acts
+
+
+class NotLabelShiftDrift(base.DriftDetector):  # type: ignore[misc]
+    """Detect that samples have changed by more than their class prior, with river's detector interface.
+
+    The stream tests itself after 50, 100, 200 and 400 samples and then after every 400. `drift_detected` is True after
+    the sample at which less than half of the correction is applied for the first time.
+
+    Parameters
+    ----------
+    source : Pipeline or Source
+        The pipeline of the classifier, or what `reprior.summarize` returned, with held-out samples.
+    method : str
+        The stream method. Only `online-ebls` tests for label shift.
+
+    Examples
+    --------
+    >>> from reprior import summarize
+    >>> rows = [[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.1, 0.9]] * 100
+    >>> detector = NotLabelShiftDrift(summarize(rows, [0, 0, 1, 1] * 100))
+    >>> for i in range(100):
+    ...     detector.update([0.5, 0.5])
+    ...     if detector.drift_detected:
+    ...         print(i + 1, f"{detector.acts.share:.0%}")
+    50 0%
+    """
+
+    def __init__(self, source: Any, method: str = "online-ebls") -> None:
+        super().__init__()
+        self.source, self.method = source, method
+        self.stream = stream_of(source, method, {}, "NotLabelShiftDrift")
+        self._acting = True
+
+    @classmethod
+    def _unit_test_params(cls) -> Any:
+        yield {"source": Source(np.array([0.5, 0.5]))}
+
+    @property
+    def acts(self) -> Acts:
+        """How much of a correction by the estimated prior would be applied, and why."""
+        return self.stream.acts
+
+    def update(self, x: Any) -> None:
+        """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""
+        row, before = by_name(x, self.stream.classes, "NotLabelShiftDrift.update", "x"), self.stream.n
+        with without_warning():
+            self.stream.learn_one(np.asarray(row))
+        event = acts_event(self.stream, before, self._acting)
+        if event is not None:
+            self._acting = event.kind != NOT
+        self._drift_detected = event is not None and event.kind == NOT
 
 
 def stream_of(source: Any, method: str, options: Mapping[str, Any], caller: str) -> Stream:

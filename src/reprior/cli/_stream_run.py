@@ -24,6 +24,7 @@ from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, Roles, recognise
 from reprior.io.table import Choice
+from reprior.online.acting import next_test
 from reprior.rows.correction import correct_rows
 
 if TYPE_CHECKING:
@@ -240,24 +241,31 @@ class StreamRun:
         batch, every, emitted = some.batch, self.options.every, self.options.emitted
         self.labels.keep(batch.names[start:stop], some.rows[start:stop])
         while start < stop:
-            end = min(stop, start + every - self.stream.n % every)
+            n = self.stream.n
+            end = min(stop, start + every - n % every, start + next_test(n) - n)
             here = slice(start, end)
             if emitted != "prior":
                 out.append(self.form.write(batch.records[here], correct_rows(some.calibrated[here], self.weights)))
-            self.watch.learn(self.stream, some.calibrated[here], some.times[here])
+            event = self.watch.learn(self.stream, some.calibrated[here], some.times[here])
+            values: list[dict[str, Any]] = [] if event is None else [event._asdict()]
             if self.stream.n % every == 0:
                 self.weights = self.stream.weights
-                if emitted == "prior" or (emitted == "both" and not self.form.opening):  # it would break a table
-                    out.append(self.form.write_value(self.about()))
+                values.append(self.about())
+            if emitted == "prior" or (emitted == "both" and not self.form.opening):  # it would break a table
+                out += map(self.form.write_value, values)
             start = end
 
     def about(self) -> dict[str, Any]:
-        """Return samples, prior, its interval, the last time, and the verdict of the alarm."""
+        """Return samples, prior, its interval, how much of the correction is applied, the last time, and the verdict of
+        the alarm."""
         names, level = self.stream.source.classes or (self.form.named if self.form else None), self.options.level
         value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
         if level < 1:
             lower, upper = self.stream.interval(level)
             value |= {"lower": keyed(lower, names), "upper": keyed(upper, names), "level": level}
+        acts = self.stream.acts
+        if acts.log_evidence is not None:
+            value["acts_share"] = acts.share
         if np.isfinite(self.watch.clock):
             value["time"] = self.watch.shown(self.watch.clock)
         return value | ({"alarm": self.watch.verdict()} if self.watch.alarm else {})

@@ -1,4 +1,4 @@
-"""The alarm of a stream: what it has seen, at what times, and whom to tell."""
+"""The alarms of a stream: a shift of its class prior, and changes that are not label shift; and whom to tell."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from reprior import Alarm, InputError
 from reprior._check import fail
+from reprior.estimates.show import applied
+from reprior.online.acting import NOT, ActsEvent, acts_event, without_warning
 from reprior.online.alarm import RENEW
 from reprior.state import refuse, take
 
@@ -44,7 +46,8 @@ def moment(value: Any, number: int) -> tuple[float, bool]:
 
 
 class Watch:
-    """An alarm that looks at rows by sixteen, so that a restart never changes what it says; or none."""
+    """An alarm that looks at rows by sixteen, so that a restart never changes what it says, or none; and whether the
+    stream corrects."""
 
     def __init__(self, alarm: Alarm | None, hook: str | None) -> None:
         self.alarm, self.reported = alarm, False
@@ -57,6 +60,8 @@ class Watch:
         self.believed: Vector | None = None
         self.clock, self.dated = -np.inf, False
         self.before = 0  # rows that the stream had learned when the alarm began
+        self.acting = True  # whether at least half of the correction was applied at the last look
+        self.events: list[ActsEvent] = []  # that nobody was told of
 
     def rearm(self, n: int) -> None:
         """Start the alarm anew after `n` rows: the last one was dealt with."""
@@ -65,8 +70,19 @@ class Watch:
         self.alarm.reset()
         self.reported, self.before, self.rows, self.times, self.believed = False, n, [], [], None
 
-    def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
-        """Let the stream learn calibrated rows, and the alarm see them."""
+    def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> ActsEvent | None:
+        """Let the stream learn calibrated rows, and the alarm see them. Return the event if the stream stops to correct
+        or corrects again; `rows` must not go beyond the stream's next test."""
+        before = stream.n
+        with without_warning():
+            self._learn(stream, rows, times)
+        event = acts_event(stream, before, self.acting)
+        if event is not None:
+            self.acting = event.kind != NOT
+            self.events.append(event)
+        return event
+
+    def _learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
         seconds = []
         for time, dated in times:
             self.clock, self.dated = max(self.clock, time), self.dated or dated  # records may come late
@@ -102,13 +118,20 @@ class Watch:
         return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z") if self.dated else time
 
     def tell(self, about: Callable[[], dict[str, Any]]) -> None:
-        """Run the hook, once for each alarm: no shell, the facts as JSON on its standard input."""
-        if self.reported or self.verdict() is None:
-            return
-        self.reported = True
+        """Report each alarm and event once: on standard error, and to the hook."""
+        for event in self.events:
+            click.echo(f"Sample {event.n:,}: {event.kind}. {applied(event)}", err=True)
+            self.run_hook(about() | event._asdict())
+        self.events.clear()
+        if not self.reported and self.verdict() is not None:
+            self.reported = True
+            self.run_hook(about() | {"kind": "shift"})
+
+    def run_hook(self, facts: dict[str, Any]) -> None:
+        """Run the hook: no shell, the facts as JSON on its standard input."""
         if self.hook is None:
             return
-        text = json.dumps(about())
+        text = json.dumps(facts)
         try:
             done = subprocess.run(self.hook, input=text.encode(), stdout=2, timeout=HOOK_SECONDS, check=False,
                                   env={**os.environ, "REPRIOR_ALARM": text})  # fmt: skip
@@ -125,6 +148,7 @@ class Watch:
             "alarm_dated": self.dated,
             "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
             "alarm_times": list(self.times), "alarm_believed": self.believed, "alarm_before": self.before,
+            "acting": self.acting,
         }  # fmt: skip
 
     def restore(self, saved: dict[str, Any], n_classes: int, caller: str) -> None:
@@ -132,6 +156,7 @@ class Watch:
         data = take(saved, "alarm", np.ndarray, caller, (None,)).tobytes()
         self.alarm = Alarm.from_bytes(data) if data else None
         self.reported, self.dated = (take(saved, f"alarm_{name}", bool, caller) for name in ("reported", "dated"))
+        self.acting = take(saved, "acting", bool, caller)
         clock = take(saved, "alarm_clock", (int, float, type(None)), caller)
         self.clock = -np.inf if clock is None else float(clock)
         rows, times = saved.get("alarm_rows"), take(saved, "alarm_times", list, caller)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reprior._types import Matrix, Vector
     from reprior.estimates.sets import Scores
     from reprior.io.table import Part, Sets
+    from reprior.pipelines.watch import Watch
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
@@ -37,14 +38,17 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
               help="Output file; a folder if TARGET is a folder; - for standard output.")  # fmt: skip
 @click.option("--prior", type=click.Path(exists=True, path_type=Path),
               help="File with a class prior (from `estimate --json`); use it instead of estimating.")  # fmt: skip
+@click.option("--watch", type=click.Path(path_type=Path),
+              help="File that remembers over runs whether changes were label shift; made if missing.")  # fmt: skip
 @anyway_option
 @click.option("--sets", type=float, metavar="LEVEL",
               help="Add the column `set`: prediction sets with this coverage, for example 0.9.")  # fmt: skip
 @click.option("--sets-by-class", is_flag=True, help="Guarantee the coverage for each class; sets are larger.")
 @as_json
 def command(
-    output: Path, prior: Path | None, anyway: bool, sets: float | None, sets_by_class: bool, as_json: bool, **files: Any
-) -> int:
+    output: Path, prior: Path | None, watch: Path | None, anyway: bool, sets: float | None, sets_by_class: bool,
+    as_json: bool, **files: Any,
+) -> int:  # fmt: skip
     """Correct the predictions of TARGET for the estimated class prior; with --by, one prior per group.
 
     After a crash run the same command again: it continues, and the result has the same bytes.
@@ -52,27 +56,38 @@ def command(
     \b
     Example:  reprior correct scores.parquet --source model.reprior -o corrected.parquet
     """
-    from reprior.state import is_special, whole_file
-
     if prior is not None and files["by"]:
         raise click.UsageError("Give --prior or --by: a prior from a file is the same for all groups")
-    keep_apart("correct", output, files["target"], files["source"], files["counts"], prior)
+    if watch is not None and (prior is not None or files["by"]):
+        raise click.UsageError("Give --watch without --prior and --by: it is about the estimate of all samples")
+    keep_apart("correct", output, files["target"], files["source"], files["counts"], prior, watch)
+    with alone("correct", watch, "--watch") if watch is not None else nullcontext():
+        return run(output, Wanted(prior, watch, anyway, sets, sets_by_class), as_json, files)
+
+
+def run(output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
+    """Read the inputs, correct them, and return the exit code."""
+    from reprior.state import is_special, whole_file
+
     job, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
-    wanted = Wanted(prior, anyway, check_sets(job, sets, sets_by_class), sets_by_class)
+    wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weighted = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
             job.table.parts[0].rewrite(out, *correction(job, weighted, job.table.parts[0]))
+        save_watch(wanted, weighted)
         return DONE if weighted["ok"] else NOT_CONVERGED
     with alone("correct", output, "--output"):
         return corrected(job, target, output, wanted, as_json, files)
 
 
 class Wanted(NamedTuple):
-    """What to correct by: a class mix from a file or the estimate, even where it should not; the level of sets."""
+    """What to correct by: a class prior from a file, or the estimate, after what `watch` remembers, and even if it is
+    not label shift; the level of sets, and whether it holds by class."""
 
     prior: Path | None
+    watch: Path | None
     anyway: bool
     sets: float | None
     by_class: bool
@@ -98,6 +113,7 @@ def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | N
 
 def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
     """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
+    from reprior.estimates.show import first_lines
     from reprior.state import hidden, whole_file
 
     prior = wanted.prior
@@ -109,7 +125,8 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_jso
         else None
     )
     settings += [str(wanted.sets), str(wanted.by_class)]
-    mark = fingerprint(inputs, [files["source"], files["counts"], files["classes"], prior, listed], settings)
+    read = [files["source"], files["counts"], files["classes"], prior, listed, wanted.watch]
+    mark = fingerprint(inputs, read, settings)
     journal = read_journal(output, mark)
     if not journal:
         journal = {**find_weights(inputs, wanted), "mark": mark, "parts": 0, "rows": 0}
@@ -126,12 +143,15 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_jso
         journal |= {"parts": journal["parts"] + 1, "rows": 0}
         if journal["parts"] < len(parts):  # behind the last one there is nothing to go on with
             write_journal(output, journal)
+    save_watch(wanted, journal)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "verdict": journal["verdict"], "matched": inputs.matched, "warning": inputs.warning}  # fmt: skip
+             "verdict": journal["verdict"], "acts": journal["acts"], "matched": inputs.matched,
+             "warning": inputs.warning}  # fmt: skip
     by = "" if prior else f" by {inputs.method_text}"
-    lines = [f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected{by}"
-             + (f", {kept} of them by an earlier run" if kept else ""), *journal["verdict"]]  # fmt: skip
+    head = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected{by}"
+    head += f", {kept} of them by an earlier run" if kept else ""
+    lines = first_lines(head, journal["verdict"], journal["stopped"])
     emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(journal["verdict"]), as_json)
     return DONE if journal["ok"] else NOT_CONVERGED
 
@@ -180,13 +200,13 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
     """Return what the journal keeps of a correction: `weights` (K,), estimated or from a file, or (G, K) with the keys
-    of `groups`; `least`, the cutoffs of sets, if they are wanted; `ok`, whether the method converged; `verdict`.
-
-    Rows that clearly differ by more than their class prior are refused.
+    of `groups`; `least`, the cutoffs of sets, if they are wanted; `ok`, whether the method converged; `verdict`;
+    `acts`, how much is applied, and `stopped`, a line if that is less than half; `watch`, the bytes of its memory.
     """
     import numpy as np
 
     from reprior.estimates.sets import scores, scores_of
+    from reprior.estimates.show import stopped
     from reprior.io.sources import read_prior
     from reprior.io.table import Choice
 
@@ -197,15 +217,23 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
         prior = read_prior(wanted.prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
         stored = stored_weights(wanted.prior, inputs)
         weights = prior / inputs.source.prior if stored is None else stored
-        weighted = {"weights": weights, "ok": True, "verdict": [], "least": None}
+        weighted = {"weights": weights, "ok": True, "verdict": [], "acts": None, "stopped": "", "least": None}
         if wanted.sets:
             weighted["least"] = cutoffs(scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights))
         return weighted
     on_reject = "ignore" if wanted.anyway else "scale"
+    watch = None if wanted.watch is None else read_watch(wanted.watch, inputs, on_reject)
     with progress(inputs.rows):
-        estimate = inputs.estimate(on_reject=on_reject)
+        if watch is None:
+            estimate = inputs.estimate(on_reject=on_reject)
+        else:
+            estimate = watch.estimate(inputs.rows, **inputs.labels)
     alone = inputs.table.choice.by is None
-    weighted = {"ok": estimate.status.ok, "verdict": inputs.verdict(estimate)}
+    acts = estimate.acts
+    weighted = {
+        "ok": estimate.status.ok, "verdict": inputs.verdict(estimate), "acts": acts and acts._asdict(),
+        "stopped": stopped(acts), "watch": b"" if watch is None else watch.to_bytes(),
+    }  # fmt: skip
     if alone:
         return weighted | {"weights": estimate.weights, "least": cutoffs(scores(estimate)) if wanted.sets else None}
     with progress(inputs.rows):
@@ -215,6 +243,30 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
         "ok": estimate.status.ok and bool(groups.converged.all()),
         "least": np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None,
     }  # fmt: skip
+
+
+def read_watch(path: Path, inputs: Inputs, on_reject: str) -> Watch:
+    """Return what earlier runs remember of this deployment, or a new memory if there is none."""
+    from reprior._check import fail
+    from reprior.pipelines.watch import Watch
+
+    now = inputs.pipeline
+    if not path.exists():
+        return Watch(now, on_reject=on_reject)
+    then = Watch.load(path)
+    if then.pipeline.to_bytes() != now.to_bytes():
+        fail("correct", "--watch", "belong to this source and method", f"{path}, which belongs to another",
+             remedy="After a retraining name another file, to start again")  # fmt: skip
+    return Watch(now, on_reject=on_reject, evidence=then.evidence, n_batches=then.n_batches)
+
+
+def save_watch(wanted: Wanted, weighted: dict[str, Any]) -> None:
+    """Write what the run adds to the memory, whole or not at all. The journal has it, so that a run which continues
+    after a crash counts its batch once."""
+    from reprior.state import write_atomically
+
+    if wanted.watch is not None:
+        write_atomically(wanted.watch, bytes(weighted["watch"]))
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:

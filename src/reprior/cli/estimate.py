@@ -44,18 +44,18 @@ def shown(
 ) -> tuple[dict[str, Any], str]:
     """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
     from reprior._check import counted
-    from reprior.estimates.show import estimate_shown
+    from reprior.estimates.show import estimate_shown, first_lines, stopped
     from reprior.estimates.show_groups import groups_text
     from reprior.report.collect import grouped
 
     value = described(estimate, inputs, level)
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
+    first = first_lines(head, inputs.verdict(estimate), stopped(estimate.acts))
     if parts is None or by is None:
-        return value, estimate_shown(estimate, level, top, head).text + inputs.note_after(value["verdict"])
-    text = groups_text(
-        parts, level=level, top=top, head=head, verdicts=inputs.verdict(estimate), status=estimate.status
-    )
+        shown = estimate_shown(estimate, level, top, head)._replace(before=first)
+        return value, shown.text + inputs.note_after(value["verdict"])
+    text = groups_text(parts, level=level, top=top, first=first, status=estimate.status)
     return value | grouped(parts, by, level), text + inputs.note_after(value["verdict"])
 
 

@@ -31,6 +31,7 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
     from reprior._check import counted
+    from reprior.estimates.show import first_lines, stopped
     from reprior.estimates.show_groups import groups_rows
     from reprior.report.collect import collect, grouped
     from reprior.report.page import GROUPS, page
@@ -57,13 +58,14 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
             by_group = job.groups()
             content |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
         content = plain(content)
-    finding = "".join(f"\n{sentence['text']}" for sentence in content["headline"])
-    if job.warning and job.warning not in finding:
+    finding = [sentence["text"] for sentence in content["headline"]]
+    if job.warning and not any(job.warning in text for text in finding):
         content["diagnosis"].append({"text": job.warning, "ok": False})
     if output is not None:
         with whole_file(output) as file:
             file.write(page(content).encode("utf-8", "backslashreplace"))
     content |= {"matched": job.matched} | used
     about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
-    emit(content, f"{output}: {about}{finding}{job.note_after(content['verdict'])}", as_json)
+    lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
+    emit(content, "\n".join(lines) + job.note_after(content["verdict"]), as_json)
     return DONE if estimate.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED

@@ -28,9 +28,9 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     Example:  reprior show state.bin
     """
     from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
-    from reprior._check import fail, listed
+    from reprior._check import counted, fail, listed
     from reprior.cli._watch import Watch
-    from reprior.estimates.show import Shown, table
+    from reprior.estimates.show import Shown, applied, first_lines, stopped, table
     from reprior.io.files import whole
     from reprior.io.sources import is_saved
     from reprior.pipelines.load import load
@@ -55,6 +55,7 @@ def command(saved: Path, level: float, as_json: bool) -> None:
             value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
             lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
             lines.append(raised(value))
+        lines = first_lines(lines[0], [*lines[1:], applied(held.acts)], stopped(held.acts))
         lines = [Shown(lines, *table(held, held.interval(level), LISTED)).text]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
@@ -64,8 +65,13 @@ def command(saved: Path, level: float, as_json: bool) -> None:
                  *sources(held)]  # fmt: skip
     elif isinstance(held, StreamTable):
         keys = list(held)
-        value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:LISTED]}
+        off = [key for key in keys if stopped(held.acts(key))]
+        value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:LISTED],
+                  "not_label_shift": off[:LISTED]}  # fmt: skip
         lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, LISTED)}"]
+        if off:
+            less = f"{counted(len(off), 'stream applies', 'streams apply')} less than half of the correction"
+            lines.insert(0, f"{less}: {listed(off, LISTED)}")
     elif isinstance(held, Alarm):
         verdict = held.verdict
         called = [str(name) for name in verdict.names or verdict.classes]
@@ -79,7 +85,8 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
     elif isinstance(held, Deployment):
         value |= {"batches": held.n_batches, "acts": held.acts._asdict()}
-        lines = [f"{saved}: a deployment of {held.n_batches:,} batches", held.acts.reason]
+        head = f"{saved}: a deployment of {counted(held.n_batches, 'batch', 'batches')}"
+        lines = first_lines(head, [applied(held.acts)], stopped(held.acts))
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]
@@ -104,6 +111,7 @@ def described(stream: Stream, level: float) -> dict[str, Any]:
         "method": stream.method.name, "calibration": stream.calibrator.kind if stream.calibrator else "none",
         "n": stream.n, "classes": list(stream.source.called), "prior": stream.prior,
         "source_prior": stream.source.prior, "lower": ends.lower, "upper": ends.upper, "level": level,
+        "acts": stream.acts._asdict(),
     }  # fmt: skip
 
 

@@ -83,7 +83,8 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
     with running(master, paths_only=not by) as spark:
         inputs = opened(spark, "estimate", **files)
         estimated = inputs.estimate()
-        parts = groups(inputs.pipeline, spark, files["target"], by=by, columns=files["columns"]) if by else None
+        named = {"by": by, "columns": files["columns"], "estimate": estimated}
+        parts = groups(inputs.pipeline, spark, files["target"], **named) if by else None
         text = shown(estimated, parts, inputs, by, None if no_interval else level, top)
     emit(*text, as_json)
     return DONE if estimated.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
@@ -111,6 +112,7 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
     from reprior.adapters.spark.frames import correct as corrected
     from reprior.adapters.spark.groups import groups
     from reprior.adapters.spark.parts import file_system
+    from reprior.estimates.show import first_lines, stopped
 
     target = files["target"]
     system, inside = file_system(output, "correct")
@@ -120,7 +122,9 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
         inputs = opened(spark, "correct", **files)
         estimated = inputs.estimate(on_reject="ignore" if anyway else "scale")
         rows, named = spark.read.parquet(target), {"columns": files["columns"]}
-        parts = groups(inputs.pipeline, spark, target, by=files["by"], **named) if files["by"] else None
+        parts = None
+        if files["by"]:
+            parts = groups(inputs.pipeline, spark, target, by=files["by"], estimate=estimated, **named)
         frame = corrected(parts or estimated, rows, by=files["by"], **named)
         by = hive_columns([about.file.path for about in inputs.rows.surveys])
         frame.write.partitionBy(*by).parquet(output)
@@ -130,9 +134,11 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
         "rows": estimated.n,
         "ok": estimated.status.ok,
         "verdict": verdict,
+        "acts": estimated.acts and estimated.acts._asdict(),
         "matched": inputs.matched,
     }
-    lines = [f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}", *verdict]
+    head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
+    lines = first_lines(head, verdict, stopped(estimated.acts))
     emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), as_json)
     return DONE if estimated.status.ok else NOT_CONVERGED
 

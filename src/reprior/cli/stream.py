@@ -67,6 +67,7 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
     from reprior._check import counted
     from reprior.cli._stream_run import BY_POSITION, StreamRun
     from reprior.cli._stream_state import StreamOptions
+    from reprior.estimates.show import applied
 
     run = StreamRun(StreamOptions(**settings))
     try:
@@ -79,7 +80,7 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
     labels, alarm, at, state = run.labels, run.watch.verdict(), run.progress, run.options.state
     summary = {"rows": run.stream.n, "skipped": at.skipped, "labels": labels.taken, "labels_lost": labels.lost,
                "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
-               "alarm": alarm}  # fmt: skip
+               "alarm": alarm, "acts": run.stream.acts._asdict()}  # fmt: skip
     lines = []
     if at.skipped:
         lines.append(f"{counted(at.skipped, 'row')} left out; the first: {at.first_skipped}")
@@ -90,6 +91,8 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         since = f" ({alarm['since_time']})" if "since_time" in alarm else ""
         lines.append(f"The alarm was raised at row {alarm['raised_at']}; predictions have changed since about row"
                      f" {alarm['since']}{since}: {', '.join(map(str, alarm['classes'][:8]))}.")  # fmt: skip
+    if run.stream.acts.log_evidence is not None:
+        lines.append(applied(run.stream.acts))
     if not piped:
         text = f"{run.out.name}: {counted(run.stream.n, 'row')}"
         text += f", {counted(labels.taken, 'label')}" if labels.label else ""

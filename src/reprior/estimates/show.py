@@ -18,6 +18,7 @@ from reprior.rows.labelled import LabelledBlocks
 
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
+    from reprior.online.acting import ActsEvent
     from reprior.online.stream import Stream
     from reprior.online.table import StreamTable
 
@@ -106,12 +107,28 @@ def not_label_shift(checks: Checks) -> str:
     return f"The data differ by more than their class prior (probability of label shift {checks.label_shift:.0%})."
 
 
+def applied(acts: Acts | ActsEvent) -> str:
+    """Return how much of the correction is applied and why, in one line."""
+    return f"{acts.share:.0%} of the correction is applied. {acts.reason}"
+
+
+def stopped(acts: Acts | None) -> str:
+    """Return the same line if less than half of the correction is applied, else ""."""
+    return applied(acts) if acts is not None and acts.log_evidence is not None and acts.share < 0.5 else ""
+
+
+def first_lines(head: str, sentences: Sequence[str], stopped: str) -> list[str]:
+    """Return the lines above a table. The one that the correction is `stopped` comes first, if there is one."""
+    first = [line for line in sentences if stopped and stopped in line]
+    return [*first, head, *(line for line in sentences if line not in first)]
+
+
 def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift is not None and checks.label_shift < 0.5:
-        applied = f"{acts.share:.0%} of the correction is applied. {acts.reason}" if acts else not_label_shift(checks)
-        sentences.append(f"{applied}{in_training(checks)}")
+        found = applied(acts) if acts else not_label_shift(checks)
+        sentences.insert(0, f"{found}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(
             f"The mean prediction differs from the source prior ({p_text(checks.shift_p)}). Either the class prior has"
@@ -220,7 +237,7 @@ def stream_shown(stream: Stream) -> Shown:
     interval, note = known_interval(stream, 0.95)
     head = f"Stream of {counted(stream.n, 'sample')}, method {stream.method.name}"
     rows, rest = table(stream, interval, SHOWN_CLASSES)
-    return Shown([head, *unseen(stream.source)], rows, [*rest, *endings(Status.CONVERGED, note)])
+    return Shown([head, applied(stream.acts), *unseen(stream.source)], rows, [*rest, *endings(Status.CONVERGED, note)])
 
 
 def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int) -> tuple[list[list[str]], list[str]]:
@@ -265,7 +282,10 @@ def estimate_frame(estimate: PriorEstimate | Stream, level: float | None = 0.95)
     if level is not None:
         interval = estimate.interval(level)
         columns |= {"lower": interval.lower, "upper": interval.upper}
-    return pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
+    frame = pd.DataFrame(columns, index=pd.Index(estimate.source.called, name="class"))
+    if not is_batch(estimate) and estimate.acts is not None:
+        frame["acts_share"], frame.attrs["acts"] = estimate.acts.share, applied(estimate.acts)
+    return frame
 
 
 def table_frame(streams: StreamTable, level: float | None = 0.95) -> Any:

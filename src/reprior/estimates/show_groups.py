@@ -19,18 +19,17 @@ MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 def groups_text(
-    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = "",
-    verdicts: Sequence[str] = (), status: Status = Status.CONVERGED,
+    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN_CLASSES,
+    first: Sequence[str] = (), status: Status = Status.CONVERGED,
 ) -> str:  # fmt: skip
-    """Return groups as what they have in common and a table of the largest; `said` are sentences to come first, and
+    """Return groups as what they have in common and a table of the largest; `first` are lines to come first, and
     `status` is that of the estimate of all rows together."""
     n, k = int(groups.n.sum()), groups.prior.shape[1]
-    first = [head] if head else []
-    if groups.population is None:
-        first.append(f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes")
+    apart = f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes"
+    alone = [apart] if groups.population is None else []
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
-    lines = [*first, *(verdicts or unseen(groups.source)), *common, "", *aligned(rows)]
+    lines = [*(first or [*alone, *unseen(groups.source)]), *common, "", *aligned(rows)]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
     late = int((~groups.converged).sum())

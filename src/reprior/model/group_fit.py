@@ -197,12 +197,12 @@ def fit_kind(
         change = np.abs(np.exp(second) - np.exp(first)) @ m
         moving = np.flatnonzero(change >= TOLERANCE)
         few = isinstance(rows.target, ArrayBlocks) and 4 * len(moving) < len(n) and cycle < MAX_CYCLES - 1
-        if few or not len(moving):
-            break
-        step, bend = first - at, second - 2 * first + at
+        step, bend = (first - at)[moving], (second - 2 * first + at)[moving]
         length = np.sqrt((step**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
         length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
-        at = at + 2 * length * step + length**2 * bend
+        at[moving] += 2 * length * step + length**2 * bend  # others stay, so a group's fit does not depend on others
+        if few or not len(moving):
+            break
     v = np.exp(first)
     evidence = factor[:, 0] * (counts.log_ratio - baseline) - effective * (v @ m - 1)
     evidence += log_normaliser(size).sum() + (first - np.log(centre / m)) @ size - concentration * (v @ m)
@@ -211,7 +211,7 @@ def fit_kind(
     evidence -= log_normaliser(concentration) + log_integral(concentration + effective) - concentration
     fit = KindFit(np.exp(second), counts, np.asarray(evidence), change)
     if few and len(moving):
-        rest = fit_kind(rows.some(moving), common, centre, concentration, baseline[moving], fit.ratios[moving])
+        rest = fit_kind(rows.some(moving), common, centre, concentration, baseline[moving], np.exp(at[moving]))
         put(fit, moving, rest)
     return fit
 

@@ -334,9 +334,9 @@ def sharing(
     )  # fmt: skip
 
 
-def scale_groups(groups: Groups, share: float, unshifted: Vector, keys: Any, target: Blocks) -> Groups:
-    """Return groups of which this share of the correction is applied, as `acting.scaled` does for one estimate."""
-    means = group_means(target, factorize(keys)[1], len(groups), unshifted)
+def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Matrix) -> Groups:
+    """Return groups of which this share of the correction is applied, as `acting.scaled` does for one estimate. `means`
+    (G, K) are the groups' mean probabilities under the class weights `unshifted` (K,)."""
     weights = unshifted * (groups.weights / unshifted) ** share
     weights /= (weights @ groups.source.prior)[:, None]
     chances, variance = np.array([share, 1 - share]), means * (1 - means) / groups.n[:, None]

@@ -11,8 +11,10 @@ that a correction that was wrong can be right later [herbster1998]. Log class we
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +28,15 @@ from reprior.model.settings import Settings
 
 if TYPE_CHECKING:
     from reprior.online.ebls import OnlineEbls
+    from reprior.online.stream import Stream
 
 BATCH = Settings()
 FIRST_TESTS, PERIOD = (50, 100, 200), 400  # samples after which a stream tests itself; the second repeats
 DIRECTIONS = 16  # columns of the kernels' directions; those behind the reference's own are zero
 MIN_SHARE = 1e-12  # of a class, for logarithms
 MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out for good
+STOP, RETURN = 0.5, 0.75  # shares of the correction at which a stream counts as not acting, and as acting again
+NOT, AGAIN = "not label shift", "label shift again"  # kinds of events
 N_CORRECTIONS = 4  # none, label shift, biases of two memories
 
 Parts = dict[str, Vector]
@@ -66,6 +71,41 @@ class NotLabelShift(UserWarning):
     """Warns that a stream applies less than half of its correction from now on."""
 
 
+REPORTED: ContextVar[bool] = ContextVar("reported", default=False)  # whether the caller reports it in another way
+
+
+@contextmanager
+def without_warning() -> Iterator[None]:
+    """Raise no `NotLabelShift` inside: the command line, the service and Spark report the event themselves."""
+    token = REPORTED.set(True)
+    try:
+        yield
+    finally:
+        REPORTED.reset(token)
+
+
+class ActsEvent(NamedTuple):
+    """A stream has stopped to correct (kind `NOT`), or corrects again (kind `AGAIN`), at its `n`-th sample."""
+
+    kind: str
+    n: int
+    share: float
+    reason: str
+
+
+def acts_event(stream: Stream, before: int, acting: bool) -> ActsEvent | None:
+    """Return the event, if there is one, of a stream that had `before` samples and was `acting` at the last look.
+
+    A look comes with each test. Labels that are undecided between both would make many events, so the share must be
+    more than one half to return.
+    """
+    if stream.n < next_test(before):
+        return None
+    acts = stream.acts
+    now = acts.share >= (STOP if acting else RETURN)
+    return None if now == acting else ActsEvent(AGAIN if now else NOT, stream.n, acts.share, acts.reason)
+
+
 def run_test(method: OnlineEbls, state: Vector) -> bool:
     """Compare the moments of the latest samples with those of held-out samples, and let the evidence count. Return
     whether less than half of the correction is applied from now on, and more was before."""
@@ -89,7 +129,7 @@ def run_test(method: OnlineEbls, state: Vector) -> bool:
 
 def warn_once(code: int, fallen: bool) -> int:
     """Return a kernel's answer, after a warning if a test has made the correction fall below one half."""
-    if fallen:
+    if fallen and not REPORTED.get():
         warn("Less than half of the correction is applied from now on: the samples differ from held-out samples by more"
              " than their class prior. See `stream.acts`.", NotLabelShift)  # fmt: skip
     return code

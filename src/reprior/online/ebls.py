@@ -16,7 +16,7 @@ import numpy as np
 
 from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
-from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, Vector
+from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, StreamChecks, Vector
 from reprior.model.classifier_error import measure_error
 from reprior.model.label_shift import MAX_LOG_EVIDENCE
 from reprior.online.acting import (
@@ -310,6 +310,12 @@ class OnlineEbls:
     def acts(self, state: Vector) -> Acts:
         """Return how much of the correction is applied, and why."""
         return acts_of(self, self.parts(state))
+
+    def checks(self, state: Vector) -> StreamChecks:
+        """Return what the tests found so far."""
+        acts, no_shift = self.acts(state), float(state[1])
+        tested = acts.log_evidence is not None
+        return StreamChecks(no_shift, acts.log_evidence, acts.share if tested else None, acts.amplification)
 
     def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
         """Return the class weights (K,) of the correction; `prior` is that of the state, if the caller has it."""

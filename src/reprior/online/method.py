@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from reprior._kernels import NATIVE, reference
-from reprior._types import Matrix, Source, Vector
+from reprior._types import Acts, Matrix, Source, StreamChecks, Vector
 from reprior.rows.calibrated import Calibrator
 
 Layout = dict[str, tuple[int, ...]]
@@ -32,8 +32,8 @@ class StreamMethod(Protocol):
     a function of (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or
     `refuse`.
 
-    A method may have `acts`, how much of its correction is applied and why, and `weights`, the class weights (K,) of
-    what is applied.
+    A method may have `acts`, how much of its correction is applied and why, `checks`, what its tests found, and
+    `weights`, the class weights (K,) of what is applied.
     """
 
     name: ClassVar[str]
@@ -97,6 +97,18 @@ def unpack(layout: Layout, state: Vector) -> dict[str, Vector]:
         parts[name] = state[..., at : at + size].reshape((*state.shape[:-1], *shape))
         at += size
     return parts
+
+
+def method_acts(method: StreamMethod, state: Vector) -> Acts:
+    """Return how much of the correction is applied, and why."""
+    if not hasattr(method, "acts"):
+        return Acts(1.0, f"{method.name} does not test for label shift.")
+    return method.acts(state)  # type: ignore[no-any-return]
+
+
+def method_checks(method: StreamMethod, state: Vector) -> StreamChecks:
+    """Return what the tests of a stream found so far."""
+    return method.checks(state) if hasattr(method, "checks") else StreamChecks()
 
 
 def applied_prior(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from reprior._check import check_number
-from reprior._types import Acts, Matrix, Vector
-from reprior.online.method import Kernel, Layout, StreamMethod, refuse, simplex, state_size
+from reprior._types import Acts, Matrix, StreamChecks, Vector
+from reprior.online.method import Kernel, Layout, StreamMethod, method_acts, method_checks, refuse, simplex, state_size
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ class Robust:
 
     def acts(self, state: Vector) -> Acts:
         """Return how much of the correction is applied, by the method's own tests; labels move the shown prior only."""
-        if not hasattr(self.method, "acts"):
-            return Acts(1.0, f"{self.method.name} does not test for label shift.")
-        return self.method.acts(state[: self.size])  # type: ignore[no-any-return]
+        return method_acts(self.method, state[: self.size])
+
+    def checks(self, state: Vector) -> StreamChecks:
+        """Return what the method's own tests found so far."""
+        return method_checks(self.method, state[: self.size])
 
     def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
         """Return the class weights (K,) of the correction to the shown prior, as far as it is applied."""

@@ -16,9 +16,9 @@ from reprior._check import as_array, check_level, check_logits, check_proba, che
 from reprior._kernels import NATIVE, loops
 from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
-from reprior._types import Acts, Interval, Labels, Matrix, Source, Vector
+from reprior._types import Acts, Interval, Labels, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamMethod, StreamState, applied_prior, learned, refuse
+from reprior.online.method import StreamMethod, StreamState, applied_prior, learned, method_acts, method_checks, refuse
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
@@ -220,9 +220,13 @@ class Stream:
         """How much of the correction is applied, and why. A stream tests itself for label shift after 50, 100, 200 and
         400 samples and then after every 400."""
         with self._lock:
-            if not hasattr(self.method, "acts"):
-                return Acts(1.0, f"{self.method.name} does not test for label shift.")
-            return self.method.acts(self._values)  # type: ignore[no-any-return]
+            return method_acts(self.method, self._values)
+
+    @property
+    def checks(self) -> StreamChecks:
+        """What the tests of the stream found so far: probabilities of no shift and of label shift, and the evidence."""
+        with self._lock:
+            return method_checks(self.method, self._values)
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
         """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
@@ -336,7 +340,10 @@ class Stream:
             return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row a class."""
+        """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row per class.
+
+        The column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]` the reason.
+        """
         return show.estimate_frame(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:

@@ -14,9 +14,9 @@ from reprior._check import check_flag, check_int, check_level, fail, like_input,
 from reprior._kernels import NATIVE
 from reprior._kernels.reference import DONE, REFUSED
 from reprior._labels import check_label, check_learned, is_missing, same_rows
-from reprior._types import Interval, Labels, Matrix, Vector
+from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamState, applied_prior, learned, refuse
+from reprior.online.method import StreamState, applied_prior, learned, method_acts, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.shared_start import SharedStart, shares
 from reprior.online.stream import (
@@ -355,6 +355,11 @@ class StreamTable:
         """Return `table[key].prior` (K,), without a copy of all else that the stream holds."""
         with self._lock:
             return self._state(key, "StreamTable.prior").prior
+
+    def acts(self, key: Hashable) -> Acts:
+        """Return `table[key].acts`: how much of the correction is applied to samples of this key, and why."""
+        with self._lock:
+            return method_acts(self.method, self._state(key, "StreamTable.acts").values)
 
     def interval(self, key: Hashable, level: float = 0.95) -> Interval:
         """Return `table[key].interval(level)`."""

@@ -23,7 +23,7 @@ from reprior.batch.registry import METHODS, Method, check_options, estimate, met
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, act, describe
 from reprior.model.ebls import DEFAULT
-from reprior.model.groups import Groups, groups, scale_groups
+from reprior.model.groups import Groups, group_means, groups, scale_groups
 from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
@@ -32,6 +32,7 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
+from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
@@ -300,7 +301,8 @@ class Pipeline:
             return replace(found, calibrator=self.calibrator)
         whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject)
         assert whole.acts is not None
-        scaled = scale_groups(found, whole.acts.share, self.unshifted, keys, target)
+        means = group_means(target, factorize(keys)[1], len(found), self.unshifted)
+        scaled = scale_groups(found, whole.acts.share, self.unshifted, means)
         return replace(scaled, calibrator=self.calibrator, whole=whole)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:

@@ -1,7 +1,8 @@
 """Alarms of the streams: raised, silenced, acknowledged, resolved; each step is stored and, if wanted, sent.
 
-There are two kinds. A "shift" alarm says that the class mix has left its reference; it is resolved when somebody
-acknowledges it. A "stale" alarm says that no samples come any more; it is resolved when samples come again.
+There are three kinds. A "shift" alarm says that the class prior has left its reference; it is resolved when somebody
+acknowledges it. A "not label shift" alarm says that less than half of the correction is applied; it is resolved when
+most of it is applied again. A "stale" alarm says that no samples come any more; it is resolved when samples come again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
+from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
 from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
 from reprior.service.served import ServedStream
@@ -45,7 +47,7 @@ class Alarms:
         self._last = self.store.last()
         for stream, about in self.store.unresolved():
             if stream in by_id:
-                setattr(by_id[stream].watch, about["kind"], about)
+                setattr(by_id[stream].watch, about["kind"].replace(" ", "_"), about)
         for stream, silence in self.store.silences():
             if stream in by_id:
                 by_id[stream].watch.silence = silence
@@ -73,14 +75,28 @@ class Alarms:
 
     def closing(self, served: ServedStream) -> list[AlarmEvent]:
         """Return what is to be said of the alarms of a stream that is deleted."""
-        raised = [alarm for alarm in (served.watch.shift, served.watch.stale) if alarm is not None]
-        return [self.resolved(served, alarm, "deleted") for alarm in raised]
+        return [self.resolved(served, alarm, "deleted") for alarm in served.watch.raised()]
 
     def heard(self, served: ServedStream) -> None:
         """Resolve the alarm of a stream that was stale."""
         if served.watch.stale is not None:
             served.pending.alarms.append(self.resolved(served, served.watch.stale, "samples"))
             served.watch.stale = None
+
+    def judge(self, served: ServedStream, before: int) -> None:
+        """Raise an alarm if a stream that had `before` samples has stopped to correct; resolve it if it corrects
+        again."""
+        watch = served.watch
+        event = acts_event(served.stream, before, watch.not_label_shift is None)
+        if event is None:
+            return
+        if watch.not_label_shift is not None:
+            served.pending.alarms.append(self.resolved(served, watch.not_label_shift, event.kind, share=event.share))
+            watch.not_label_shift = None
+            return
+        now = self._hub.clock()
+        about = {"kind": event.kind, "stream": served.name, "raised": now, "since": now, "sample": event.n}
+        watch.not_label_shift = self.raised(served, about | {"share": event.share, "reason": event.reason})
 
     def _message(self, kind: str, served: ServedStream, about: dict[str, Any]) -> str | None:
         if self._hub.settings.webhook is None:
@@ -122,9 +138,10 @@ class Alarms:
         """
         now = self._hub.clock()
         watch, stream = served.watch, (served.id, served.name)
-        if watch.stale is not None and watch.stale["id"] == number:
+        standing = next((x for x in (watch.stale, watch.not_label_shift) if x is not None and x["id"] == number), None)
+        if standing is not None:
             await self._written("acknowledge", stream, Dealt(number, now, done))
-            watch.stale |= {"acknowledged": now, "by": done.by}
+            standing |= {"acknowledged": now, "by": done.by}
         elif watch.shift is not None:
             test = await self._renewed(served, done.next, rows)
             event = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
@@ -173,7 +190,7 @@ class Alarms:
     async def listed(self, served: ServedStream) -> list[dict[str, Any]]:
         """Return the alarms of a stream, newest first."""
         if self.store is None:
-            return [alarm for alarm in (served.watch.stale, served.watch.shift) if alarm]
+            return served.watch.raised()[::-1]
         return await self._hub.workers.read(self.store.listed, served.id, MOST_LISTED)
 
     async def undelivered(self) -> tuple[int, str | None]:

@@ -239,8 +239,9 @@ class Hub:
             now = self.clock()
             if not served.settled and served.last_post < now:
                 served.point(served.last_post)  # the end of the old version in the history
-            if served.watch.shift is not None:
-                served.pending.alarms.append(self.alarms.resolved(served, served.watch.shift, "new version"))
+            for alarm in (served.watch.shift, served.watch.not_label_shift):
+                if alarm is not None:
+                    served.pending.alarms.append(self.alarms.resolved(served, alarm, "new version"))
             served.renew(definition, test, now)
             number = served.version
             served.pending.renewals.append(Renewal(number, now, stored.definition))

@@ -29,6 +29,7 @@ STREAM_FAMILIES = {
     "reprior_stream_silenced": ("gauge", "1 if messages about the stream are held back."),
     "reprior_stream_version": ("gauge", "Number of the model version."),
     "reprior_stream_shift": ("gauge", "Total variation between the estimated and the source prior."),
+    "reprior_correction_share": ("gauge", "Share of the correction that is applied."),
     "reprior_class_share": ("gauge", "Estimated share of a class that moved much."),
     "reprior_class_source": ("gauge", "Share of that class at the source."),
 }
@@ -101,7 +102,7 @@ def of_stream(served: ServedStream, now: float, most: int) -> Iterator[tuple[str
         "reprior_stream_rate": served.activity.rate(now), "reprior_stream_last_seen_seconds": served.last_post,
         "reprior_stream_alarm": served.watch.shift is not None, "reprior_stream_stale": served.watch.stale is not None,
         "reprior_stream_silenced": served.watch.silenced(now) is not None, "reprior_stream_shift": served.shift(prior),
-        "reprior_stream_version": served.version,
+        "reprior_stream_version": served.version, "reprior_correction_share": served.stream.acts.share,
     }  # fmt: skip
     for key, value in values.items():
         counter = STREAM_FAMILIES[key][0] == "counter"

@@ -67,6 +67,10 @@ STREAM = schema(
         "named": FLAG,
         "source": NUMBERS,
         "prior": NUMBERS,
+        "acts": schema(
+            {"share": NUMBER, "reason": TEXT, "log_evidence": {"type": ["number", "null"]}, "amplification": NUMBER},
+            ("share", "reason"),
+        ),
         "method": TEXT,
         "options": schema({}),
         "created": NUMBER,
@@ -80,7 +84,7 @@ STREAM = schema(
         "now": NUMBER,
         "diagnosis": {"type": ["object", "null"]},
     },
-    ("name", "n", "classes", "source", "prior", "interval", "alarm", "diagnosis"),
+    ("name", "n", "classes", "source", "prior", "acts", "interval", "alarm", "diagnosis"),
 )
 DEFINITION = closed(
     {

@@ -18,6 +18,7 @@ async def overview(hub: Hub) -> dict[str, Any]:
     streams = [served for served in hub.streams.values() if not served.gone]
     alarms = [alarm | {"silence": served.watch.silenced(now)} for served in streams for alarm in served.watch.open()]
     alarms.sort(key=lambda alarm: -alarm["raised"])
+    idle = sorted(served.name for served in streams if served.watch.not_label_shift is not None)
     stale = [served for served in streams if served.watch.stale is not None]
     stale.sort(key=lambda served: served.last_post)
     moved = sorted((served for served in streams if served.stream.n), key=ServedStream.shift, reverse=True)[:MOST]
@@ -26,6 +27,7 @@ async def overview(hub: Hub) -> dict[str, Any]:
         "now": now, "streams": len(streams), "samples": sum(served.stream.n for served in streams),
         "rate": round(sum(served.activity.rate(now) for served in streams), 3),
         "alarms": {"total": len(alarms), "shown": alarms[:MOST]},
+        "not_correcting": {"total": len(idle), "shown": idle[:MOST]},
         "moved": [summary(served, now) for served in moved],
         "stale": {"total": len(stale), "shown": [summary(served, now) for served in stale[:MOST]]},
         "unreadable": [{"name": name, "why": stream.why} for name, stream in sorted(hub.unreadable.items())],

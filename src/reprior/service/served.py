@@ -13,6 +13,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Vector
+from reprior.online.acting import without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
@@ -115,11 +116,12 @@ class ServedStream:
         stream, watch = self.stream, self.watch
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
-        if not watch.active:
-            stream.learn_calibrated(rows)
-            raised = False
-        else:
-            raised = self._learn_watched(rows, now)
+        with without_warning():  # the server raises an alarm
+            if not watch.active:
+                stream.learn_calibrated(rows)
+                raised = False
+            else:
+                raised = self._learn_watched(rows, now)
         self.activity.count(len(rows), now)
         return Learned(raised, rows)
 
@@ -225,6 +227,7 @@ class ServedStream:
         self.version, self.version_since, self.definition = self.version + 1, now, definition
         self.stream, self.labels = Stream.of(definition.first.state), 0
         self.watch.restart(test)
+        self.watch.not_label_shift = None
         self.pending.rows.clear()  # predictions of the old version that wait for labels
         self.pending.test = test is not None
         self.activity.point_count = -1  # a point is due with the first sample

@@ -82,7 +82,8 @@ def alarm_of(served: ServedStream, now: float) -> dict[str, Any]:
     verdict = None if served.watch.test is None else served.watch.test.verdict
     return {
         "watched": served.watch.test is not None, "sure": served.definition.false_alarms, "open": served.watch.shift,
-        "stale": served.watch.stale, "silence": served.watch.silenced(now),
+        "not_label_shift": served.watch.not_label_shift, "stale": served.watch.stale,
+        "silence": served.watch.silenced(now),
         "evidence": None if verdict is None else round(verdict.evidence, 4),
         "threshold": None if verdict is None else round(verdict.threshold, 4),
     }  # fmt: skip
@@ -104,7 +105,7 @@ async def detailed(hub: Hub, served: ServedStream, *, diagnosis: bool = True) ->
     about = {
         "name": served.name, "n": served.stream.n, "labels": served.labels, "classes": served.classes,
         "named": served.definition.class_names is not None, "source": served.stream.source.prior,
-        "prior": served.stream.prior,
+        "prior": served.stream.prior, "acts": served.stream.acts._asdict(),
         "interval": {"level": interval.level, "lower": interval.lower, "upper": interval.upper, "note": interval.note},
         "method": method.name, "options": options, "created": served.created, "version": served.version,
         "version_since": served.version_since,
@@ -123,7 +124,8 @@ def update(served: ServedStream, now: float) -> dict[str, Any]:
         "t": now, "version": served.version, "n": served.stream.n,
         "rate": round(served.activity.rate(now), 3), "shift": round(served.shift(), 5),
         "prior": few(served.stream.prior), "lower": few(interval.lower), "upper": few(interval.upper),
-        "alarm": alarm_of(served, now), "labels": served.labels, "seen": served.last_post,
+        "acts": served.stream.acts._asdict(), "alarm": alarm_of(served, now), "labels": served.labels,
+        "seen": served.last_post,
     }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ class Watch:
     test: Alarm | None = None
     shift: dict[str, Any] | None = None  # the open alarm about a shift
     stale: dict[str, Any] | None = None  # the alarm that no samples come, until some do
+    not_label_shift: dict[str, Any] | None = None  # the alarm that little of the correction is applied, until more is
     silence: dict[str, Any] | None = None
     waiting: list[tuple[Matrix, float]] = field(default_factory=list)  # samples that the test lacks, and when they came
     waiting_rows: int = 0
@@ -36,9 +37,13 @@ class Watch:
         """Return the silence that holds now, if there is one."""
         return self.silence if self.silence is not None and self.silence["until"] > now else None
 
+    def raised(self) -> list[dict[str, Any]]:
+        """Return the alarms that are not resolved."""
+        return [alarm for alarm in (self.shift, self.not_label_shift, self.stale) if alarm is not None]
+
     def open(self) -> list[dict[str, Any]]:
         """Return the alarms that are raised and acknowledged by nobody."""
-        return [alarm for alarm in (self.shift, self.stale) if alarm is not None and not alarm.get("acknowledged")]
+        return [alarm for alarm in self.raised() if not alarm.get("acknowledged")]
 
     def has_open(self, number: int) -> bool:
         """Return whether the alarm of this number is open."""

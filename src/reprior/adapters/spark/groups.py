@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from reprior._check import InputError, fail
-from reprior._types import Matrix, Source
+from reprior._types import Matrix, Source, Vector
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
@@ -18,7 +18,7 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, put
-from reprior.model.groups import GATHERED, Groups, of_estimates, sharing
+from reprior.model.groups import GATHERED, Groups, group_means, of_estimates, scale_groups, sharing
 from reprior.model.population import Kinds
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
@@ -38,7 +38,7 @@ class Bucket(NamedTuple):
 
 def groups(
     pipe: Pipeline, spark: Any, data: Any, *, by: str, columns: str | None = None, share: bool = True,
-    scratch: str | None = None, keep: int | None = None,
+    scratch: str | None = None, keep: int | None = None, estimate: PriorEstimate | None = None,
 ) -> Groups:  # fmt: skip
     """Return the estimate of each group of rows, as `pipe.groups` does; groups learn from each other.
 
@@ -64,6 +64,9 @@ def groups(
         temporary one is made.
     keep : int, optional
         How many bytes of rows an executor may keep on its local disk; by default half of what is free.
+    estimate : PriorEstimate, optional
+        What `pipe.estimate` returned for the same samples. It says how much of the correction is applied; by default it
+        is computed here.
     """
     taken: dict[str, Any] = {"columns": columns, "classes": pipe.classes, "scratch": scratch, "keep": keep}
     framed = hasattr(data, "select")
@@ -83,7 +86,10 @@ def groups(
         made = sharing(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
     else:
         made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
-    return replace(made, calibrator=pipe.calibrator)
+    estimate = pipe.estimate(whole) if estimate is None else estimate
+    assert estimate.acts is not None
+    scaled = scale_groups(made, estimate.acts.share, pipe.unshifted, rows.means(pipe.unshifted))
+    return replace(scaled, calibrator=pipe.calibrator, whole=estimate)
 
 
 def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bool) -> Any:
@@ -176,6 +182,17 @@ class ClusterRows:
                            for name in fields(GroupFit)))  # fmt: skip
         for groups, part in parts:
             put(whole, groups, part)
+        return whole
+
+    def means(self, weights: Vector) -> Matrix:
+        """Return the mean probabilities (G, K) of each group under class weights (K,)."""
+
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, Matrix]:
+            return groups, group_means(rows.target, rows.codes, len(groups), weights)
+
+        whole = np.empty((len(self.sizes), self.rows.n_classes))
+        for groups, part in self.run(of_bucket):
+            whole[groups] = part
         return whole
 
     def each(self, source: Source, options: Mapping[str, Any]) -> list[PriorEstimate]:

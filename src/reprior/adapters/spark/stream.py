@@ -16,12 +16,13 @@ from reprior._check import fail, order_of, row_fault
 from reprior._types import Matrix, Vector
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.io.table import Choice
+from reprior.online.acting import without_warning
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.correction import correct_float64
 
 FOLLOW = "follow"
-N, PRIOR = "reprior_n", "reprior_prior"
+N, PRIOR, ACTS = "reprior_n", "reprior_prior", "acts_share"
 KEY, ORDER, REST = "reprior_key", "reprior_order", "reprior_rest"
 
 
@@ -32,7 +33,8 @@ def follow(
     """Return a streaming DataFrame with corrected rows, each under the prior that its key had before it.
 
     It has the columns of `frame`, and `reprior_n`, how many rows of its key were learned up to this one. The last row
-    of each key in a micro-batch has the key's estimated prior in `reprior_prior`; the others have null.
+    of each key in a micro-batch has the key's estimated prior in `reprior_prior`, and in `acts_share` the share of the
+    correction that is applied to its next samples; the others have null.
 
     Parameters
     ----------
@@ -79,12 +81,12 @@ def follow(
     by = [column(key).alias(KEY), *([] if order is None else [column(order).alias(ORDER)])]
     kept = frame.select(*by, *numbers, packed)
     fields = [field for field in kept.schema.fields if field.name not in (KEY, ORDER)]
-    more = [StructField(N, LongType()), StructField(PRIOR, ArrayType(DoubleType()))]
+    more = [StructField(N, LongType()), StructField(PRIOR, ArrayType(DoubleType())), StructField(ACTS, DoubleType())]
     out = kept.groupBy(KEY).transformWithStateInPandas(
         statefulProcessor=work, outputStructType=StructType(fields + more), outputMode="Append", timeMode="None"
     )
     back = (column(plain[name]) if name in plain else column(REST).getField(name) for name in names)
-    return out.select(*(value.alias(name) for value, name in zip(back, names, strict=True)), N, PRIOR)
+    return out.select(*(value.alias(name) for value, name in zip(back, names, strict=True)), N, PRIOR, ACTS)
 
 
 class Following:
@@ -130,7 +132,8 @@ class Following:
             if fine:
                 row = next(at)[None]
                 fixed[i] = correct_float64(row, stream.weights)[0]
-                stream.learn_calibrated(row)
+                with without_warning():  # the share is written beside the prior
+                    stream.learn_calibrated(row)
             counts[i] = stream.n
         self.state.update((stream.to_bytes(), self.mark))
         yield self.written(batch, fixed, good, counts, stream)
@@ -182,15 +185,16 @@ class Following:
              remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
 
     def written(self, batch: Any, fixed: Matrix, good: Any, counts: Any, stream: Stream) -> Any:
-        """Return the batch with corrected numbers, and the prior behind its last row."""
+        """Return the batch with corrected numbers, and the prior and the share that is applied behind its last row."""
         back = fixed if self.ordered is None else fixed[:, np.argsort(self.ordered)]
         if len(self.columns) == 1:
             batch[self.columns[0]] = [row.tolist() if fine else None for row, fine in zip(back, good, strict=True)]
         else:
             batch[self.columns] = back
         batch[N] = counts
-        batch[PRIOR] = [*[None] * (len(batch) - 1), stream.prior.tolist()]
-        return batch[[*self.columns, REST, N, PRIOR]]
+        before = [None] * (len(batch) - 1)
+        batch[PRIOR], batch[ACTS] = [*before, stream.prior.tolist()], [*before, stream.acts.share]
+        return batch[[*self.columns, REST, N, PRIOR, ACTS]]
 
 
 def bad_any(rows: Matrix, logits: bool) -> bool:
@@ -207,4 +211,4 @@ def write_batch(folder: str, key: str, batch: Any, number: int) -> None:
     batch.write.mode("overwrite").parquet(rows)
     # read back: to ask the batch twice would learn it twice
     priors = batch.sparkSession.read.schema(batch.schema).parquet(rows).where(f"{PRIOR} is not null")
-    priors.select(quoted(key), N, PRIOR).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")
+    priors.select(quoted(key), N, PRIOR, ACTS).write.mode("overwrite").parquet(f"{folder}/priors/batch={number}")

@@ -2,17 +2,19 @@
 import { now, state } from "./address.js";
 import { moved } from "./home.js";
 import { ask, at, post } from "./server.js";
-import { $, clock, count, lasted, make, say, when, write } from "./util.js";
+import { $, clock, count, lasted, make, percent, say, when, write } from "./util.js";
 import { view } from "./view.js";
 
 function sentence(alarm) {
   if (alarm.kind === "stale") return `No samples have come since ${when(alarm.since)}. Check the model server that sends them. The alarm ends when samples come again.`;
+  if (alarm.kind === "not label shift") return `Not label shift since sample ${count(alarm.sample)} (${when(alarm.raised)}). ${alarm.reason} ` +
+    "Less than half of the correction is applied. Check the data, or send labels. The alarm ends when most of it is applied again.";
   const since = alarm.since ? when(alarm.since) : "sample " + count(alarm.since_sample);
   return `The class prior has left the reference since ${since}: ${moved(alarm.classes)}. ` +
     `The alarm was raised ${when(alarm.raised)}, at sample ${count(alarm.sample)}. ${alarm.sure || ""}`;
 }
 
-export const openAlarms = () => [view.live.alarm.open, view.live.alarm.stale].filter((a) => a && !a.acknowledged);
+export const openAlarms = () => [view.live.alarm.open, view.live.alarm.not_label_shift, view.live.alarm.stale].filter((a) => a && !a.acknowledged);
 
 export function drawAlarm() {
   const { open: shift, silence, watched, sure } = view.live.alarm, raised = openAlarms();
@@ -36,9 +38,9 @@ export async function loadAlarms() {
   }
   $("alarms").hidden = !alarms.length;
   $("alarms").tBodies[0].replaceChildren(...alarms.map((a) => {
-    const row = make("tr"), stale = a.kind === "stale";
+    const row = make("tr"), found = { stale: "no samples", "not label shift": `not label shift: ${percent(a.share)} of the correction is applied` }[a.kind];
     row.append(make("td", when(a.raised)), make("td", a.since ? when(a.since) : "sample " + count(a.since_sample)),
-      make("td", stale ? "no samples" : moved(a.classes)),
+      make("td", found || moved(a.classes)),
       make("td", a.acknowledged ? `acknowledged by ${a.by}, ${when(a.acknowledged)}` : a.resolved ? `over since ${when(a.resolved)}` : "open"), make("td", a.note || ""));
     return row;
   }));
@@ -52,8 +54,8 @@ export const acknowledge = (event, done) => {
   event.preventDefault();
   tried("alarm-error", async () => {
     for (const alarm of openAlarms()) {
-      const told = await post(at(state.stream, `/alarms/${alarm.id}/acknowledge`), { by: $("by").value, note: $("note").value, next: alarm.kind === "stale" ? "restart" : $("next").value });
-      if (alarm.kind === "stale") view.live.alarm.stale = { ...alarm, acknowledged: told.acknowledged }; else view.live.alarm.open = null;
+      const told = await post(at(state.stream, `/alarms/${alarm.id}/acknowledge`), { by: $("by").value, note: $("note").value, next: alarm.kind === "shift" ? $("next").value : "restart" });
+      if (alarm.kind === "shift") view.live.alarm.open = null; else view.live.alarm[alarm.kind.replaceAll(" ", "_")] = { ...alarm, acknowledged: told.acknowledged };
     }
     $("note").value = "";
     say("The alarm is acknowledged.");

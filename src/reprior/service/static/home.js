@@ -10,7 +10,11 @@ export function moved(classes) {
   return classes.map((c) => `${c.class} ${percent(c.source)} → ${percent(c.now)}`).join(", ");
 }
 
-export const what = (alarm) => (alarm.kind === "stale" ? `No samples since ${clock(alarm.since)}` : `Class prior moved: ${moved(alarm.classes)}`);
+export function what(alarm) {
+  if (alarm.kind === "stale") return `No samples since ${clock(alarm.since)}`;
+  if (alarm.kind === "not label shift") return `Not label shift: ${alarm.reason}`;
+  return `Class prior moved: ${moved(alarm.classes)}`;
+}
 
 function linked(name) {
   const link = make("a", name);
@@ -65,7 +69,10 @@ function drawTiles(told) {
 function draw() {
   const told = found;
   drawTiles(told);
-  const wrong = problems(told);
+  const wrong = problems(told), { total: off, shown } = told.not_correcting;
+  write($("correcting"), off ? `Not correcting for label shift: ${shown.join(", ")}${off > shown.length ? ` and ${count(off - shown.length)} more` : ""}. ` +
+    `Correcting: ${count(told.streams - off)} of ${plural(told.streams, "stream", "streams")}.` : `Correcting: ${plural(told.streams, "stream", "streams")}.`);
+  $("correcting").classList.toggle("red", off > 0);
   $("problems").hidden = !wrong.length;
   $("problem-list").replaceChildren(...wrong.map((text) => make("li", text)));
   write($("calm"), wrong.length ? "" : "The server stores samples and has nothing to complain of.");

@@ -96,11 +96,11 @@ function drawFacts() {
   });
 }
 
-// Whether the data are consistent with label shift, and whether the correction is on; not every server says so.
+// How much of the correction is applied, and why.
 function drawActs() {
-  const { acts } = view.about;
-  $("acts").hidden = !acts;
-  if (acts) write($("acts"), typeof acts === "string" ? acts : (acts.sentences || []).join(" "));
+  const { share, reason } = view.live.acts, whole = Math.round(100 * share) + " %", on = share >= 0.5;
+  write($("acts"), on ? `Correcting: ${whole}. ${reason}` : `Not correcting for label shift: ${whole} is applied. ${reason}`);
+  $("acts").classList.toggle("red", !on);
 }
 
 async function loadDiagnosis() {
@@ -108,8 +108,6 @@ async function loadDiagnosis() {
   view.slow = performance.now();
   const told = await ask(at(name)).catch(() => null);
   if (!told || name !== state.stream || !view.about) return;
-  view.about.acts = told.acts;
-  drawActs();
   const found = told.diagnosis;
   const items = found ? [...found.sentences, `From the last ${count(found.rows)} samples.`] : ["No samples have come since the server started."];
   if ([...$("diagnosis").children].map((x) => x.textContent).join("\n") !== items.join("\n"))

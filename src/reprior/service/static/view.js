@@ -61,7 +61,7 @@ export function append(told) {
 export function marks() {
   const found = view.versions.filter((v) => v.version > 1).map((v) => ({ t: v.since, kind: "version", text: `Model version ${v.version} began` }));
   for (const a of view.alarms) {
-    const name = a.kind === "stale" ? "No samples" : "Alarm";
+    const name = { stale: "No samples", "not label shift": "Not label shift" }[a.kind] || "Alarm";
     found.push({ t: a.raised, since: a.since || a.raised, kind: a.kind === "stale" ? "silent" : "raised", text: `${name}: raised` });
     if (a.acknowledged) found.push({ t: a.acknowledged, kind: "done", text: `${name}: acknowledged by ${a.by}` });
     else if (a.resolved) found.push({ t: a.resolved, kind: "done", text: `${name}: over` });
