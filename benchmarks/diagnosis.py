@@ -15,7 +15,6 @@ import numpy as np
 from _worlds import Gaussians, clipped, draw, in_turn, shipped, unseen
 
 import reprior as rp
-from reprior._check import REJECTED
 from reprior.assess.diagnose import diagnose
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
@@ -109,8 +108,8 @@ def run(name, kinds, drawn, trials):
         for trial in range(times):
             source, target, right = drawn(trial, rng, **options)
             verdict = source.diagnose(target) if isinstance(source, rp.Pipeline) else diagnose(source, target)
-            rejected.append(verdict.label_shift_p < 0.05)
-            refused.append(verdict.label_shift_p < REJECTED)
+            rejected.append(verdict.label_shift < 0.5)
+            refused.append(verdict.label_shift < 0.1)
             shift.append(verdict.shift_p < 0.05)
             accuracy.append(right)
             sizes.append(len(target))

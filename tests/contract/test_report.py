@@ -116,7 +116,7 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     assert lead[0][0] == "warn"
     assert lead[0][1].startswith("0% of the correction is applied. The data differ by more than their class prior")
     assert "has shifted" not in "".join(said for _, said in lead)
-    assert out.splitlines()[1] == lead[0][1]
+    assert out.splitlines()[0] == lead[0][1]
 
 
 def found(shift_p, label_shift):
