@@ -16,7 +16,7 @@ def test_nominal_95_covers_between_92_and_98(method, k, n):
     hits = []
     for seed in range(150):
         problem = make_problem(k=k, n=n, seed=seed)
-        lower, upper = rp.METHODS[method](problem.source_prior, problem.proba).interval(0.95)
+        lower, upper = rp.METHODS[method](problem.source_prior, problem.proba).interval(0.95, of="prior")
         hits.append((problem.target_prior >= lower) & (problem.target_prior <= upper))
     assert 0.92 <= np.mean(hits) <= 0.98
 

@@ -27,7 +27,7 @@ def grouped(proba: np.ndarray, n_groups: int) -> GroupedRows:
 def sums(rows: GroupedRows, about: Common) -> GroupSums:
     first = rows.counts(about.weights, np.ones((len(rows.sizes), K)))
     n = rows.sizes.astype(float)
-    return GroupSums(first.seen, first.squares, n, n)
+    return GroupSums(first.observed, first.squares, n, n)
 
 
 def draw(n_groups: int, n: int, concentration: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

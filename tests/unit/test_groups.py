@@ -313,7 +313,7 @@ def test_few_held_out_rows_widen_every_interval(share: bool) -> None:
     found = [groups(learned(*labelled(n, 0)), keys, proba, share=share) for n in (60, 6000)]
     widths = [f.interval().upper - f.interval().lower for f in found]
     assert (widths[0] > widths[1]).mean() > 0.8
-    assert "what held-out samples leave open about the classifier" in found[0].interval().note
+    assert "the uncertainty about the classifier error" in found[0].interval().note
     assert "Optimistic" in groups(np.ones(K), keys, proba, share=share).interval().note
 
 
@@ -421,7 +421,13 @@ def test_labels_tell_groups_what_outputs_get_wrong(chosen: bool) -> None:
     found = groups(np.ones(K), keys, misled, labels=labels, label_weights=weights)
     assert np.abs(found.shares - mixes).sum() < 0.6 * np.abs(without.shares - mixes).sum()
     assert found.converged.all()
-    every = groups(np.ones(K), keys, misled, labels=y)
+
+
+def test_labels_of_all_rows_of_groups_give_their_mixes() -> None:
+    _, proba, keys = draw(20, 40, 20.0, seed=4)
+    y = (proba.cumsum(axis=1) > np.random.default_rng(1).random(len(proba))[:, None]).argmax(axis=1)
+    mixes = np.array([np.bincount(y[keys == g], minlength=K) for g in range(20)]) / 40
+    every = groups(np.ones(K), keys, proba, labels=y)
     assert every.population is not None
     np.testing.assert_allclose(every.population.prior, np.bincount(y, minlength=K) / len(y), atol=1e-3)
     np.testing.assert_allclose(every.shares, mixes, atol=1e-9)

@@ -122,10 +122,10 @@ def test_intervals_from_predicted_classes_cover_and_hold_the_estimate(one_hot: b
 
         y = rng.integers(0, k, 400)
         est = rp.bbse(rp.summarize(outputs(y), y), outputs(rng.choice(k, 1000, p=prior)), hard=not one_hot)
-        lower, upper = est.interval(0.95)
+        lower, upper = est.interval(0.95, of="prior")
         if one_hot:  # corrected, they stay the decisions that they are
             np.testing.assert_array_equal(est.shares, est.prior)
-        assert (lower <= est.shares).all()
-        assert (est.shares <= upper).all()
+        assert (lower <= est.prior).all()
+        assert (est.prior <= upper).all()
         covered.append((lower <= prior) & (prior <= upper))
     assert np.mean(covered) > 0.91  # of 0.95; four standard errors of 320 shares would be 0.90

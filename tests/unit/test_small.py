@@ -49,7 +49,7 @@ def test_the_small_optimum_is_the_large_one(k: int, n: int, monkeypatch: pytest.
     slow = rp.mlls(problem.source_prior, problem.proba)
     assert fast.status is slow.status is rp.Status.OPTIMUM
     assert fast.log_likelihood == pytest.approx(slow.log_likelihood, abs=2e-8 * n)
-    gap = solve.evaluate(fast.target, fast.prior, problem.source_prior).gap
+    gap = solve.evaluate(fast.target, problem.source_prior, fast.prior).gap
     assert gap <= 1.01e-8
 
 

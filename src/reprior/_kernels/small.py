@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+P = TypeVar("P", bound=Any)  # a point: `prior`, `gradient`, `value` and `gap`
 
 
 def em(rows: Array, inverse: Array, prior: Array, options: Array, n_iter: int) -> int:
@@ -28,48 +30,62 @@ def em(rows: Array, inverse: Array, prior: Array, options: Array, n_iter: int) -
     return 0
 
 
-def climb(rows: Array, inverse: Array, prior: Array, answer: Array, hessian: Array, tol: float, max_pass: int) -> int:
-    """Raise the likelihood from `prior` (width,), in place, by EM with squared extrapolation [varadhan2008].
+def squared_em(evaluate: Callable[[Array], P], point: P, *, passes: int, tol: float, max_pass: int) -> tuple[P, int]:
+    """Raise the likelihood by EM with squared extrapolation [varadhan2008], to a duality gap of `tol`.
 
-    It ends at a duality gap of `tol` or after `max_pass` passes; `answer` (2 + width,) becomes the gap, the
-    mean log-likelihood and its gradient (K,). If the gap is larger still, `hessian` (K, K) becomes that of the negative
-    mean log-likelihood, to six digits. Return the number of passes.
+    `evaluate` makes a point of a prior (K,), in one pass. EM is π ← π·g, g the gradient of the mean log-likelihood. Two
+    EM steps are extrapolated. If that lowers the likelihood, the second step itself is taken. Return where it got, and
+    the number of passes, at most about `max_pass`; `passes` were taken before.
     """
-    k = rows.shape[1]
-    ratio, p, reach = np.asarray(rows, np.float64) * inverse[:k], prior[:k], 4.0
-
-    def evaluate(at: Array) -> tuple[Array, float, float]:
-        scale = ratio @ at
-        gradient = ratio.T @ (1.0 / scale) / len(ratio)
-        return gradient, float(gradient.max() - 1), float(np.log(scale).mean())
-
-    gradient, gap, value = evaluate(p)
-    passes = 1
-    while gap > tol and passes + 2 <= max_pass:
-        once = p * gradient
-        gradient, gap, least = evaluate(once)
+    reach = 4.0
+    while point.gap > tol and passes + 2 <= max_pass:
+        once = evaluate(point.prior * point.gradient)
         passes += 1
-        twice = once * gradient
-        if gap <= tol:
-            p[:], value = once, least
-            break
-        r = once - p
-        v = twice - once - r
-        length = float(np.sqrt((r**2).sum() / max((v**2).sum(), 1e-300)))
+        if once.gap <= tol:
+            return once, passes
+        twice = once.prior * once.gradient
+        first = once.prior - point.prior
+        bend = twice - once.prior - first
+        length = float(np.sqrt((first**2).sum() / max((bend**2).sum(), 1e-300)))
         if length >= reach:
             length, reach = reach, 4 * reach
         length = max(1.0, length)
-        p[:] = np.maximum(p + 2 * length * r + length**2 * v, 0.01 * twice)
-        p /= p.sum()
-        gradient, gap, value = evaluate(p)
+        bold = np.maximum(point.prior + 2 * length * first + length**2 * bend, 0.01 * twice)
+        point = evaluate(bold / bold.sum())
         passes += 1
-        if value < least:  # too bold
-            p[:], reach = twice, 4.0
-            gradient, gap, value = evaluate(p)
-            passes += 1
-    answer[0], answer[1], answer[2 : 2 + k] = gap, value, gradient
-    if gap > tol:
-        over = ratio / (ratio @ p)[:, None]
+        if point.value < once.value:  # too bold
+            point, reach, passes = evaluate(twice), 4.0, passes + 1
+    return point, passes
+
+
+class Ascent(NamedTuple):
+    """A prior (K,) with the gradient (K,) of its mean log-likelihood, that value, and the duality gap."""
+
+    prior: Array
+    gradient: Array
+    value: float
+    gap: float
+
+
+def climb(rows: Array, inverse: Array, prior: Array, answer: Array, hessian: Array, tol: float, max_pass: int) -> int:
+    """Raise the likelihood from `prior` (width,), in place, as `squared_em` does.
+
+    `answer` (2 + width,) becomes the gap, the mean log-likelihood and its gradient (K,). If the gap is larger than
+    `tol` still, `hessian` (K, K) becomes that of the negative mean log-likelihood, to six digits. Return the number of
+    passes.
+    """
+    k = rows.shape[1]
+    ratio = np.asarray(rows, np.float64) * inverse[:k]
+
+    def evaluate(at: Array) -> Ascent:
+        scale = ratio @ at
+        gradient = ratio.T @ (1.0 / scale) / len(ratio)
+        return Ascent(at, gradient, float(np.log(scale).mean()), float(gradient.max() - 1))
+
+    point, passes = squared_em(evaluate, evaluate(prior[:k].copy()), passes=1, tol=tol, max_pass=max_pass)
+    prior[:k], answer[0], answer[1], answer[2 : 2 + k] = point.prior, point.gap, point.value, point.gradient
+    if point.gap > tol:
+        over = ratio / (ratio @ point.prior)[:, None]
         hessian[:] = over.T @ over / len(ratio)
     return passes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from reprior._types import Source, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.passes import Counts, e_step
 
-T = TypeVar("T")
 SMALL = 1 << 18  # numbers in rows that stay in cache, where the kernel can run whole iterations
 
 
@@ -76,40 +75,23 @@ class Linear:
 MStep = Callable[[Counts, Step], Step]
 
 
-class Reached(NamedTuple, Generic[T]):
-    """Where an iteration ended, after how many steps, and whether it was done."""
+class Reached(NamedTuple):
+    """Where EM ended, after how many iterations, and whether it converged."""
 
-    at: T
+    at: Step
     n_iter: int
     done: bool
 
 
-def iterate(
-    advance: Callable[[T], T], start: T, *, n_iter: int, done: Callable[[T, T], bool] = lambda new, old: False
-) -> Reached[T]:
-    """Advance from `start` until `done(new, old)`, at most `n_iter` times."""
-    at = start
-    for iteration in range(1, n_iter + 1):
-        new = advance(at)
-        if done(new, at):
-            return Reached(new, iteration, True)
-        at = new
-    return Reached(at, n_iter, False)
-
-
-def drive(
-    target: Blocks, source: Source, m_step: MStep, start: Step, *, n_iter: int, tol: float = 0.0
-) -> Reached[Step]:
+def drive(target: Blocks, source: Source, m_step: MStep, start: Step, *, n_iter: int, tol: float = 0.0) -> Reached:
     """Iterate E-step and M-step from `start` until the L1 change of the prior is below `tol`."""
     if isinstance(m_step, Linear) and tol == 0 and m_step.starts(start):
         reached = m_step.iterate(target, source, start.prior, n_iter)
         if reached is not None:
             return Reached(reached, n_iter, False)
-
-    def advance(step: Step) -> Step:
-        return m_step(e_step(target, step.prior / source.prior), step)
-
-    def settled(new: Step, old: Step) -> bool:
-        return bool(np.abs(new.prior - old.prior).sum() < tol)
-
-    return iterate(advance, start, n_iter=n_iter, done=settled)
+    step = start
+    for iteration in range(1, n_iter + 1):
+        before, step = step, m_step(e_step(target, step.prior / source.prior), step)
+        if np.abs(step.prior - before.prior).sum() < tol:
+            return Reached(step, iteration, True)
+    return Reached(step, n_iter, False)

@@ -27,24 +27,34 @@ def fmapls(
 ) -> PriorEstimate:  # fmt: skip
     """Estimate the target prior by EM with a Dirichlet prior whose parameters follow the estimate [hu2025].
 
-    `variant="paper"` is Algorithm 1 as printed; its fixed point does not depend on `c`, so what it returns is where it
-    stands after `n_iter` steps. `variant="stable"` (default) uses the posterior mean and a step fixed by time,
-    √(N/K)/`n_iter`. The final α is `estimate.alpha`.
+    `variant="paper"` is Algorithm 1 as printed. Its fixed point does not depend on `c`, so the result depends on
+    `n_iter`. `variant="stable"` (default) uses the posterior mean and a fixed step √(N/K)/`n_iter`. `estimate.alpha` is
+    the final α.
 
     Parameters
     ----------
-    source : class prior (K,) of the training data, class counts, or a `Source`
-    proba : the classifier's outputs (N, K) on target rows, or `Blocks`
-    labels : those of some target rows (n,), names or column indices, −1 where unknown; they are taken as exact
-    variant : "stable" or "paper"
-    c : the constant of eq. 15; "auto" is 2N in the printed form; in the stable one a number sets Σα instead
-    update : how α follows π. "lsf" is the linear surrogate (eq. 15), "ga" is `n_grad` steps of gradient ascent of size
-        `mu` (eq. 10; good only if `mu` fits the problem). "newton" is one Newton step, which has no constant to choose
-        and converges in 10 to 30 passes; with hundreds of rows a class it stops too early.
-    n_iter : number of EM iterations, T_max in the paper; at most so many with "newton"
-    mu, n_grad : of "ga" only: size and number of the gradient steps, T_grad in the paper
-    alpha0 : α of the first iteration, a number or (K,); by default 1 as printed, and in the stable form that of `start`
-    start : the prior π of the first iteration (K,), matched by name if it has names; by default uniform, as printed
+    source : Source or (K,)
+        What `summarize` returned, or class counts, or a prior.
+    proba : (n, K) array, DataFrame, Blocks, or top-k pair
+        Predicted probabilities of target samples, calibrated.
+    labels : (n,), optional
+        Labels of some target samples, as class names or column indices; −1 if unknown. They count as exact.
+    variant : {"stable", "paper"}
+        Which form of the algorithm to run.
+    c : float or "auto"
+        The constant of eq. 15. "auto" is 2N in the printed form. In the stable form a number sets Σα instead.
+    update : {"lsf", "ga", "newton"}
+        How α follows π. "lsf" (default) is the linear surrogate (eq. 15). "ga" is `n_grad` steps of gradient ascent of
+        size `mu` (eq. 10), and needs a `mu` that fits the problem. "newton" is one Newton step; it needs no constant
+        and converges in 10 to 30 passes, but with hundreds of samples per class it stops too early.
+    n_iter : int
+        Number of EM iterations (T_max in the paper); the maximum with "newton".
+    mu, n_grad : float, int
+        Size and number of gradient steps (T_grad in the paper), with "ga" only.
+    alpha0 : float or (K,), optional
+        α of the first iteration. By default 1 as printed; the stable form derives it from `start`.
+    start : (K,), optional
+        The prior π of the first iteration; by default uniform, as printed. Names are matched.
 
     Examples
     --------

@@ -21,17 +21,17 @@ UNIFORM_LAMBDA = 0.9  # Differs from ye2024: λ for a uniform source, where thei
 def mapls(
     source: Any, proba: Any, *, labels: Any = None, lam: float | str = "auto", n_iter: int = 100
 ) -> PriorEstimate:
-    """Return the estimate by EM that shrinks to the uniform prior by a fixed share [ye2024].
+    """Estimate the target prior by EM that shrinks towards the uniform prior by a fixed share [ye2024].
 
     Parameters
     ----------
     source, proba, labels
         As in `mlls`.
     lam : float or "auto"
-        The weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is
-        from the uniform and from the source prior.
+        Weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is from
+        the uniform and from the source prior.
     n_iter : int
-        Iterations.
+        Number of iterations.
 
     Examples
     --------

@@ -7,8 +7,7 @@ from typing import Any
 from reprior._check import check_number
 from reprior._types import Status
 from reprior.batch.driver import Linear, Step, drive
-from reprior.batch.finish import finish
-from reprior.batch.intervals import ObservedInformation
+from reprior.batch.finish import ModelSpread, finish
 from reprior.batch.solve import maximize
 from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import check_inputs
@@ -18,20 +17,20 @@ M_STEP = Linear(least=1e-200)  # π ← n/N
 
 
 def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = None, tol: float = 1e-8) -> PriorEstimate:
-    """Return the estimate by maximum likelihood [saerens2002], which others call EMQ or SLD.
+    """Estimate the target prior by maximum likelihood [saerens2002]. The method is also known as EMQ and SLD.
 
     Parameters
     ----------
     source : Source or (K,)
-        Made by `summarize`, or class counts. A Series or dict is matched by name.
+        What `summarize` returned, or class counts. A Series or dict is matched by name.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
+        Predicted probabilities of target samples, calibrated.
     labels : (n,), optional
-        Labels of some target rows, names or column indices, −1 where unknown. They are taken as exact.
+        Labels of some target samples, as class names or column indices; −1 if unknown. They count as exact.
     n_iter : int, optional
-        So many steps of plain EM. Without it the answer is the optimum.
+        Number of plain EM steps. By default the optimum is returned.
     tol : float
-        Nats a row to within which the duality gap certifies the optimum.
+        Largest duality gap of the optimum, in nats per sample.
 
     Examples
     --------
@@ -44,12 +43,13 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
     training, target = check_inputs(source, proba, "mlls")
     target = labelled(target, labels, training, "mlls")
     if n_iter is None:
-        point, passes = maximize(target, training.prior, tol=tol)
+        best = maximize(target, training.prior, tol=tol)
+        point = best.point
         status = Status.OPTIMUM if point.gap <= tol else Status.NOT_CONVERGED
         prior = point.prior.copy()
         return PriorEstimate(
-            prior, prior / training.prior, prior.copy(), status, passes, point.n, point.value * point.n, training,
-            target, spread=ObservedInformation(prior, training, target, point.n),
+            prior, prior / training.prior, prior.copy(), status, best.passes, point.n, point.value * point.n, training,
+            target, spread=ModelSpread(prior, prior, training, target, point.n),
             n_labels=getattr(target, "n_labels", 0),
         )  # fmt: skip
     step, n, _ = drive(target, training, M_STEP, Step(training.prior), n_iter=int(n_iter))

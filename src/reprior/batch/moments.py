@@ -8,34 +8,30 @@ from typing import Any
 import numpy as np
 
 from reprior._check import UNLABELLED, check_choice, check_flag, check_number, fail
-from reprior._types import Interval, Matrix, Source, Status, Vector
-from reprior.batch.finish import finish
+from reprior._types import Matrix, Source, Status, Vector
+from reprior.batch.finish import ModelSpread, finish
 from reprior.batch.solve import nonnegative_quadratic
 from reprior.estimates.estimate import PriorEstimate
 from reprior.rows.blocks import Blocks, check_inputs
+from reprior.rows.calibrated import CalibratedBlocks
 from reprior.rows.labelled import LabelledBlocks, labelled, put_in
 
 # λ at the ends of the ridge path, in units of the mean squared column of C: beyond them θ changes by rounding alone
 LEAST_PENALTY, MOST_PENALTY = 1e-12, 1e6
 REFINEMENTS = 4  # each divides what is left of the residual by σ²/λ, with σ² ≥ 1e-9 in every direction that data show
-CONFUSION_PSEUDO_ROWS = (
-    1.0  # samples, shared by all classes, that each sample of predicted classes has more than it shows
-)
-HARD_NOTE = "From counts of predicted classes: sampling error of target and confusion matrix, to first order."
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
     """The checked `source` and `target`, the joint `confusion` C[i, j] = P(ŷ=i, y=j), and the target's `mean` output.
 
-    `hard`: outputs count as predicted classes, because the caller asks for it or because the held-out ones are one-hot.
+    `one_hot`: the held-out probabilities are predicted classes.
     """
 
     source: Source
     target: Blocks
     confusion: Matrix
     mean: Vector
-    hard: bool
     one_hot: bool
 
 
@@ -59,56 +55,7 @@ def moments(source: Any, proba: Any, hard: bool, caller: str, labels: Any) -> Mo
     target = labelled(target, labels, source, caller)
     one_hot = bool(np.allclose(source.confusion, source.hard_confusion, rtol=0, atol=1e-9))
     confusion = source.hard_confusion if hard else source.confusion
-    return Moments(source, target, confusion, sums[:-1] / sums[-1], hard or one_hot, one_hot)
-
-
-@dataclass(frozen=True, slots=True)
-class HardSpread:
-    """How sure the shares are that counts of predicted classes give: the moments' sampling error, to first order.
-
-    With A[i, j] = P(ŷ=i | y=j) and π = A⁻¹μ, the variance of π is A⁻¹(V(μ)/n + Σ_j π_j² V(A_j)/n_j)A⁻ᵀ, each V that of
-    one draw of a class, diag(p) − ppᵀ. The n samples get `CONFUSION_PSEUDO_ROWS` more, shared by all
-    predictions, and so do the n_j held-out samples of each class: otherwise no variance is known where all agree.
-    """
-
-    prior: Vector
-    variance: Vector
-    n: float
-    shares: Vector | None = None
-
-    def at(self, level: float, of: str = "shares") -> Interval:
-        """Return the interval of each class's share; the estimate lies inside."""
-        from scipy.special import ndtri
-
-        z = float(ndtri(0.5 + level / 2))
-        # t² = z²(v + gt), t away from the estimate: a share of counts has the longer arm towards one half
-        skew = z * z * (1 - 2 * self.prior) / (2 * self.n)
-        arm = np.sqrt(skew * skew + z * z * self.variance)
-        lower, upper = self.prior + skew - arm, self.prior + skew + arm
-        lower, upper = np.clip(lower, 0.0, self.prior), np.clip(upper, self.prior, 1.0)
-        if of == "shares" and self.shares is not None:
-            lower, upper = np.minimum(lower, self.shares), np.maximum(upper, self.shares)
-        return Interval(lower, upper, level=level, note=HARD_NOTE)
-
-    def without_rows(self) -> HardSpread:
-        """Return the same: it holds no samples."""
-        return self
-
-
-def hard_spread(both: Moments, prior: Vector, n: float) -> HardSpread:
-    """Return how sure the shares `prior` (K,) of `n` rows are."""
-    assert both.source.counts is not None
-    k, rows = len(prior), both.source.counts
-    share = CONFUSION_PSEUDO_ROWS / k
-    counts = both.confusion / np.maximum(both.confusion.sum(axis=0), 1e-300) * rows + share
-    given_class = counts / counts.sum(axis=0)
-    predicted = (n * both.mean + share) / (n + CONFUSION_PSEUDO_ROWS)
-    weight = prior**2 / (rows + CONFUSION_PSEUDO_ROWS)
-    covariance = np.diag(predicted / n + given_class @ weight) - np.outer(predicted, predicted) / n
-    covariance -= (given_class * weight) @ given_class.T
-    inverse = np.linalg.pinv(given_class)
-    variance = np.einsum("ij,jk,ik->i", inverse, covariance, inverse, optimize=True)
-    return HardSpread(prior, np.maximum(variance, 0.0), n)
+    return Moments(source, target, confusion, sums[:-1] / sums[-1], one_hot)
 
 
 def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
@@ -122,32 +69,50 @@ def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
     if isinstance(target, LabelledBlocks):  # the mean output is that of all rows, for any of them may have been chosen
         share = put_in(share, target, source.prior)
     estimate = finish(target, source, share, 1, Status.UNSEEN_CLASSES if unseen.any() else Status.SOLVED)
-    if not both.hard:
+    if not both.one_hot:
         return estimate
     # corrected decisions stay the decisions that they are: their mean is the share of predictions, and not of classes
-    shares = share if both.one_hot else estimate.shares
-    return replace(estimate, shares=shares, spread=replace(hard_spread(both, share, estimate.n), shares=shares))
+    return replace(estimate, shares=share, spread=decision_spread(both, share, estimate.n))
+
+
+def decision_spread(both: Moments, shares: Vector, n: float) -> ModelSpread:
+    """Return how sure shares (K,) from `n` predicted classes are: each prediction becomes the probabilities of the
+    classes given that prediction, by the confusion matrix, with one more held-out sample per class."""
+    source, target = both.source, both.target
+    assert source.heldout is not None
+    rows, y = source.heldout
+    joint = len(y) * both.confusion + source.prior / len(shares)
+    given_prediction = joint / joint.sum(axis=1, keepdims=True)
+
+    def calibrated(block: Matrix) -> Matrix:
+        return np.asarray(given_prediction[block.argmax(axis=1)])
+
+    raw = CalibratedBlocks(target.raw if isinstance(target, LabelledBlocks) else target, calibrated)
+    described = replace(source, prior=joint.sum(axis=0) / joint.sum(), heldout=(calibrated(rows), y), error=None)
+    target = replace(target, raw=raw) if isinstance(target, LabelledBlocks) else raw
+    return ModelSpread(shares, shares, described, target, n)
 
 
 def bbse(
     source: Any, proba: Any, *, labels: Any = None, hard: bool = False, solver: str = "constrained"
 ) -> PriorEstimate:
-    """Return the estimate by black-box shift estimation [lipton2018]: solve C w = mean target output.
+    """Estimate the target prior by black-box shift estimation [lipton2018]: solve C w = mean target prediction.
 
     Parameters
     ----------
     source : Source
-        Made by `summarize` from held-out rows: it holds their confusion matrix.
+        What `summarize` returned for held-out samples, with their confusion matrix C.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
+        Predicted probabilities of target samples, calibrated.
     labels : (n,), optional
-        Labels of some target rows, names or column indices, −1 where unknown. Moments give the mix of the others.
+        Labels of some target samples, as class names or column indices; −1 if unknown. The equation then holds for the
+        other samples.
     hard : bool
-        Whether to count predicted classes instead of summing probabilities. If you have probabilities, keep the
-        default: counts discard what they say. If you have predicted classes alone, pass them as one-hot rows to
-        `ebls`: its intervals hold the true share more often.
+        Whether to count predicted classes instead of averaging probabilities. Keep False if you have probabilities. If
+        you have predicted classes alone, one-hot rows in `ebls` give better intervals.
     solver : str
-        "constrained" is least squares under w ≥ 0; "clip" is as published: solve, then clip at zero.
+        "constrained" (default) is least squares under w ≥ 0. "clip" solves, then sets negative weights to 0, as
+        published.
 
     Examples
     --------
@@ -170,19 +135,19 @@ def bbse(
 def rlls(
     source: Any, proba: Any, *, labels: Any = None, hard: bool = False, alpha: float = 0.01, delta: float = 0.05
 ) -> PriorEstimate:
-    """Return the estimate by regularised learning under label shifts [azizzadenesheli2019].
+    """Estimate the target prior by regularised learning under label shifts [azizzadenesheli2019].
 
     Minimises ‖Cθ − (μ_t − μ_s)‖₂ + α·ρ·‖θ‖₂ over θ ≥ −1, w = 1 + θ, with ρ from the sizes and the confidence `delta`;
-    norms are not squared, and C is divided by the number of held-out rows.
+    norms are not squared, and C is divided by the number of held-out samples.
 
     Parameters
     ----------
     source, proba, labels, hard
         As in `bbse`.
     alpha : float
-        The strength of regularisation, at least 0.
+        Strength of the regularisation, at least 0.
     delta : float
-        The chance, at most, that the error of the moments exceeds ρ.
+        Probability, at most, that the error of the moments exceeds ρ.
 
     Examples
     --------

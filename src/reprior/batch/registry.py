@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from reprior._check import fail, perhaps
+from reprior.batch.finish import ModelSpread
 from reprior.batch.fmapls import fmapls
-from reprior.batch.intervals import ObservedInformation
 from reprior.batch.mapls import mapls
 from reprior.batch.mlls import mlls
 from reprior.batch.moments import bbse, rlls
@@ -53,20 +53,20 @@ def estimate(
     source: Any, proba: Any, method: str | Method = "ebls", *, labels: Any = None, label_weights: Any = None,
     **options: Any,
 ) -> PriorEstimate:  # fmt: skip
-    """Return the estimate of the target prior by a method.
+    """Estimate the target prior with a method of your choice. A pipeline also calibrates and tests; see `pipeline`.
 
     Parameters
     ----------
     source : Source or (K,)
-        What is known of the training side: made by `summarize`, or class counts. A Series or dict is matched by name.
+        What `summarize` returned, or class counts. A Series or dict is matched by name.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
+        Predicted probabilities of target samples, calibrated.
     method : str or callable
         A name of `METHODS` or `ALIASES`, or a function of (source, target, **options).
     labels : (n,), optional
-        Labels of some target rows, names or column indices, −1 where unknown.
+        Labels of some target samples, as class names or column indices; −1 if unknown.
     label_weights : (n,), optional
-        How much each labelled row counts beside one that was chosen at random, as `query` says; others do not matter.
+        Weights of labelled samples that `query` chose; other entries do not matter.
     **options
         Options of the method.
 
@@ -81,8 +81,8 @@ def estimate(
         estimated = method(training, target, **options)
         if not isinstance(estimated, PriorEstimate):
             fail("estimate", "method", "return a PriorEstimate", type(estimated).__name__)
-        spread = estimated.spread or ObservedInformation(estimated.prior, training, target, float(estimated.n))
-        return replace(estimated, spread=spread, n_labels=getattr(target, "n_labels", 0))
+        lazy = ModelSpread(estimated.shares, estimated.prior, training, target, float(estimated.n))
+        return replace(estimated, spread=estimated.spread or lazy, n_labels=getattr(target, "n_labels", 0))
     name = str(method).lower()
     function = METHODS.get(ALIASES.get(name, name))
     if function is None:

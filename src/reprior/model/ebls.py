@@ -32,20 +32,20 @@ def ebls(
     source: Any, proba: Any, *, labels: Any = None, label_weights: Any = None, base: Any = None,
     settings: Settings = DEFAULT,
 ) -> PriorEstimate:  # fmt: skip
-    """Estimate class shares, class prior and correction weights of target samples by empirical Bayes.
+    """Estimate class shares, class prior and correction weights of target samples by empirical Bayes (the default).
 
     Parameters
     ----------
     source : Source, or class counts or prior (K,)
-        The training side. Its held-out samples, if there are any, tell how far probabilities can be trusted.
+        The training side. Held-out samples, if any, show how accurate the predicted probabilities are.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         Calibrated probabilities of the target samples.
     labels : (n,), optional
-        Labels of some target samples, names or column indices, −1 where unknown.
+        Labels of some target samples, as class names or column indices; −1 if unknown.
     label_weights : (n,), optional
         Weights of labelled samples that `query` chose; other entries do not matter.
     base : (K,), optional
-        The class prior of training, if it is known better than by held-out labels.
+        Class prior of the training data, if you know it better than the held-out labels show.
     settings : Settings
         The constants of the model.
 
@@ -60,13 +60,13 @@ def ebls(
     >>> ebls([1, 1], proba).shares.round(2)
     array([0.5, 0.5])
     """
-    known, given = check_inputs(source, proba, "ebls")
-    given = labelled(given, labels, known, "ebls", label_weights)
-    target = given.raw if isinstance(given, LabelledBlocks) else given
+    training, with_known_labels = check_inputs(source, proba, "ebls")
+    with_known_labels = labelled(with_known_labels, labels, training, "ebls", label_weights)
+    target = with_known_labels.raw if isinstance(with_known_labels, LabelledBlocks) else with_known_labels
     if base is not None:
-        base = check_prior(base, "ebls", "base", n_classes=len(known.prior), like="`source`")
+        base = check_prior(base, "ebls", "base", n_classes=len(training.prior), like="`source`")
     n = count_rows(target)
-    samples = two_samples(known, target, n, base, settings)
+    samples = two_samples(training, target, n, base, settings)
     unchecked = 1.0 if len(samples.y) else counts_alone_factor(samples, settings)
     reliability = by_the_others(Reliability(0.0, unchecked), n)
     shifts = fit_shifts(samples, settings, reliability)
@@ -76,7 +76,7 @@ def ebls(
         shifts = refit(shifts, samples, settings, reliability)
     # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
     weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
-    factor = base_factor(known, base)
+    factor = base_factor(training, base)
     each, log_ratio = mean_corrected(target, np.vstack([shifts.weights, np.ones_like(weights), weights]) * factor, n)
     shares, unchanged = each[:-2], each[-2]
     priors, rates = population_priors(samples, shifts, shares, n)
@@ -87,12 +87,12 @@ def ebls(
     about = posterior(samples, shifts, reliability, shares, priors, rates, n)
     made = PriorEstimate(
         prior, weights * factor, shares_mean, Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED,
-        shifts.steps, n, log_ratio - n * float(np.log(known.prior @ (weights * factor))), known, target,
-        posterior=about, spread=posterior_spread(shares_mean, prior, n, about, known),
+        shifts.steps, n, log_ratio - n * float(np.log(training.prior @ (weights * factor))), training, target,
+        posterior=about, spread=posterior_spread(shares_mean, prior, n, about, training),
     )  # fmt: skip
-    if not isinstance(given, LabelledBlocks):
+    if not isinstance(with_known_labels, LabelledBlocks):
         return made
-    return with_labels(made, given, 1.0, factor, some_rows(target, n, rows_kept(len(factor))), settings)[0]
+    return with_labels(made, with_known_labels, 1.0, factor, some_rows(target, n, rows_kept(len(factor))), settings)[0]
 
 
 def by_the_others(reliability: Reliability, n: int) -> Reliability:
@@ -148,8 +148,9 @@ def posterior(
     variance = np.array([share_variance(samples, h.weights, h.covariance, share, n)
                          for h, share in zip(np.array(shifts.hypotheses)[loose], shares, strict=True)])  # fmt: skip
     of_log_weight = np.array([variances(h.covariance) for h in shifts.hypotheses])
+    of_prior = variance * (n / rates) ** 2 + priors * (1 - priors) / rates
     return Posterior(
-        mixture(chance, shares, variance), mixture(chance, priors, variance * (n / rates) ** 2 + priors / rates),
+        mixture(chance, shares, variance), mixture(chance, priors, of_prior),
         shifts.no_shift, reliability.variance_factor, shifts.probability @ of_log_weight,
     )  # fmt: skip
 

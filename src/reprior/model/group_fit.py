@@ -4,7 +4,7 @@ Corrected by the weights of all samples together, the samples of a group have cl
 class prior m v, with m the mean corrected probability of all samples, has a Dirichlet prior of one of several kinds:
 c samples around some centre. That is a gamma prior of each v_k, so EM is that of `likelihood.py`,
 
-    v = (size + seen) / (size/mean + expected),    size = c · centre,  mean = centre/m,  expected = n m.      (2)
+    v = (size + observed) / (size/mean + expected),    size = c · centre,  mean = centre/m,  expected = n m.      (2)
 
 Evidence is by Laplace's method in log v, given the number of samples.
 """
@@ -21,6 +21,7 @@ from reprior._check import fail
 from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
+from reprior.model.likelihood import extrapolated
 from reprior.model.population import Kinds, memberships
 from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 from reprior.rows.keys import Codes
@@ -28,14 +29,13 @@ from reprior.rows.labelled import some_blocks
 
 Index = NDArray[np.int64]
 MAX_CYCLES = 30  # of two EM steps each
-MAX_STEP = 16.0  # EM steps that one extrapolation may replace
 TOLERANCE = 3e-4  # L1 change of a group's prior in an EM step
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
     """What holds for all samples together: class `weights` (K,), the mean corrected probability `mean` (K,), the class
-    `prior` (K,) of their population, and `gram` (K, K), the mean of p pᵀ.
+    `prior` (K,) of their population, and `gram` (K, K), the mean of p pᵀ, or (K,), its diagonal alone.
 
     `heldout` is the effective number of held-out samples. Samples of a group share the classifier's error, so n of them
     count as n/(1 + n/heldout).
@@ -56,7 +56,7 @@ class Common:
 class GroupCounts:
     """Per group: Σ p and Σ p² (G, K), p the corrected probabilities, and Σ log r (G,)."""
 
-    seen: Matrix
+    observed: Matrix
     squares: Matrix
     log_ratio: Vector
 
@@ -92,10 +92,10 @@ class Grouped(Protocol):
     def of_group(self, g: int) -> Blocks: ...
 
 
-def check_read(n: int, seen: int) -> None:
+def check_read(n: int, observed: int) -> None:
     """Refuse blocks that other processes read, because nothing of them is here."""
-    if seen != n:
-        fail("groups", "proba", f"be {n} rows that this process reads in order", f"{seen} such rows",
+    if observed != n:
+        fail("groups", "proba", f"be {n} rows that this process reads in order", f"{observed} such rows",
              remedy="On Spark call `reprior.adapters.spark.groups`")  # fmt: skip
 
 
@@ -118,18 +118,18 @@ class GroupedRows:
         inverse, wide = np.zeros(width(k)), np.zeros((len(self.sizes), width(k)))
         inverse[:k], wide[:, :k] = weights, ratios
         sums, logs = np.zeros((len(self.sizes), 2, width(k))), np.zeros(len(self.sizes))
-        seen, codes = 0, self.codes  # alone: `of_block` may be sent to where the rows are
+        observed, codes = 0, self.codes  # alone: `of_block` may be sent to where the rows are
 
         def of_block(first: int, block: Matrix) -> int:
-            nonlocal seen
-            seen += len(block)
+            nonlocal observed
+            observed += len(block)
             slots = codes[first : first + len(block)].astype(np.int64)
             if loops.group_counts(block, inverse, slots, wide, sums, logs) == reference.REFUSED:
                 reference.group_counts(block, inverse, slots, wide, sums, logs)
             return 0
 
         map_numbered(self.target, of_block)
-        check_read(len(codes), seen)
+        check_read(len(codes), observed)
         return GroupCounts(ratios * sums[:, 0, :k], ratios**2 * sums[:, 1, :k], logs)
 
     def fit(self, common: Common, kinds: Kinds) -> GroupFit:
@@ -188,7 +188,7 @@ def fit_kind(
 
     def em_step(log_v: Matrix) -> tuple[Matrix, GroupCounts]:
         counts = rows.counts(common.weights, np.exp(log_v))
-        return np.log((size + factor * counts.seen) / rate), counts  # eq. 2
+        return np.log((size + factor * counts.observed) / rate), counts  # eq. 2
 
     at = np.zeros((len(n), len(m))) if start is None else np.log(start)
     for cycle in range(MAX_CYCLES):
@@ -197,10 +197,8 @@ def fit_kind(
         change = np.abs(np.exp(second) - np.exp(first)) @ m
         moving = np.flatnonzero(change >= TOLERANCE)
         few = isinstance(rows.target, ArrayBlocks) and 4 * len(moving) < len(n) and cycle < MAX_CYCLES - 1
-        step, bend = (first - at)[moving], (second - 2 * first + at)[moving]
-        length = np.sqrt((step**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
-        length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
-        at[moving] += 2 * length * step + length**2 * bend  # others stay, so a group's fit does not depend on others
+        # others stay, so a group's fit does not depend on others
+        at[moving] = extrapolated(at[moving], first[moving], second[moving])
         if few or not len(moving):
             break
     v = np.exp(first)
@@ -240,11 +238,17 @@ def log_normaliser(size: Vector | float) -> Vector:
     return np.asarray(size * np.log(size) - gammaln(size))
 
 
+def by_class(variance: Matrix, vectors: Matrix | None) -> Matrix:
+    """Return the variances (G, K) of classes from those along eigenvectors (K, K); None if classes are eigenvectors."""
+    return variance if vectors is None else variance @ (vectors**2).T
+
+
 def fit_groups(rows: GroupedRows, common: Common, kinds: Kinds) -> GroupFit:
     """Return all groups under the kinds that there are, averaged by evidence.
 
     With M the Gram matrix of corrected probabilities in units of √m, the precision of log v is, in units of the square
-    root of (c + n) m, I − b (I − M) with b = n/(c + n). The eigenvectors of M are those for all groups.
+    root of (c + n) m, I − b (I − M) with b = n/(c + n). The eigenvectors of M are those for all groups. If only the
+    diagonal of M is known, each class is an eigenvector.
     """
     n, (g, k) = rows.sizes.astype(np.float64), (len(rows.sizes), len(common.mean))
     effective = common.effective(n)[:, None]
@@ -254,23 +258,26 @@ def fit_groups(rows: GroupedRows, common: Common, kinds: Kinds) -> GroupFit:
         fits.append(fit_kind(rows, common, centre, c, baseline, fits[-1].ratios if fits else None))
     member, evidence = memberships(np.stack([fit.log_evidence for fit in fits], axis=1), kinds.probability)
     log_v, prior, second, shares_variance = np.zeros((4, g, k))
-    root = np.sqrt(common.mean)
-    clear, vectors = np.linalg.eigh(common.gram / np.outer(root, root))  # 1 in a direction without ambiguity
-    ambiguity = 1 - np.clip(clear, 0, 1)
+    root, vectors = np.sqrt(common.mean), None
+    if common.gram.ndim == 1:
+        clear = common.gram / common.mean
+    else:
+        clear, vectors = np.linalg.eigh(common.gram / np.outer(root, root))
+    ambiguity = 1 - np.clip(clear, 0, 1)  # 0 in a direction without any
     for fit, q, centre, c, doubt in zip(
         fits, member.T[:, :, None], kinds.centres, kinds.concentrations, kinds.doubt, strict=True
     ):
-        p = c * centre * (common.prior / common.mean) + effective / n[:, None] * fit.counts.seen
+        p = c * centre * (common.prior / common.mean) + effective / n[:, None] * fit.counts.observed
         p /= p.sum(axis=1, keepdims=True)
         variance = 1 / (1 - effective / (c + effective) * ambiguity)  # along each eigenvector
-        of_prior = variance @ (vectors**2).T / (c + effective + 1) + (c / (c + effective)) ** 2 * doubt
+        of_prior = by_class(variance, vectors) / (c + effective + 1) + (c / (c + effective)) ** 2 * doubt
         log_v += q * np.log(fit.ratios)
         prior += q * p
         second += q * (p**2 + p * (1 - p) * np.minimum(of_prior, 1))
-        shares_variance += q * p * ((variance * ambiguity**2) @ (vectors**2).T) / (c + effective)
+        shares_variance += q * p * by_class(variance * ambiguity**2, vectors) / (c + effective)
     at = rows.counts(common.weights, np.exp(log_v))
-    shares = at.seen / n[:, None]
-    shares_variance += (at.seen - at.squares) / (n**2)[:, None]  # each sample is ambiguous, p(1 − p)
+    shares = at.observed / n[:, None]
+    shares_variance += (at.observed - at.squares) / (n**2)[:, None]  # each sample is ambiguous, p(1 − p)
     return GroupFit(
         np.exp(log_v), member, prior, np.maximum(second - prior**2, 0), shares, shares_variance, evidence, baseline,
         at.log_ratio, np.max([fit.change for fit in fits], axis=0),

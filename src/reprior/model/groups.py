@@ -23,7 +23,7 @@ from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
 from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
-from reprior.model.interval import Moments, beta_interval, posterior_of
+from reprior.model.interval import Moments, beta_interval, mixture, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.population import GroupSums, Kinds, Population, find_kinds
 from reprior.model.settings import Settings
@@ -62,36 +62,36 @@ class GroupSpread:
 @comparable
 @dataclass(frozen=True, eq=False, repr=False)
 class Groups:
-    """Estimates of many groups: `groups[key]` is the `PriorEstimate` of one.
+    """Estimates of many groups; `groups[key]` is the `PriorEstimate` of one group.
 
     Parameters
     ----------
     keys : tuple
         Keys of the groups, in the order of all arrays.
     shares, prior, weights : (G, K)
-        Class shares among the samples of each group, the class prior of its population, and what corrects it.
+        Per group: class shares among its samples, class prior of its population, and correction weights.
     n : (G,)
-        Samples.
+        Number of samples per group.
     shifted : (G,)
         Probability that the class prior of the group differs from the source.
     log_likelihood : (G,)
-        Of the samples under the group's weights, relative to the source.
+        Log-likelihood of the samples under the group's weights, minus that under the source prior.
     converged : (G,) of bool
         Whether the estimate has converged.
     population : Population or None
-        What groups have in common; None if each was estimated by itself.
+        What groups have in common; None if each group was estimated alone.
     source : Source
         The training side.
     note : str
         What the intervals include.
     about : dict of Moments
-        What is known about "shares" and "prior", (G, K) each; intervals follow from it.
+        Moments of "shares" and "prior", (G, K) each, for the intervals.
     rows_of : callable
         Returns the samples of a group by its position.
     whole : PriorEstimate, optional
         The estimate of all samples together. Its checks hold for every group.
     calibrator : Calibrator, optional
-        What is applied to predicted probabilities first.
+        Calibrator of the pipeline. Corrections apply it first.
     """
 
     keys: tuple[Hashable, ...]
@@ -228,17 +228,18 @@ def groups(
     source : Source, or class counts or prior (K,)
         The training side.
     keys : (n,)
-        The group of each sample: an array, column or list of hashable values, in any order.
+        Group of each sample: an array, column or list of hashable values, in any order.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
         Calibrated probabilities; blocks come in the order of `keys`.
     share : bool
-        Whether groups learn from each other. Otherwise `ebls` estimates each by itself, in some milliseconds per group.
+        Whether small groups borrow from what all groups have in common. If False, `ebls` estimates each group alone, in
+        a few milliseconds per group.
     labels : (n,), optional
-        Labels of some samples, names or column indices, −1 where unknown.
+        Labels of some samples, as class names or column indices; −1 if unknown.
     label_weights : (n,), optional
         Weights of labelled samples that `query` chose; other entries do not matter.
     base : (K,), optional
-        The class prior of training, if it is known better than by held-out labels.
+        Class prior of the training data, if you know it better than the held-out labels show.
     settings : Settings
         The constants of the model.
 
@@ -249,27 +250,28 @@ def groups(
 
     Examples
     --------
-    >>> found = groups([1, 1], ["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.8, 0.2]])
-    >>> found.keys, found.shares.shape, found["a"].n
+    >>> estimates = groups([1, 1], ["a", "b", "a"], [[0.9, 0.1], [0.2, 0.8], [0.8, 0.2]])
+    >>> estimates.keys, estimates.shares.shape, estimates["a"].n
     (('a', 'b'), (2, 2), 2)
     """
-    known, target = check_inputs(source, proba, "groups")
+    training, target = check_inputs(source, proba, "groups")
     check_flag(share, "groups", "share")
     same_rows(proba, keys, "groups", "keys")
     names, codes = factorize(keys)
-    n, k, options = count_rows(target), len(known.prior), {"base": base, "settings": settings}
+    n, k, options = count_rows(target), len(training.prior), {"base": base, "settings": settings}
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
-    target = labelled(target, labels, known, "groups", label_weights)
+    target = labelled(target, labels, training, "groups", label_weights)
     if not share or len(names) == 1:
-        found = [ebls(known, rows, **options) for rows in split(target, codes, len(names))]
-        return of_estimates(known, names, found)
+        estimates = [ebls(training, rows, **options) for rows in split(target, codes, len(names))]
+        return of_estimates(training, names, estimates)
     rows = target
     if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
         rows = ArrayBlocks(some_rows(rows, n, n))  # a labelled sample is certain of its class
-    return sharing(known, names, GroupedRows.of(rows, codes, len(names)), ebls(known, target, **options), settings)
+    grouped = GroupedRows.of(rows, codes, len(names))
+    return sharing(training, names, grouped, ebls(training, target, **options), settings)
 
 
 def split(target: Blocks, codes: Codes, n_groups: int) -> Iterator[Blocks]:
@@ -286,11 +288,11 @@ def split(target: Blocks, codes: Codes, n_groups: int) -> Iterator[Blocks]:
         yield rows
 
 
-def of_estimates(known: Source, names: tuple[Hashable, ...], found: list[PriorEstimate]) -> Groups:
+def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[PriorEstimate]) -> Groups:
     """Return groups that were estimated each by itself. One group is the population."""
 
     def stacked(value: Callable[[PriorEstimate], Any]) -> Any:
-        return np.stack([value(estimate) for estimate in found])
+        return np.stack([value(estimate) for estimate in estimates])
 
     def moments(of: str) -> Moments:
         return Moments(stacked(lambda e: getattr(posterior_of(e), of).mean),
@@ -298,29 +300,30 @@ def of_estimates(known: Source, names: tuple[Hashable, ...], found: list[PriorEs
 
     about = {of: moments(of) for of in OF}
     population, n = None, stacked(lambda e: int(e.n))
-    if len(found) == 1:
-        prior = found[0].prior
-        population = Population(prior, np.inf, prior[None], np.ones(1), (), 1, int(n[0]), known.classes, differ=False)
+    if len(estimates) == 1:
+        prior = estimates[0].prior
+        size, classes = int(n[0]), training.classes
+        population = Population(prior, np.inf, prior[None], np.ones(1), (), 1, size, classes, differ=False)
     return Groups(
         names, stacked(lambda e: e.shares), stacked(lambda e: e.prior), stacked(lambda e: e.weights), n,
         stacked(lambda e: 1 - posterior_of(e).no_shift), stacked(lambda e: e.log_likelihood),
-        stacked(lambda e: e.status.ok), population, known, note(known), about,
-        lambda g: found[g].target, found[0] if len(found) == 1 else None,  # type: ignore[arg-type,return-value]
+        stacked(lambda e: e.status.ok), population, training, note(training), about,
+        lambda g: estimates[g].target, estimates[0] if len(estimates) == 1 else None,  # type: ignore[arg-type,return-value]
     )  # fmt: skip
 
 
 def sharing(
-    known: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
+    training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
 ) -> Groups:
     """Return groups that learn from each other, given the estimate `whole` of all samples together."""
-    n, target, k = int(whole.n), whole.target, len(known.prior)
+    n, target, k = int(whole.n), whole.target, len(training.prior)
     assert target is not None
     heldout = settings.counts_worth * k
-    if known.heldout is not None:
-        heldout = len(known.heldout[1]) / posterior_of(whole).variance_factor
+    if training.heldout is not None:
+        heldout = len(training.heldout[1]) / posterior_of(whole).variance_factor
     mean = mean_corrected(target, whole.weights[None], n)[0][0]
     p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
-    gram = p.T @ p / len(p) if k <= DENSE_CLASSES else np.diag((p**2).mean(axis=0))
+    gram = p.T @ p / len(p) if k <= DENSE_CLASSES else (p**2).mean(axis=0)
     common = Common(whole.weights, mean, whole.prior, gram, heldout)
     kinds = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
     fit = rows.fit(common, kinds)
@@ -328,8 +331,8 @@ def sharing(
     population = described(names, rows, fit, kinds, whole)
     return Groups(
         names, fit.shares, fit.prior, weights, rows.sizes, shifted(fit, kinds, common, whole, sizes, settings),
-        fit.log_ratio - sizes * np.log(weights @ known.prior), fit.change < TOLERANCE, population, known,
-        note(known), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
+        fit.log_ratio - sizes * np.log(weights @ training.prior), fit.change < TOLERANCE, population, training,
+        note(training), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
                       "prior": with_common(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
     )  # fmt: skip
 
@@ -340,17 +343,10 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Matrix)
     weights = unshifted * (groups.weights / unshifted) ** share
     weights /= (weights @ groups.source.prior)[:, None]
     chances, variance = np.array([share, 1 - share]), means * (1 - means) / groups.n[:, None]
-
-    def mixed(x: Vector) -> Vector:
-        return share * x + (1 - share) * means
-
-    def spread(x: Moments) -> Moments:
-        mean = mixed(x.mean)
-        inside = chances[0] * (x.variance + (x.mean - mean) ** 2) + chances[1] * (variance + (means - mean) ** 2)
-        return Moments(mean, inside)
-
-    about = {of: spread(x) for of, x in groups.about.items()}
-    return replace(groups, weights=weights, shares=mixed(groups.shares), prior=mixed(groups.prior), about=about)
+    shares, prior = (share * x + (1 - share) * means for x in (groups.shares, groups.prior))
+    about = {of: mixture(chances, np.stack([x.mean, means]), np.stack([x.variance, variance]))
+             for of, x in groups.about.items()}  # fmt: skip
+    return replace(groups, weights=weights, shares=shares, prior=prior, about=about)
 
 
 def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) -> Matrix:
@@ -368,7 +364,7 @@ def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) ->
 def learn(rows: GroupedRows, common: Common) -> Kinds:
     """Return the kinds of groups that some groups show."""
     first, n = rows.counts(common.weights, np.ones((len(rows.sizes), len(common.mean)))), rows.sizes.astype(np.float64)
-    return find_kinds(GroupSums(first.seen, first.squares, n, common.effective(n)), common.mean, MAX_CENTRES)
+    return find_kinds(GroupSums(first.observed, first.squares, n, common.effective(n)), common.mean, MAX_CENTRES)
 
 
 def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:
@@ -410,11 +406,11 @@ def described(
     )  # fmt: skip
 
 
-def note(known: Source) -> str:
+def note(training: Source) -> str:
     """Return what the intervals include."""
-    if known.heldout is None:
-        return "Optimistic: without held-out labelled samples the classifier's error is unknown."
+    if training.heldout is None:
+        return "Optimistic: without held-out samples the classifier error is unknown."
     return (
-        "The intervals include the size of each group and what held-out samples leave open about the classifier. The "
-        "classifier errs in the same direction in every group."
+        "The intervals include the noise of each group and the uncertainty about the classifier error. This error has "
+        "the same direction in every group."
     )

@@ -39,9 +39,16 @@ class Posterior:
 
 
 def mixture(probabilities: Vector, means: Matrix, variances: Matrix) -> Moments:
-    """Return the moments (K,) of a mixture of laws with these `means` and `variances` (C, K)."""
-    mean = probabilities @ means
-    return Moments(np.asarray(mean), np.asarray(probabilities @ (variances + (means - mean) ** 2)))
+    """Return the moments (..., K) of a mixture of laws with these `means` and `variances` (C, ..., K)."""
+    mean = np.tensordot(probabilities, means, 1)
+    return Moments(mean, np.tensordot(probabilities, variances + (means - mean) ** 2, 1))
+
+
+def beta_parameters(about: Moments) -> tuple[Vector, Vector]:
+    """Return the parameters a, b of Beta laws with these moments, a + b between 0.001 and 1e14."""
+    mean = np.clip(about.mean, 1e-12, 1 - 1e-12)
+    strength = np.clip(mean * (1 - mean) / np.maximum(about.variance, 1e-300) - 1, 1e-3, 1e14)
+    return mean * strength, (1 - mean) * strength
 
 
 def beta_interval(about: Moments, level: float, *, estimate: Vector, n: Vector | float) -> tuple[Vector, Vector]:
@@ -51,9 +58,8 @@ def beta_interval(about: Moments, level: float, *, estimate: Vector, n: Vector |
     """
     from scipy.special import betaincinv
 
-    mean = np.clip(about.mean, 1e-9, 1 - 1e-9)
-    strength = np.maximum(mean * (1 - mean) / np.maximum(about.variance, 1e-15) - 1, 1e-3)
-    lower, upper = (betaincinv(mean * strength, (1 - mean) * strength, (1 + side * level) / 2) for side in (-1, 1))
+    a, b = beta_parameters(about)
+    lower, upper = (betaincinv(a, b, (1 + side * level) / 2) for side in (-1, 1))
     lower, upper = np.minimum(lower, estimate), np.maximum(upper, estimate)
     lower, upper = np.floor(lower * n + 1e-3) / n, np.ceil(upper * n - 1e-3) / n
     return np.minimum(lower, estimate), np.clip(upper, estimate, 1.0)
@@ -82,8 +88,7 @@ class PosteriorSpread:
 
 def posterior_spread(shares: Vector, prior: Vector, n: float, posterior: Posterior, source: Source) -> PosteriorSpread:
     """Return how sure an estimate is, with notes about what the intervals include."""
-    notes = interval_notes(source, n, "The interval includes what held-out samples leave open about the classifier.")
-    return PosteriorSpread(shares, prior, float(n), posterior, tuple(notes))
+    return PosteriorSpread(shares, prior, float(n), posterior, tuple(interval_notes(source, n)))
 
 
 def posterior_of(estimate: PriorEstimate) -> Posterior:

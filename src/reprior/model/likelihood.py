@@ -47,14 +47,14 @@ class WeightFit:
 
 
 def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability) -> tuple[Matrix, Matrix]:
-    """Return for class weights (C, K) the target samples seen of each class, and those expected if its weight were 1.
+    """Return for class weights (C, K) the target samples observed of each class, and those expected at weight 1.
 
-    The derivative of the log-likelihood by log w is seen − w · expected.
+    The derivative of the log-likelihood by log w is observed − w · expected.
     """
     rho, trust = np.float32(samples.ratio), np.float32(reliability.trust_in_labels)
     single = weights.astype(np.float32)
     r = samples.target @ single.T
-    seen = weights * ((1 / (r * (1 + rho * r))).T @ samples.target)  # Σ (1 − P) p, by eq. 1
+    observed = weights * ((1 / (r * (1 + rho * r))).T @ samples.target)  # Σ (1 − P) p, by eq. 1
     if rho:
         r = samples.heldout @ single.T
         stands_for = (rho * samples.heldout_weights.astype(np.float32))[:, None] / (1 + rho * r)
@@ -63,8 +63,16 @@ def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability)
         expected = stands_for.T @ samples.heldout
     else:
         expected = np.broadcast_to(len(samples.target) * samples.source_prior, weights.shape)
-    seen, expected = seen / reliability.variance_factor, expected / reliability.variance_factor
-    return seen, expected
+    observed, expected = observed / reliability.variance_factor, expected / reliability.variance_factor
+    return observed, expected
+
+
+def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
+    """Return where two EM steps, from `at` (C, K) to `first` and to `second`, lead by squared extrapolation."""
+    change, bend = first - at, second - 2 * first + at
+    length = np.sqrt((change**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
+    length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
+    return np.asarray(at + 2 * length * change + length**2 * bend)
 
 
 def fit_weights(
@@ -72,13 +80,13 @@ def fit_weights(
 ) -> WeightFit:
     """Return the posterior modes of log w under gamma priors of shape `size` and this `mean`, (C, K) each.
 
-    A mode solves w = (size + seen) / (size/mean + expected). EM iterates that until weights change by less than `tol`,
-    averaged over the source. Every two steps are extrapolated [varadhan2008].
+    A mode solves w = (size + observed) / (size/mean + expected). EM iterates that until weights change by less than
+    `tol`, averaged over the source. Every two steps are extrapolated [varadhan2008].
     """
 
     def em_step(log_weights: Matrix) -> Matrix:
-        seen, expected = class_counts(samples, np.exp(log_weights), reliability)
-        return np.asarray(np.log((size + seen) / (size / mean + expected)))
+        observed, expected = class_counts(samples, np.exp(log_weights), reliability)
+        return np.asarray(np.log((size + observed) / (size / mean + expected)))
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False
     for _ in range(MAX_CYCLES):
@@ -87,10 +95,7 @@ def fit_weights(
         converged = bool((np.abs(np.exp(second) - np.exp(first)) @ samples.source_prior).max() < tol)
         if converged:
             break
-        change, bend = first - at, second - 2 * first + at
-        length = np.sqrt((change**2).sum(axis=1) / np.maximum((bend**2).sum(axis=1), 1e-30))
-        length = np.clip(length, 1, MAX_STEP)[:, None]  # 1 is the second step itself
-        at = np.clip(at + 2 * length * change + length**2 * bend, -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
+        at = np.clip(extrapolated(at, first, second), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
     return WeightFit(np.exp(second), steps, converged)
 
 

@@ -224,30 +224,30 @@ def fit_odd_classes(
 def find_odd(free: Hypothesis, usual_size: float, source_prior: Vector, settings: Settings) -> OddClasses:
     """Return which classes are odd, by EM on a mixture over classes, from a fit that leaves all of them `free`.
 
-    The fit tells of each class as much as Poisson counts would: `seen` samples where w · `expected` are expected. Usual
-    classes keep their proportions to each other; a common factor makes Σ ε_k w_k = 1. That factor, and the share of odd
-    classes, are paid for by half the logarithm of the information about each (BIC).
+    The fit tells of each class as much as Poisson counts would: `observed` samples where w · `expected` are
+    expected. Usual classes keep their proportions to each other; a common factor makes Σ ε_k w_k = 1. That factor,
+    and the share of odd classes, are paid for by half the logarithm of the information about each (BIC).
     """
     shape, centre = 1 / variances(free.covariance), free.prior.mean
-    seen = np.maximum(shape - free.prior.size, 0)
+    observed = np.maximum(shape - free.prior.size, 0)
     expected = np.maximum(shape / free.weights - free.prior.size / centre, 0)
-    share, factor, of_odd = settings.odd_share, 1.0, log_marginal(seen, expected, settings.odd_size, centre)
+    share, factor, of_odd = settings.odd_share, 1.0, log_marginal(observed, expected, settings.odd_size, centre)
     for _ in range(EM_STEPS):
-        log_odds = np.log(share / (1 - share)) + of_odd - log_marginal(seen, expected, usual_size, factor * centre)
+        log_odds = np.log(share / (1 - share)) + of_odd - log_marginal(observed, expected, usual_size, factor * centre)
         is_odd = 1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))
         left = max(1 - float((source_prior * is_odd) @ free.weights), 1e-3)
         factor = left / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
         share = float(is_odd.sum() + 1) / (len(centre) + 1 / settings.odd_share)
-    about_factor = (1 - is_odd) @ (usual_size * seen / (usual_size + seen))
+    about_factor = (1 - is_odd) @ (usual_size * observed / (usual_size + observed))
     price = 0.5 * float(np.log(len(centre)) + np.log1p(about_factor))
     return OddClasses(is_odd, share, usual_size, factor * centre, price)
 
 
-def log_marginal(seen: Vector, expected: Vector, size: float, mean: Vector) -> Vector:
-    """Return the log probability (K,), up to a constant, of Poisson counts `seen` with means w · `expected`, if w has a
-    gamma law (negative binomial)."""
+def log_marginal(observed: Vector, expected: Vector, size: float, mean: Vector) -> Vector:
+    """Return the log probability (K,), up to a constant, of Poisson counts `observed` with means w · `expected`, if
+    w has a gamma law (negative binomial)."""
     from scipy.special import gammaln
 
     rate = size / mean
-    counts = gammaln(size + seen) - gammaln(size) - (size + seen) * np.log(rate + expected)
+    counts = gammaln(size + observed) - gammaln(size) - (size + observed) * np.log(rate + expected)
     return np.asarray(counts + size * np.log(rate))

@@ -23,14 +23,15 @@ BLOCK_BYTES = 1 << 19  # a block is read from memory once and then used from cac
 
 @runtime_checkable
 class Blocks(Protocol):
-    """Rows of probabilities that can be visited block by block, as often as needed.
+    """Predicted probabilities that can be read block by block, as often as needed.
 
-    Whatever has `n_classes` and `map_sum` can be a target: rows from a database, say, or from many machines.
+    Every object with `n_classes` and `map_sum` can be passed as `proba`: for example a table of a database, or files on
+    many machines.
 
     Parameters
     ----------
     n_classes : int
-        K, the number of columns.
+        Number of classes K, which is the number of columns.
 
     Examples
     --------
@@ -42,9 +43,9 @@ class Blocks(Protocol):
     def n_classes(self) -> int: ...
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        """Return the sum of `fn(block)` over blocks (n, K) that cover each row once; S supports +.
+        """Return the sum of `fn(block)` over blocks (n, K) that contain each row once. Results of `fn` must support +.
 
-        Rows stored as float32 come as such: `fn` shall accumulate in float64.
+        Blocks may be float32; `fn` should sum in float64.
         """
         ...
 
@@ -123,14 +124,14 @@ def block_rows(n_classes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ArrayBlocks:
-    """An array as blocks; it is never copied as a whole.
+    """Wrap an array as `Blocks`. The array is never copied as a whole.
 
     Parameters
     ----------
     array : (n, K)
-        Rows in memory or memory-mapped, of any float type and order.
-    checked : bool
-        Whether the rows are known to be probabilities, so that nobody needs to look at them again.
+        Probabilities, one row per sample, in memory or memory-mapped, of any float type.
+    checked : bool, default False
+        Whether the rows were checked to be probabilities already. They are then not checked again.
 
     Examples
     --------
@@ -162,17 +163,17 @@ class ArrayBlocks:
 
 @dataclass(frozen=True, slots=True)
 class TopKBlocks:
-    """The k best classes of each row, as services often log them.
+    """Wrap the k most probable classes of each sample, as services often log them, as `Blocks`.
 
-    What a row leaves unlisted, 1 − Σ values, goes to its unlisted classes in proportion to the source prior: it says
-    "none of the listed" and nothing about which of the others. Rows become dense one block at a time.
+    The missing probability, 1 − Σ values, is divided among the unlisted classes in proportion to the source prior. Rows
+    become dense one block at a time.
 
     Parameters
     ----------
     indices : (n, k)
-        The classes listed, as column indices.
+        Column indices of the listed classes.
     values : (n, k)
-        Their probabilities.
+        Probabilities of the listed classes.
     prior : (K,)
         The source prior.
 

@@ -102,12 +102,12 @@ class Calibrator:
         kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
         floor = float(take(fields, "floor", (int, float), caller))
         if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
-            refuse(caller, "data", "numbers that no calibrator has")
+            refuse(caller, "data", "invalid numbers")
         score, ridge = (take(fields, name, (int, float, type(None)), caller) for name in ("log_likelihood", "ridge"))
         if ridge is None:  # written before it was kept
             ridge = RIDGE if kind in ("bias-corrected", "vector") else STIFF
         if not 0 <= ridge <= STIFF:
-            refuse(caller, "data", "a ridge that no calibrator has")
+            refuse(caller, "data", "an invalid ridge")
         logits = bool(take(fields, "of_logits", (bool, type(None)), caller))
         return cls(kind, scale, bias, floor, n, score, logits, float(ridge))
 

@@ -69,16 +69,16 @@ def refuse_listed(caller: str, name: str) -> NoReturn:
 
 
 def correct(proba: Any, weights: Any) -> Matrix:
-    """Return `proba` reweighted to another prior, rows summing to one, in the type it came in (eq. 8).
+    """Multiply probabilities by class weights and normalise each row (eq. 8).
 
     Parameters
     ----------
     proba : (n, K)
-        Probabilities that carry the source prior. Nothing is calibrated here: an estimate's own `correct` does that.
-        A DataFrame comes back as one.
+        Probabilities under the source prior. Nothing is calibrated here; `PriorEstimate.correct` does both. A DataFrame
+        is returned for a DataFrame.
     weights : (K,)
-        Target prior over source prior, as in `PriorEstimate.weights`; the scale does not matter. A Series or dict is
-        matched by name to the columns of a DataFrame. Numbers without names have the order of its columns.
+        Target prior over source prior, as in `PriorEstimate.weights`, up to a constant factor. A Series or dict is
+        matched to the columns of a DataFrame by name.
 
     Examples
     --------

@@ -13,6 +13,7 @@ from reprior._types import Matrix, Vector
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
 MAX_DENSE_CLASSES = 4096  # classes beyond which a K×K matrix takes too much memory and time: 134 MB here
+CORRELATION_ROWS = 6  # per class, and a thousand times that in all, to take correlations from
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 
 
@@ -48,99 +49,51 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
 
 def count_rows(target: Blocks) -> int:
     """Return the number of rows, by a pass if need be."""
-    n = known_rows(target)
-    return e_step(target, np.ones(target.n_classes)).n if n is None else n
-
-
-def known_rows(target: Blocks) -> int | None:
-    """Return the number of rows if it is known without a pass."""
     n = len(target.array) if isinstance(target, ArrayBlocks) else getattr(target, "n", None)
-    return None if n is None else int(n)
+    return e_step(target, np.ones(target.n_classes)).n if n is None else int(n)
 
 
 def every(stride: int, first: int, block: Matrix) -> Matrix:
-    """Return every so many rows of all, those of them that are in a block whose first row has the number `first`."""
+    """Return those rows of a block whose number is a multiple of `stride`; `first` is the number of its first row."""
     return block[-first % stride :: stride]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Some `rows` (m, K) of a target, and the summed probabilities `counts` (K,) of all, if they were asked for."""
+
+    parts: tuple[Matrix, ...]
+    counts: Vector | float = 0.0
+
+    def __add__(self, other: Sampled) -> Sampled:
+        return Sampled(self.parts + other.parts, self.counts + other.counts)
+
+    @property
+    def rows(self) -> Matrix:
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+
+
+def sampled(target: Blocks, n: float, at_most: int, *, counts: bool = False) -> Sampled:
+    """Return about `at_most` of `n` rows, spread evenly over the target, as they are stored, in one pass."""
+    stride, ones = max(1, -(-int(n) // at_most)), np.ones(target.n_classes)
+
+    def of_block(first: int, block: Matrix) -> Sampled:
+        total = e_step(ArrayBlocks(block), ones).counts if counts and len(block) else 0.0
+        return Sampled((np.array(every(stride, first, block)),), total)
+
+    if stride == 1 and isinstance(target, ArrayBlocks):  # no copy
+        return Sampled((as_stored(target.array),), e_step(target, ones).counts if counts else 0.0)
+    return map_numbered(target, of_block)
 
 
 def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     """Return about `at_most` of `n` rows (m, K), spread evenly over the target, as they are stored."""
-    stride = max(1, -(-int(n) // at_most))
-    if stride == 1 and isinstance(target, ArrayBlocks):
-        return as_stored(target.array)
-    picked = map_numbered(target, lambda first, block: Picked((np.array(every(stride, first, block)),)))
-    return np.concatenate(picked.rows)
+    return sampled(target, n, at_most).rows
 
 
 def rows_kept(n_classes: int) -> int:
     """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
     return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
-
-
-def some_and_counts(target: Blocks, n: float, at_most: int) -> tuple[Matrix, Vector]:
-    """Return `some_rows`, and the class counts (K,) that all rows expect as they are, in one pass."""
-    ones = np.ones(target.n_classes)
-    if isinstance(target, ArrayBlocks):
-        return some_rows(target, n, at_most), e_step(target, ones).counts
-    stride = max(1, -(-int(n) // at_most))
-
-    def of_block(first: int, block: Matrix) -> Picked:
-        counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(len(ones))
-        return Picked((np.array(every(stride, first, block)),), counts)
-
-    result = map_numbered(target, of_block)
-    return np.concatenate(result.rows), np.asarray(result.counts)
-
-
-def some_of_any(target: Blocks, at_most: int) -> tuple[Matrix, int]:
-    """Return no more than `at_most` rows (m, K), spread evenly, and how many rows there are, in one pass."""
-    n = known_rows(target)
-    if n is not None:
-        return some_rows(target, n, at_most), n
-    result = map_numbered(target, lambda first, block: Thinned(((first, np.array(block)),), 1, at_most, len(block)))
-    result = result.thinned(result.stride)
-    return np.concatenate([rows for _, rows in sorted(result.pieces, key=lambda piece: piece[0])]), result.n
-
-
-@dataclass(frozen=True, slots=True)
-class Thinned:
-    """Rows whose number is a multiple of `stride`, a power of two that grows so that they are no more than `most`: any
-    order of blocks gives the same. A piece is the number of its first row, and rows (m, K); `n` rows were seen."""
-
-    pieces: tuple[tuple[int, Matrix], ...]
-    stride: int
-    most: int
-    n: int
-
-    def thinned(self, stride: int) -> Thinned:
-        """Return those at a larger stride, or at one that is large enough."""
-        pieces, now = self.pieces, self.stride
-        while now < stride or sum(len(rows) for _, rows in pieces) > self.most:
-            step = max(2, stride // now)
-            pieces = tuple(
-                (first + -(first // now) % step * now, np.array(every(step, first // now, rows)))
-                for first, rows in pieces
-            )
-            now *= step
-        return Thinned(pieces, now, self.most, self.n)
-
-    def __add__(self, other: Thinned) -> Thinned:
-        stride = max(self.stride, other.stride)
-        one, two = self.thinned(stride), other.thinned(stride)
-        stride = max(one.stride, two.stride)
-        both = one.thinned(stride).pieces + two.thinned(stride).pieces
-        return Thinned(both, stride, self.most, self.n + other.n).thinned(stride)
-
-
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """Rows of several blocks, and their `counts` if there are any, which add up to all of them."""
-
-    rows: tuple[Matrix, ...]
-    counts: Vector | float = 0.0
-
-    def __add__(self, other: Picked) -> Picked:
-        return Picked(self.rows + other.rows, self.counts + other.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +138,11 @@ def information(
         return Gram((scaled,))
 
     return map_numbered(target, of_block).matrix()
+
+
+def correlation(target: Blocks, prior: Vector, source_prior: Vector, n: float) -> Matrix:
+    """Return the correlations (K, K) of the classes' likelihoods over `n` samples, by enough of them."""
+    stride = max(1, int(n) // (CORRELATION_ROWS * max(1000, len(prior))))
+    gram = information(target, prior, source_prior, dtype=np.float32, stride=stride, per_log=True).astype(np.float64)
+    root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
+    return np.asarray(gram / root / root[:, None])

@@ -52,7 +52,7 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     heldout = None if rows is None else check_labelled(rows, array("y", len(rows)), caller)[:2]
     names = take(about, "source_classes", (list, NOTHING), caller)
     if names is not None and not all(isinstance(name, str) for name in names):
-        refuse(caller, "data", "names of classes that are no text")
+        refuse(caller, "data", "class names that are not text")
     classes, stored = check_classes(names, None, k, caller), array("calibrator", None)
     calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
     if calibrator is not None and len(calibrator.scale) != k:
@@ -68,7 +68,7 @@ def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError
     if heldout is None or information is None:
         refuse(caller, "data", "'source_error_heldout' without 'source_error_information', or the reverse")
     if not ((heldout >= 0) & (heldout <= 2**53)).all() or not heldout.sum() > 0:
-        refuse(caller, "data", "numbers in 'source_error_heldout' that count no held-out samples")
+        refuse(caller, "data", "invalid counts in 'source_error_heldout'")
     if not ((information > 0) & (information <= 1)).all():
         refuse(caller, "data", "numbers in 'source_error_information' that are not above 0 and at most 1")
     return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))
@@ -85,5 +85,5 @@ def stored_moments(about: Mapping[str, Any], error: ClassifierError, caller: str
     sound = 0 < d <= MAX_DIRECTIONS and all((np.abs(x) < 1e9).all() for x in parts.values())
     sound = sound and (deviations > 1e-9).all() and (prior > 0).all() and abs(prior.sum() - 1) < 1e-6
     if not sound or not np.allclose(within, within.T) or not np.linalg.eigvalsh(within)[0] > 0:
-        refuse(caller, "data", "numbers in 'source_moments' that no held-out samples can have")
+        refuse(caller, "data", "invalid numbers in 'source_moments'")
     return MomentReference(**parts, information=error.information, n_heldout=float(error.heldout.sum()))
