@@ -6,6 +6,6 @@ They need nothing but NumPy. With msgpack installed, rows travel as raw bytes, w
 from reprior.client.asynchronous import AsyncClient
 from reprior.client.batches import Batches
 from reprior.client.blocking import Client
-from reprior.client.calls import Answer, ServiceError
+from reprior.client.bodies import Answer, ServiceError
 
 __all__ = ["Answer", "AsyncClient", "Batches", "Client", "ServiceError"]

@@ -3,52 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from reprior.client.batches import Batches
-from reprior.client.blocking import Connection
-from reprior.client.calls import MAX_BODY, Answer, Call, Calls, Reply, Request, at
+from reprior.client.blocking import Client
+from reprior.client.bodies import Answer, ServiceError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-class AsyncClient(Calls):
-    """`Client` for asyncio: the same calls with ``await``, the same promises, and no extra package.
+class AsyncClient:
+    """`Client` for asyncio: the same calls with ``await``, without an extra package.
 
-    One thread holds the connection, so the event loop never waits for the network. Tasks may share a client. Their
+    A `Client` runs in a thread, so the event loop never waits for the network. Tasks may share an `AsyncClient`. Their
     posts go one after the other. If a task is cancelled, the post under way may or may not have been counted.
+
+    Parameters
+    ----------
+    url, options : as of `Client`.
 
     >>> AsyncClient("http://127.0.0.1:8733", name="shop-1")
     AsyncClient('http://127.0.0.1:8733', name='shop-1')
     """
 
-    def __init__(
-        self, url: str, *, token: str | None = None, name: str | None = None, timeout: float = 30.0,
-        patience: float | None = None, max_body: int = MAX_BODY,
-    ) -> None:  # fmt: skip
-        super().__init__(url, token=token, name=name, timeout=timeout, patience=patience, max_body=max_body)
-        self._connection = Connection(self.url, self.timeout)
+    def __init__(self, url: str, **options: Any) -> None:
+        self.client = Client(url, **options)
         self._thread = ThreadPoolExecutor(1, "reprior-client")
-        self._lock = asyncio.Lock()
 
-    async def _run(self, call: Call) -> Any:
+    def __repr__(self) -> str:
+        return f"Async{self.client!r}"
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Return what a call returns, after its requests and pauses."""
-        reply: Reply | None = None
-        loop = asyncio.get_running_loop()
-        async with self._lock:
-            while True:
-                try:
-                    step = call.send(reply)
-                except StopIteration as end:
-                    return end.value
-                if isinstance(step, Request):
-                    headers = self.headers(step)
-                    reply = await loop.run_in_executor(self._thread, self._connection.exchange, step, headers)
-                else:
-                    await asyncio.sleep(step)
+        cancelled = threading.Event()
+
+        def pause(seconds: float) -> None:
+            if cancelled.wait(seconds):
+                raise ServiceError("The call was cancelled.")
+
+        def work() -> T:
+            self.client._sleep = pause
+            return call(*args, **options)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            cancelled.set()
 
     async def close(self) -> None:
         """Close the connection."""
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        await self._run(self.client.close)
         self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> AsyncClient:
@@ -57,62 +66,46 @@ class AsyncClient(Calls):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def put(
-        self, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
-        stale_after: float | None = None, heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        """Make a stream, as `Client.put` does."""
-        more = {"method": method, "alarm": alarm, "stale_after": stale_after, "options": options or None}
-        call = self._put(stream, source, classes, heldout, saved, more)
-        made: dict[str, Any] = await self._run(call)
-        return made
+    async def put(self, stream: str, source: Any = None, **options: Any) -> dict[str, Any]:
+        """Create a stream, as `Client.put` does."""
+        return await self._run(partial(self.client.put, stream, source, **options))
 
     async def get(self, stream: str) -> dict[str, Any]:
         """Return the state of a stream, as `Client.get` does."""
-        found: dict[str, Any] = await self._run(self._asked(Request("GET", at(stream))))
-        return found
+        return await self._run(self.client.get, stream)
 
     async def renew(self, stream: str, saved: Any, *, by: str = "") -> int:
-        """Begin a new model version of a stream, as `Client.renew` does."""
-        number: int = await self._run(self._renew(stream, saved, by))
-        return number
+        """Start a new model version of a stream, as `Client.renew` does."""
+        return await self._run(self.client.renew, stream, saved, by=by)
 
     async def state(self, stream: str) -> bytes:
         """Return a stream with everything it has learned, as `Client.state` does."""
-        data: bytes = await self._run(self._asked(Request("GET", at(stream, "state"))))
-        return data
+        return await self._run(self.client.state, stream)
 
     async def delete(self, stream: str) -> None:
         """Remove a stream with everything it has learned."""
-        await self._run(self._delete(stream))
+        await self._run(self.client.delete, stream)
 
     async def alarms(self, stream: str) -> list[dict[str, Any]]:
         """Return the alarms of a stream, the newest first."""
-        found: list[dict[str, Any]] = await self._run(self._alarms(stream))
-        return found
+        return await self._run(self.client.alarms, stream)
 
-    async def acknowledge(
-        self, stream: str, alarm: Any, *, by: str, note: str = "", next: str = "restart"
-    ) -> dict[str, Any]:
+    async def acknowledge(self, stream: str, alarm: Any, **options: Any) -> dict[str, Any]:
         """Acknowledge an open alarm, as `Client.acknowledge` does."""
-        done: dict[str, Any] = await self._run(self._acknowledge(stream, alarm, by, note, next))
-        return done
+        return await self._run(partial(self.client.acknowledge, stream, alarm, **options))
 
     async def silence(self, stream: str, seconds: float, *, by: str, note: str = "") -> dict[str, Any] | None:
         """Hold back messages about a stream for some seconds; 0 ends a silence. Return the silence that holds now."""
-        held: dict[str, Any] | None = await self._run(self._silence(stream, seconds, by, note))
-        return held
+        return await self._run(self.client.silence, stream, seconds, by=by, note=note)
 
     async def send(self, stream: str, proba: Any, *, correct: bool = True) -> Answer:
-        """Let a stream learn rows (n, K), and return them corrected, as `Client.send` does."""
-        told: Answer = await self._run(self._send(stream, proba, correct))
-        return told
+        """Let a stream learn probabilities (n, K), and return them corrected, as `Client.send` does."""
+        return await self._run(self.client.send, stream, proba, correct=correct)
 
     async def label(self, stream: str, proba: Any, y: Any) -> Answer:
-        """Give the labels (n,) of rows (n, K) that were sent before."""
-        told: Answer = await self._run(self._label(stream, proba, y))
-        return told
+        """Send the labels (n,) of samples (n, K) that were sent before."""
+        return await self._run(self.client.label, stream, proba, y)
 
     def batches(self, stream: str, **options: Any) -> Batches:
         """Return a `Batches`; its `add` never waits, so it may be called on the event loop."""
-        return Batches(self, stream, **options)
+        return Batches(self.client, stream, **options)

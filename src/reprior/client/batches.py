@@ -23,8 +23,8 @@ import numpy as np
 from reprior._check import Frame, InputError, as_array, check_int, check_matrix, check_number, fail, frame_of, row_fault
 from reprior._kernels.reference import SUM_TOLERANCE
 from reprior._types import Matrix
-from reprior.client.blocking import Client
-from reprior.client.calls import FIRST_PAUSE, LONGEST_PAUSE, Answer, Calls, Classes, ServiceError
+from reprior.client.blocking import FIRST_PAUSE, LONGEST_PAUSE, Client
+from reprior.client.bodies import Answer, Classes, ServiceError
 from reprior.rows.blocks import by_name
 
 log = logging.getLogger("reprior.client")
@@ -64,31 +64,37 @@ class Held:
 
 
 class Batches:
-    """Collect rows and send them from a thread, `rows` at a time or after `seconds`, whichever comes first.
+    """Collect samples and send them from a thread, `rows` at a time or after `seconds`, whichever comes first.
 
-    An outage of any length is survived: the thread repeats each post until it counts once. Rows beyond `max_bytes` are
-    dropped, the oldest first. A stream that is deleted is waited for. `Batches` has a connection and a client name of
-    its own. Nothing is corrected: use `Client.send` for that. Use it as a context, or call `close`.
+    The thread repeats each post until it counts once, however long an outage lasts, and waits for a stream that was
+    deleted. If samples need more than `max_bytes`, the oldest are dropped. Nothing is corrected: use `Client.send` for
+    that. Use it in a `with` block, or call `close`. It has its own connection and client name.
 
     Parameters
     ----------
-    rows : how many make a batch.
-    seconds : how long a row waits for its batch at most.
-    max_bytes : memory for rows that wait.
-    strict : if True, `add` raises `reprior.InputError` for rows that cannot be sent; by default it drops them.
-    on_answer : called in the thread with every `Answer`.
-    on_drop : called with the number of dropped rows and the reason.
+    rows : int
+        Number of samples in a batch.
+    seconds : float
+        Longest time that a sample waits for its batch.
+    max_bytes : int
+        Memory for waiting samples.
+    strict : bool
+        If True, `add` raises `reprior.InputError` for samples that cannot be sent; by default it drops them.
+    on_answer : callable, optional
+        Called in the thread with every `Answer`.
+    on_drop : callable, optional
+        Called with the number of dropped samples and the reason.
 
     Attributes
     ----------
-    sent : rows that the service has counted.
-    dropped : rows that will never be sent.
-    waiting : rows that wait.
-    error : why the last attempt failed; None after a success.
+    sent, dropped, waiting : int
+        Samples that the service has counted, that will never be sent, and that wait.
+    error : str or None
+        Why the last attempt failed; None after a success.
     """
 
     def __init__(
-        self, client: Calls, stream: str, *, rows: int = 256, seconds: float = 1.0, max_bytes: int = 64 << 20,
+        self, client: Client, stream: str, *, rows: int = 256, seconds: float = 1.0, max_bytes: int = 64 << 20,
         strict: bool = False, on_answer: Callable[[Answer], None] | None = None,
         on_drop: Callable[[int, str], None] | None = None,
     ) -> None:  # fmt: skip
@@ -111,18 +117,18 @@ class Batches:
         self._closing = self._abandoned = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._known: Classes | None = None
-        given, name = self._client, f"{self._client.name}-{uuid.uuid4().hex[:8]}"
-        self._sender = Sender(given.url, token=given._token, name=name, timeout=given.timeout,
-                              max_body=given.max_body, sleep=self._pause)  # fmt: skip
-        self._sender.patience, self._sender._msgpack = math.inf, given._msgpack
+        self._classes: Classes | None = None  # of the stream, once the service has answered
+        client = self._client
+        self._sender = Sender(client.url, token=client._token, name=f"{client.name}-{uuid.uuid4().hex[:8]}",
+                              timeout=client.timeout, max_body=client.max_body, sleep=self._pause)  # fmt: skip
+        self._sender.patience, self._sender._msgpack = math.inf, client._msgpack
 
     # what the application calls
 
     def add(self, proba: Any) -> int:
-        """Take in rows (n, K), or one row (K,), to be sent later; return how many were taken.
+        """Add probabilities (n, K), or (K,) of one sample, to send later; return how many were accepted.
 
-        Rows that are no probabilities (or logits, if the stream takes those) are dropped, each by itself.
+        A row that is not valid is dropped alone.
         """
         try:
             held, wrong = self._checked(proba)
@@ -141,7 +147,7 @@ class Batches:
         return self._hold(held) if len(held.rows) else 0
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Send what is held; return whether the service has it all within `timeout` seconds."""
+        """Send all waiting samples; return whether the service has counted them within `timeout` seconds."""
         end = time.monotonic() + timeout
         with self._changed:
             self._due = True
@@ -151,7 +157,7 @@ class Batches:
             return not (self.waiting or self._busy)
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Send what is held, for at most `timeout` seconds, and end the thread; return whether all was sent."""
+        """Send all waiting samples within `timeout` seconds and end the thread; return whether all were sent."""
         done = self.flush(timeout)
         with self._changed:
             self._closing, self._abandoned = True, not done
@@ -159,17 +165,17 @@ class Batches:
             left, self._held = self.waiting + self._busy, deque()
             self._bytes = self.waiting = 0
         if left:
-            self._drop(left, f"The service had not taken them {timeout:g} seconds after `close`.")
+            self._drop(left, f"The service had not counted them {timeout:g} seconds after `close`.")
         if self._thread is not None and done:
             self._thread.join(timeout)
         return done
 
     async def aflush(self, timeout: float = 10.0) -> bool:
-        """`flush` without holding up the event loop."""
+        """Do what `flush` does, without blocking the event loop."""
         return await asyncio.to_thread(self.flush, timeout)
 
     async def aclose(self, timeout: float = 10.0) -> bool:
-        """`close` without holding up the event loop."""
+        """Do what `close` does, without blocking the event loop."""
         return await asyncio.to_thread(self.close, timeout)
 
     def __enter__(self) -> Batches:
@@ -188,14 +194,15 @@ class Batches:
 
     def _checked(self, proba: Any) -> tuple[Held, tuple[int, str] | None]:
         """Return rows that can be sent, as far as is known, and how many others there were and why."""
-        known = None if self._known is None else self._known.names
-        columns, values, _ = frame_of(proba, known, "Batches.add") or (None, proba, ())
+        classes = self._classes
+        names = None if classes is None else classes.names
+        columns, values, _ = frame_of(proba, names, "Batches.add") or (None, proba, ())
         array = np.array(as_array(values, "Batches.add", "proba"))  # a copy: the caller may reuse its own
         rows = check_matrix(array[None] if array.ndim == 1 else array, "Batches.add", "proba")
         held = Held(columns, rows)
-        if self._known is not None:
-            held = Held(None, fitted(held, self._known))
-        good = usable(held.rows, self._known)
+        if classes is not None:
+            held = Held(None, fitted(held, classes))
+        good = usable(held.rows, classes)
         if good.all():
             return held, None
         fault = row_fault(held.rows.astype(np.float64))
@@ -317,11 +324,11 @@ class Batches:
         pause = FIRST_PAUSE
         while True:
             try:
-                known = self._known = self._sender._run(self._sender._known(self.stream))
-                rows = fitted(block, known)
-                good = usable(rows, known)
+                classes = self._classes = self._sender.classes_of(self.stream)
+                rows = fitted(block, classes)
+                good = usable(rows, classes)
                 if not good.all():
-                    self._drop(int((~good).sum()), "They are no probabilities.")
+                    self._drop(int((~good).sum()), "They are not probabilities.")
                 if good.any():
                     self._sent(self._sender.send(self.stream, rows[good], correct=False), int(good.sum()))
                 return
@@ -329,7 +336,7 @@ class Batches:
                 self._drop(len(block.rows), str(error))
                 return
             except ServiceError as error:
-                self._known = None  # the stream may be made again, with other classes
+                self._classes = None  # the stream may be made again, with other classes
                 self._sender._classes.clear()
                 if error.status != 404:
                     self._drop(len(block.rows), str(error))
@@ -360,18 +367,18 @@ class Batches:
                 raise Abandoned
 
 
-def fitted(held: Held, known: Classes) -> Matrix:
+def fitted(held: Held, classes: Classes) -> Matrix:
     """Return rows in the order of a stream's classes; refuse rows of another number of classes."""
-    rows = held.rows if held.columns is None else by_name(Frame(held.columns, held.rows), known.names, "Batches.add")
-    if rows.shape[1] != known.count:
-        fail("Batches.add", "proba", f"have {known.count} columns, one per class of the stream", rows.shape[1])
+    rows = held.rows if held.columns is None else by_name(Frame(held.columns, held.rows), classes.names, "Batches.add")
+    if rows.shape[1] != classes.count:
+        fail("Batches.add", "proba", f"have {classes.count} columns, one per class of the stream", rows.shape[1])
     return np.asarray(rows)
 
 
-def usable(rows: Matrix, known: Classes | None) -> Any:
-    """Return which rows (n, K) can be sent (n,): finite logits, or probabilities; only finite if neither is known."""
+def usable(rows: Matrix, classes: Classes | None) -> Any:
+    """Return which rows (n, K) can be sent (n,): finite ones, and only probabilities if the stream takes those."""
     finite = np.isfinite(rows).all(axis=1)
-    if known is None or known.logits or not finite.any():
+    if classes is None or classes.logits or not finite.any():
         return finite
     with np.errstate(invalid="ignore", over="ignore"):
         sums = rows.sum(axis=1, dtype=np.float64)

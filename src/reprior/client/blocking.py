@@ -3,68 +3,76 @@
 from __future__ import annotations
 
 import http.client
+import json
+import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from reprior.client.calls import MAX_BODY, Answer, Call, Calls, Reply, Request, at
+import numpy as np
+
+from reprior._check import check_int, check_matrix, check_number, fail, is_named, like_input
+from reprior._labels import same_rows
+from reprior._types import Matrix
+from reprior.client.bodies import (
+    BYTES,
+    JSON,
+    JSON_BYTES,
+    MAX_BODY,
+    MSGPACK,
+    Answer,
+    Classes,
+    Reply,
+    ServiceError,
+    answer_of,
+    at,
+    bytes_of,
+    definition_fields,
+    joined,
+    plain,
+    raw,
+)
+from reprior.rows.blocks import by_name
 
 if TYPE_CHECKING:
     from reprior.client.batches import Batches
 
-
-class Connection:
-    """One connection to the service, opened when it is needed."""
-
-    def __init__(self, url: str, timeout: float) -> None:
-        parts = urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._url, self._http = url, kind(parts.hostname or "", parts.port, timeout=timeout)
-
-    def exchange(self, request: Request, headers: dict[str, str]) -> Reply:
-        """Return the reply to one attempt of a request."""
-        try:
-            try:
-                self._http.request(request.method, request.path, request.body, headers)
-            except (BrokenPipeError, ConnectionResetError):
-                if self._http.sock is None:
-                    raise
-                # the service may have refused the body before it had read all of it: look for its answer
-            response = self._http.getresponse()
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, response.read(), headers)
-        except (OSError, http.client.HTTPException) as error:  # no word of whether the post was counted
-            self._http.close()
-            problem = f"{self._url} does not answer ({type(error).__name__}: {error})."
-            unreachable = isinstance(error, (ConnectionRefusedError, socket.gaierror))
-            return Reply(0, problem=problem, unreachable=unreachable)
-
-    def close(self) -> None:
-        """Close the connection; the next exchange opens it again."""
-        self._http.close()
+AGAIN = (408, 425, 429, 500, 502, 503, 504)  # statuses after which the service may take the same request later
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds between two attempts
+PATIENCE, AT_FIRST = 120.0, 5.0  # seconds; the second if nothing has ever answered: the address may be wrong
 
 
-class Client(Calls):
-    """Speak to one service over one connection; threads may share it, and their posts go one after the other.
+class Client:
+    """Connect to one service. Threads may share a client; their posts are sent one after the other.
 
-    Rows with names (a DataFrame, Series or dict) are matched to the stream's classes by name. The client asks the
-    service for those once. Rows that are too many for one post are sent in several.
+    Samples with names (a DataFrame, Series or dict) are matched to the stream's classes by name. Samples that are too
+    many for one post are sent in several.
 
     Parameters
     ----------
-    url : the address, such as ``http://127.0.0.1:8733``.
-    token : the bearer token, if the service wants one.
-    name : the name by which the service knows this client; a new random one by default. Posts carry numbers under it,
-        so two clients must not share a name, and one that continues under its old name must know its last numbers
-        (`seqs`).
-    timeout : seconds that one attempt may take.
-    patience : seconds after which a post is given up. By default 120, and 5 if nothing has ever answered at the
-        address.
-    max_body : bytes of one post. Keep it below the service's ``--max-body``.
+    url : str
+        Address, such as ``http://127.0.0.1:8733``.
+    token : str, optional
+        Bearer token, if the service requires one.
+    name : str, optional
+        Name of this client at the service; by default a new random one. Posts are numbered per name, so two clients
+        must not share a name. A client that continues under its old name must know its last numbers (`seqs`).
+    timeout : float
+        Seconds that one attempt may take.
+    patience : float, optional
+        Seconds after which a post is given up. By default 120, and 5 if nothing has ever answered at the address.
+    max_body : int
+        Maximum size of a post in bytes. Keep it below the service's ``--max-body``.
+    sleep : callable
+        Function that waits some seconds between two attempts.
 
+    Examples
+    --------
     >>> client = Client("http://127.0.0.1:8733", token="secret-token")
     >>> client.url
     'http://127.0.0.1:8733'
@@ -74,23 +82,29 @@ class Client(Calls):
         self, url: str, *, token: str | None = None, name: str | None = None, timeout: float = 30.0,
         patience: float | None = None, max_body: int = MAX_BODY, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
-        super().__init__(url, token=token, name=name, timeout=timeout, patience=patience, max_body=max_body)
-        self._connection, self._sleep = Connection(self.url, self.timeout), sleep
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            fail("Client", "url", "be an http or https address", repr(url))
+        self.url, self.name = url.rstrip("/"), name or f"python-{uuid.uuid4().hex[:12]}"
+        self.timeout = check_number(timeout, "Client", "timeout", low=0, open_low=True)
+        self.patience = None if patience is None else check_number(patience, "Client", "patience", low=0)
+        self.max_body = check_int(max_body, "Client", "max_body", low=1)
+        self.seqs: dict[str, int] = {}  # the last number used for each stream
+        self.problem: str | None = None  # why the last attempt failed; None if it succeeded
+        self._classes: dict[str, Classes] = {}  # of the streams asked for
+        self._reached = False  # whether the service has ever answered
+        self._path, self._token, self._sleep = parts.path.rstrip("/"), token, sleep
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(parts.hostname, parts.port, timeout=self.timeout)
         self._lock = threading.RLock()
+        try:
+            import msgpack
+        except ImportError:
+            msgpack = None
+        self._msgpack = msgpack
 
-    def _run(self, call: Call) -> Any:
-        """Return what a call returns, after its requests and pauses."""
-        reply: Reply | None = None
-        with self._lock:
-            while True:
-                try:
-                    step = call.send(reply)
-                except StopIteration as end:
-                    return end.value
-                if isinstance(step, Request):
-                    reply = self._connection.exchange(step, self.headers(step))
-                else:
-                    self._sleep(step)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, name={self.name!r})"
 
     def close(self) -> None:
         """Close the connection."""
@@ -103,91 +117,252 @@ class Client(Calls):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # streams
+
     def put(
         self, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
         stale_after: float | None = None, heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """Make a stream, and return its description; an existing stream with the same definition stays.
+        """Create a stream and return its description. If it exists with the same definition, nothing changes.
 
         Parameters
         ----------
-        source : class counts or shares (K,); or a Series or dict from class to count, which names the classes in its
-            own order if there are no `classes` and no `heldout`; or what `saved` takes.
-        classes : the names of the classes (K,), in the order of the columns.
-        method : the online method; "online-ebls" by default. `options` are the method's.
-        alarm : False, True or a dict of options of `reprior.Alarm`.
-        stale_after : seconds without samples after which the stream raises an alarm; 0 for never. By default the
-            service's ``--stale-after``.
-        heldout : held-out probabilities (n, K) and their labels (n,), for calibration, alarm and diagnosis. A
-            DataFrame's columns name the classes.
-        saved : a Pipeline or Stream, or the bytes of one, instead of source, classes and heldout.
+        stream : str
+            Name of the stream.
+        source : (K,), Series or dict
+            Class counts or shares. A Series or dict names the classes, in its own order if there are neither `classes`
+            nor `heldout`. Or a Pipeline or Stream, as in `saved`.
+        classes : sequence of K names, optional
+            Class names in the order of the columns.
+        method : str, optional
+            Online method; "online-ebls" by default.
+        alarm : bool or dict
+            Whether to test for shifts; a dict has options of `reprior.Alarm`.
+        stale_after : float, optional
+            Seconds without samples after which the stream raises an alarm; 0 for never. By default the service's
+            ``--stale-after``.
+        heldout : ((n, K), (n,)), optional
+            Held-out probabilities and labels, for calibration, alarm and diagnosis. Columns of a DataFrame name the
+            classes.
+        saved : Pipeline, Stream or bytes, optional
+            Instead of `source`, `classes` and `heldout`.
+        **options
+            Options of the method.
         """
         more = {"method": method, "alarm": alarm, "stale_after": stale_after, "options": options or None}
-        call = self._put(stream, source, classes, heldout, saved, more)
-        made: dict[str, Any] = self._run(call)
-        return made
+        if isinstance(source, (bytes, bytearray)) or hasattr(source, "to_bytes"):
+            source, saved = None, source
+        if saved is not None:
+            if source is not None or classes is not None or heldout is not None:
+                fail("Client.put", "saved", "be given without source, classes and heldout, because it has them", "both")
+            query = urlencode({key: value if key in ("method", "stale_after") else json.dumps(value)
+                               for key, value in more.items() if value is not None})  # fmt: skip
+            return self._described("PUT", stream, at(stream) + (query and f"?{query}"), bytes_of(saved), BYTES)
+        fields = definition_fields("Client.put", source, classes, heldout)
+        try:
+            body, kind = self._body({key: value for key, value in (fields | more).items() if value is not None})
+        except TypeError as error:
+            fail("Client.put", "options", "be what JSON can hold", str(error),
+                 remedy="A Pipeline or Stream is given as `source` or `saved`")  # fmt: skip
+        return self._described("PUT", stream, at(stream), body, kind)
 
     def get(self, stream: str) -> dict[str, Any]:
         """Return the state of a stream: prior, interval, alarm, diagnosis."""
-        found: dict[str, Any] = self._run(self._asked(Request("GET", at(stream))))
-        return found
+        return dict(self._ask("GET", at(stream)))
 
     def renew(self, stream: str, saved: Any, *, by: str = "") -> int:
-        """Begin a new model version of a stream and return its number.
+        """Start a new model version of a stream and return its number.
 
         The history stays. The estimate starts again from the new pipeline, and an open alarm about a shift ends.
 
         Parameters
         ----------
-        saved : a Pipeline of the new model with the same classes, or the bytes of one.
-        by : your name, for the audit.
+        saved : Pipeline or bytes
+            Pipeline of the new model, with the same classes.
+        by : str
+            Your name, for the audit log.
         """
-        number: int = self._run(self._renew(stream, saved, by))
-        return number
+        path = at(stream, "versions") + f"?{urlencode({'by': by})}"
+        return int(self._described("POST", stream, path, bytes_of(saved), BYTES)["version"])
 
     def state(self, stream: str) -> bytes:
         """Return a stream with everything it has learned, as bytes for `put` and `reprior.Stream.from_bytes`."""
-        data: bytes = self._run(self._asked(Request("GET", at(stream, "state"))))
-        return data
+        return bytes(self._ask("GET", at(stream, "state")))
 
     def delete(self, stream: str) -> None:
         """Remove a stream with everything it has learned."""
-        self._run(self._delete(stream))
+        self._ask("DELETE", at(stream), json.dumps({"confirm": stream}).encode())
+        self.seqs.pop(stream, None)
+        self._classes.pop(stream, None)
+
+    def _described(
+        self, method: str, stream: str, path: str, body: bytes | None = None, kind: str = JSON
+    ) -> dict[str, Any]:
+        """Return the service's description of a stream, and note its classes."""
+        about = dict(self._ask(method, path, body, kind))
+        names = tuple(about["classes"])
+        self._classes[stream] = Classes(len(names), names if about["named"] else None, about["logits"])
+        return about
+
+    def classes_of(self, stream: str) -> Classes:
+        """Return the classes of a stream; the service is asked once."""
+        if stream not in self._classes:
+            self._described("GET", stream, at(stream) + "?diagnosis=0")
+        return self._classes[stream]
+
+    # alarms
 
     def alarms(self, stream: str) -> list[dict[str, Any]]:
         """Return the alarms of a stream, the newest first; an alarm without acknowledgement is open."""
-        found: list[dict[str, Any]] = self._run(self._alarms(stream))
-        return found
+        return list(self._ask("GET", at(stream, "alarms"))["alarms"])
 
     def acknowledge(self, stream: str, alarm: Any, *, by: str, note: str = "", next: str = "restart") -> dict[str, Any]:
-        """Acknowledge an open alarm, one of `alarms` or its number; return the stored acknowledgement.
+        """Acknowledge an open alarm (an entry of `alarms`, or its number) and return the stored acknowledgement.
 
         Parameters
         ----------
-        by : your name.
-        note : what you found.
-        next : "restart" the test against the same reference, or "accept" the samples since the alarm as the new one.
+        by : str
+            Your name.
+        note : str
+            What you found.
+        next : {"restart", "accept"}
+            "restart" tests against the same reference. "accept" takes the samples since the alarm as the new reference.
         """
-        done: dict[str, Any] = self._run(self._acknowledge(stream, alarm, by, note, next))
-        return done
+        number = alarm["id"] if isinstance(alarm, Mapping) else check_int(alarm, "Client.acknowledge", "alarm")
+        body = json.dumps({"by": by, "note": note, "next": next}).encode()
+        return dict(self._ask("POST", at(stream, f"alarms/{number}/acknowledge"), body))
 
     def silence(self, stream: str, seconds: float, *, by: str, note: str = "") -> dict[str, Any] | None:
         """Hold back messages about a stream for some seconds; 0 ends a silence. Return the silence that holds now."""
-        held: dict[str, Any] | None = self._run(self._silence(stream, seconds, by, note))
-        return held
+        body = json.dumps({"seconds": seconds, "by": by, "note": note}).encode()
+        silence: dict[str, Any] | None = self._ask("POST", at(stream, "silence"), body)["silence"]
+        return silence
+
+    # rows
 
     def send(self, stream: str, proba: Any, *, correct: bool = True) -> Answer:
-        """Let a stream learn rows (n, K), and return them corrected; each post is repeated until it counts once."""
-        told: Answer = self._run(self._send(stream, proba, correct))
-        return told
+        """Let a stream learn probabilities (n, K) and return them corrected. Each post counts once."""
+        rows = self._rows(stream, proba, "Client.send")
+        answer = self._post_parts(stream, "samples", rows, None, {} if correct else {"correct": False})
+        if answer.proba is None:
+            return answer
+        classes = self._classes.get(stream)
+        return replace(answer, proba=like_input(answer.proba, proba, None if classes is None else classes.names))
 
     def label(self, stream: str, proba: Any, y: Any) -> Answer:
-        """Give the labels (n,), column numbers or names, of rows (n, K) that were sent before."""
-        told: Answer = self._run(self._label(stream, proba, y))
-        return told
+        """Send the labels (n,), names or column indices, of samples (n, K) that were sent before."""
+        same_rows(proba, y, "Client.label")
+        return self._post_parts(stream, "labels", self._rows(stream, proba, "Client.label"), plain(y), {})
 
     def batches(self, stream: str, **options: Any) -> Batches:
-        """Return a `Batches`, which collects rows of this stream and sends them from a thread."""
+        """Return a `Batches`, which collects samples of this stream and sends them from a thread."""
         from reprior.client.batches import Batches
 
         return Batches(self, stream, **options)
+
+    def rows_at_once(self, rows: Matrix) -> int:
+        """Return how many rows fit into one post."""
+        size = JSON_BYTES if self._msgpack is None else 4 if rows.dtype == np.float32 else 8
+        return max(1, self.max_body // (size * int(rows.shape[1])))
+
+    def _rows(self, stream: str, proba: Any, caller: str) -> Matrix:
+        """Return rows (n, K), in the order of the stream's classes if they have names."""
+        if is_named(proba):
+            proba = by_name(proba, self.classes_of(stream).names, caller)
+        return check_matrix(proba, caller, "proba")
+
+    def _post_parts(self, stream: str, what: str, rows: Matrix, y: Any, more: dict[str, Any]) -> Answer:
+        """Return the answer to rows, posted in as many parts as the largest body asks for."""
+        step, answers = self.rows_at_once(rows), []
+        parts = [slice(first, first + step) for first in range(0, len(rows), step)]
+        # labels of another length go as one post: the service answers what is wrong with them
+        parts = parts if y is None or len(y) == len(rows) else [slice(None)]
+        with self._lock:
+            while parts:
+                part = parts.pop(0)
+                block = rows[part]
+                try:
+                    answers.append(self._post(stream, what, block, more if y is None else {**more, "y": y[part]}))
+                except ServiceError as error:
+                    if error.status != 413 or len(block) == 1:
+                        raise
+                    middle = part.start + len(block) // 2  # the service takes less than we thought
+                    parts[:0] = [slice(part.start, middle), slice(middle, part.stop)]
+        return joined(answers)
+
+    def _post(self, stream: str, what: str, rows: Matrix, more: dict[str, Any]) -> Answer:
+        """Return the answer to one numbered post."""
+        before = self.seqs.get(stream, 0)
+        self.seqs[stream] = before + 1
+        body, kind = self._body({"client": self.name, "seq": before + 1, **more, "proba": rows})
+        try:
+            return answer_of(self._ask("POST", at(stream, what), body, kind), rows)
+        except ServiceError as error:
+            if error.uncounted:  # a number that is left out would count as a gap
+                self.seqs[stream] = before
+            raise
+
+    # one request
+
+    def _body(self, fields: dict[str, Any]) -> tuple[bytes, str]:
+        """Return an object as a body with its content type; a matrix becomes raw bytes, or lists without msgpack."""
+        if self._msgpack is None:
+            return json.dumps(plain(fields)).encode(), JSON
+        return self._msgpack.packb(raw(fields)), MSGPACK
+
+    def _ask(self, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> Any:
+        """Return the answer to a request that may be repeated without harm, after as many attempts as it takes."""
+        headers = {"Accept": MSGPACK if kind == MSGPACK else JSON}
+        headers |= {"Content-Type": kind} if body is not None else {}
+        headers |= {"Authorization": f"Bearer {self._token}"} if self._token is not None else {}
+        started, pause, attempts = time.monotonic(), FIRST_PAUSE, 0
+        patience = PATIENCE if self.patience is None else self.patience
+        with self._lock:
+            while True:
+                attempts += 1
+                reply = self._attempt(method, self._path + path, body, headers)
+                self._reached = self._reached or bool(reply.status)
+                if 200 <= reply.status < 300:
+                    self.problem = None
+                    return self._read(reply)
+                problem = self.problem = reply.sentence()
+                if not self._reached and reply.unreachable:
+                    problem += " Start the service with `reprior serve`, or correct the address."
+                    patience = AT_FIRST if self.patience is None else self.patience
+                if reply.status and not self._repeats(reply.status):
+                    raise ServiceError(problem, reply.status, uncounted=attempts == 1)
+                asked = reply.headers.get("retry-after", "")
+                wait = min(float(asked), LONGEST_PAUSE) if asked.isdigit() else pause
+                wait *= random.uniform(0.5, 1.0)  # clients of a server that comes back do not all come at once
+                if time.monotonic() + wait > started + patience:
+                    raise ServiceError(f"Given up after {patience:g} seconds. {problem}", reply.status)
+                self._sleep(wait)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _repeats(self, status: int) -> bool:
+        """Return whether a request that was answered with this status is sent again."""
+        return status in AGAIN
+
+    def _attempt(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Reply:
+        """Return what one attempt of a request brought."""
+        try:
+            try:
+                self._connection.request(method, path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                if self._connection.sock is None:
+                    raise
+                # the service may have refused the body before it had read all of it: look for its answer
+            response = self._connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, response.read(), headers)
+        except (OSError, http.client.HTTPException) as error:  # no word of whether the post was counted
+            self._connection.close()
+            problem = f"{self.url} does not answer ({type(error).__name__}: {error})."
+            unreachable = isinstance(error, (ConnectionRefusedError, socket.gaierror))
+            return Reply(0, problem=problem, unreachable=unreachable)
+
+    def _read(self, reply: Reply) -> Any:
+        kind = reply.headers.get("content-type", "")
+        if self._msgpack is not None and "msgpack" in kind:
+            return self._msgpack.unpackb(reply.body)
+        return reply.body if kind == BYTES else json.loads(reply.body)
