@@ -45,7 +45,7 @@ def same_rows(proba: Any, y: Any, caller: str, name: str = "y", rows: str = "pro
         return
     if set(a) == set(b):
         fail(caller, name, f"have its rows in the order of `{rows}`", "the same index in another order",
-             remedy=f"Say `{name}.loc[{rows}.index]`")  # fmt: skip
+             remedy=f"Pass `{name}.loc[{rows}.index]`")  # fmt: skip
 
 
 class Labelled(NamedTuple):
@@ -202,14 +202,14 @@ def _by_name(
     got, meant = quoted(first), ""
     if isinstance(first, str) and first in MISSING:
         got = f"the text {str(first)!r}"
-        meant = "If no label is known there, give None or no text: an array of text makes 'nan' of NaN, a list does not"
+        meant = "Pass None for an unknown label: in an array of text NumPy turns NaN into 'nan'"
     elif isinstance(first, str) and number_of(first) is None:
         meant = perhaps(first, map(str, classes))
     remedy = (meant and f"{meant}. ") + f"The classes are {listed(classes)}"
     if len(labels) > 1 and (labels < 0).all():
         remedy += (
-            ". If the columns are called otherwise than the classes, name these by `classes` (on the command line:"
-            " `--classes FILE`)"
+            ". If the columns have other names than the classes, pass the class names as `classes` (on the command"
+            " line: `--classes FILE`)"
         )
     refuse_where(labels < 0, caller, name, "hold names of classes", got, remedy=remedy, place=place)
     return labels
@@ -230,5 +230,6 @@ def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:
     stream does not know which rows it has learned, but it knows how many.
     """
     if labels > n:
-        fail(caller, "y", "belong to rows that were learned", f"{counted(labels, 'label')} of {counted(n, 'row')}{of}",
-             remedy="Learn a row first, and take in its label once")  # fmt: skip
+        got = f"{counted(labels, 'label')} of {counted(n, 'sample')}{of}"
+        fail(caller, "y", "belong to samples that were learned", got,
+             remedy="Learn a sample first. Each sample takes one label")  # fmt: skip

@@ -42,12 +42,12 @@ def comparable(kind: type[T]) -> type[T]:
 
 
 class Status(Enum):
-    """How an estimate came about; the value is the sentence to show.
+    """Whether a method converged; the value is a sentence.
 
     Parameters
     ----------
     value : str
-        The sentence. It is empty where there is nothing to say.
+        The sentence; empty if there is nothing to report.
 
     Examples
     --------
@@ -64,12 +64,12 @@ class Status(Enum):
 
     @property
     def ok(self) -> bool:
-        """Whether the estimate is what its method promises."""
+        """Whether the method converged."""
         return self is not Status.NOT_CONVERGED
 
     @property
     def normal(self) -> bool:
-        """Whether this is how the method ends if all is well, of which nothing need be said."""
+        """Whether the method ended as expected, so that nothing needs to be reported."""
         return self not in (Status.NOT_CONVERGED, Status.UNSEEN_CLASSES)
 
 
@@ -137,26 +137,26 @@ class ClassifierError:
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """What is known of the training side; made by `summarize`, or from class counts alone.
+    """The training side: source prior, class names and held-out samples; made by `summarize` or `pipeline`.
 
     Parameters
     ----------
     prior : (K,)
-        The class prior that the classifier's outputs carry.
+        The class prior that the predicted probabilities imply (source prior).
     confusion, hard_confusion : (K, K), optional
-        P(prediction = i, y = j) from the held-out rows, soft and by arg max.
+        P(prediction = i, y = j) of the held-out samples: from mean probabilities, and from predicted classes.
     counts : (K,), optional
-        The held-out labels of each class.
+        Number of held-out samples per class.
     classes : tuple of str, optional
-        The names of the classes, in the order of the columns.
+        Class names in the order of the columns.
     heldout : (rows (n, K), labels (n,)), optional
-        The held-out rows themselves; no copy is made.
+        Held-out probabilities and column indices of the labels; not copied.
     error : ClassifierError, optional
-        What a stream needs of the held-out samples once those are gone (see `model.classifier_error.measure_error`).
+        Summary of the held-out samples for streams (see `model.classifier_error.measure_error`).
     made : str
         How `prior` was obtained.
     calibrated : bool
-        Whether it describes calibrated predictions, as the source of a pipeline that calibrates does.
+        Whether the held-out probabilities are calibrated, as in the source of a pipeline.
 
     Examples
     --------
@@ -176,21 +176,21 @@ class Source:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """What to call the classes: their names, or their column indices."""
+        """Class names, or column indices if there are none."""
         return self.classes or tuple(map(str, range(len(self.prior))))
 
 
 class Interval(tuple[Vector, Vector]):
-    """A pair (lower, upper) that also says, in `note`, how far it can be trusted.
+    """Lower and upper ends of an interval per class, as a pair, with a note on what it includes.
 
     Parameters
     ----------
     lower, upper : (K,)
-        The ends.
+        Lower and upper ends.
     level : float
-        How often it is meant to hold the true share.
+        Coverage probability.
     note : str
-        What to know before you rely on it.
+        What the interval includes and assumes.
 
     Examples
     --------
@@ -240,8 +240,8 @@ class Acts(NamedTuple):
     """How much of the correction is applied, and why.
 
     `share` is between 0 (predictions are only calibrated) and 1 (they are corrected in full), and `reason` a sentence.
-    `log_evidence` is that of label shift against any other change, by the least favourable test so far; None if nothing
-    could be tested. `amplification` is how many times as far as the mean prediction the estimated shares moved.
+    `log_evidence` is the log Bayes factor of label shift against any other change, the lowest of all tests so far; None
+    without a test. `amplification` is the change of the estimated shares divided by the change of the mean prediction.
     """
 
     share: float
@@ -251,11 +251,12 @@ class Acts(NamedTuple):
 
 
 class StreamChecks(NamedTuple):
-    """What the tests of a stream found so far; None if its method does not test it.
+    """Results of a stream's tests so far; None if its method has no test.
 
-    `no_shift` is the probability that the class prior has not shifted. `log_evidence` is that of label shift against
-    any other change, by the least favourable test. `label_shift` is the probability of label shift that follows from it
-    and from labels. `amplification` is how many times as far as the mean prediction the estimated prior moved.
+    `no_shift` is the probability that the class prior has not shifted. `log_evidence` is the log Bayes factor of label
+    shift against any other change, the lowest of all tests so far. `label_shift` is the probability of label shift,
+    given this evidence and labels. `amplification` is the change of the estimated prior divided by the change of the
+    mean prediction.
     """
 
     no_shift: float | None = None
@@ -265,15 +266,15 @@ class StreamChecks(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """What the tests of an estimate found.
+    """Results of the tests of an estimate.
 
-    `shift_p` is the p-value of "nothing has shifted". `log_evidence` is that of label shift against any other change,
-    None without held-out samples; `label_shift` is the probability of label shift that follows from it.
-    `amplification` is how many times as far as the mean prediction the estimated shares moved. The other fields are
-    sentences, empty if there is nothing to report, or flags.
+    `shift_p` is the p-value of "nothing has shifted". `log_evidence` is the log Bayes factor of label shift against any
+    other change; None without held-out samples. `label_shift` is the resulting probability of label shift.
+    `amplification` is the change of the estimated shares divided by the change of the mean prediction. The other fields
+    are flags, or sentences that are empty if there is nothing to report.
 
-    `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the labels of the
-    held-out samples may not be theirs. `heldout_in_training`: whether held-out samples look like training samples.
+    `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the held-out
+    labels may belong to other samples. `heldout_in_training`: whether held-out samples look like training samples.
     `causes`: what else was found that makes new samples differ from held-out ones.
     """
 

@@ -1,4 +1,4 @@
-"""Simulated shifts: class priors, and rows drawn from a labelled pool to match them."""
+"""Simulate label shift: make class priors, and draw samples from a labelled pool to match them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ def long_tail(n_classes: int, ratio: float, *, exponent: str = "k/(K-1)") -> Vec
 
     Parameters
     ----------
-    n_classes : K
-    ratio : ρ, in (0, 1]
-    exponent : "k/(K-1)" (default) is what public code of these data sets uses: the last class has ρ times the rows of
-        the first. "k/K" is what [hu2025] prints: the last class has ρ^((K−1)/K) times as many.
+    n_classes : int
+        Number of classes K, at least 2.
+    ratio : float
+        ρ in (0, 1]: frequency of the last class over that of the first.
+    exponent : {"k/(K-1)", "k/K"}
+        "k/(K-1)" (default) is what public code for these data sets uses. With "k/K", as [hu2025] prints, the last class
+        is ρ^((K−1)/K) times as frequent as the first.
 
     Examples
     --------
@@ -51,7 +54,7 @@ def long_tail_counts(n_classes: int, ratio: float, *, n_max: int, exponent: str 
     n_classes, ratio, exponent
         As in `long_tail`.
     n_max : int
-        The size of the largest class.
+        Size of the largest class.
 
     Examples
     --------
@@ -88,9 +91,9 @@ def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
     Parameters
     ----------
     n_classes : int
-        K, at least 2.
+        Number of classes K, at least 2.
     alpha : float
-        Its parameter: the smaller, the more uneven the prior.
+        Parameter of the distribution. Small values give uneven priors.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
 
@@ -111,18 +114,18 @@ def _base_prior(n_classes: int, base: Any, caller: str) -> Vector:
 
 
 def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None) -> Vector:
-    """Return a prior (K,) where one random class has a given share.
+    """Return a prior (K,) in which one random class has a given share.
 
     Parameters
     ----------
     n_classes : int
-        K, at least 2.
+        Number of classes K, at least 2.
     share : float
-        What that class has.
+        Share of that class.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
     base : (K,), optional
-        Whose proportions the other classes keep; the uniform prior unless given.
+        Prior whose proportions the other classes keep; by default uniform.
 
     Examples
     --------
@@ -139,12 +142,12 @@ def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None
 
 
 def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = None) -> Vector:
-    """Return a prior (K,) where a random part of the classes does not occur at all.
+    """Return a prior (K,) in which a random part of the classes is absent.
 
     Parameters
     ----------
     absent : float
-        The share of classes that do not occur.
+        Share of the classes that are absent.
     n_classes, rng, base
         As in `tweak_one`.
 
@@ -161,14 +164,14 @@ def knock_out(n_classes: int, absent: float, *, rng: Rng = None, base: Any = Non
 
 
 def folds(labels: Labels, n: int, rng: Rng) -> Labels:
-    """Return the fold of each row (n,): drawn at random, with an equal share of each class.
+    """Return a random fold number per sample (n,), stratified by class.
 
     Parameters
     ----------
     labels : (n,)
-        Column indices.
+        Labels, as column indices.
     n : int
-        How many folds.
+        Number of folds.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
 
@@ -185,25 +188,25 @@ def folds(labels: Labels, n: int, rng: Rng) -> Labels:
 
 
 class Sample(NamedTuple):
-    """Rows drawn from a pool; made by `resample`.
+    """Samples drawn from a pool; made by `resample`.
 
     Parameters
     ----------
     proba : (n, K)
-        Their outputs.
+        Predicted probabilities.
     y : (n,)
-        Their labels, as column indices.
+        Labels, as column indices.
     prior : (K,)
-        Their prior.
+        Class prior of the draw; see `exact` of `resample`.
     rows : (n,)
-        Which rows of the pool they are.
+        Row numbers in the pool.
     reused : tuple of int
-        The classes that had too few rows, so that some occur more than once.
+        Classes with too few samples in the pool; some of their samples occur more than once.
 
     Examples
     --------
     >>> drawn = resample([[0.9, 0.1], [0.2, 0.8]], [0, 1], [0.75, 0.25], n=4, rng=0)
-    >>> drawn.reused  # there is one row of class 0 only
+    >>> drawn.reused  # the pool has one sample of class 0
     (0,)
     """
 
@@ -227,29 +230,28 @@ def _exact_sizes(prior: Vector, n: int, rounding: str) -> Labels:
 def resample(
     proba: Any, y: Any, prior: Any, *, n: int, rng: Rng = None, exact: bool = True, rounding: str = "largest-remainder"
 ) -> Sample:
-    """Return rows of a labelled pool, drawn so that their classes follow a prior, in random order.
+    """Draw samples from a labelled pool so that their classes follow a prior, in random order.
 
-    A class's rows are drawn without replacement. Where they do not last, all are taken as often as that goes, and
-    `reused` lists the class.
+    Samples of a class are drawn without replacement. If the pool has too few, samples are used again, and `reused`
+    lists the class.
 
     Parameters
     ----------
     proba : (n, K)
-        Outputs on the rows of the pool.
+        Predicted probabilities of the pool.
     y : (n,)
-        Their labels.
+        Labels of the pool.
     prior : (K,)
-        The class mix to draw.
+        Class prior to draw.
     n : int
-        How many rows.
+        Number of samples to draw.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
     exact : bool
-        Whether class sizes are n·prior, rounded; the sample's prior is then what they are. Otherwise labels are drawn
-        independently, and the sample's prior is `prior`, the population they come from.
+        Whether class sizes are n·prior, rounded; `Sample.prior` then has the resulting shares. Otherwise labels are
+        drawn independently, and `Sample.prior` is `prior`.
     rounding : str
-        "largest-remainder" gives rows that rounding down loses to the classes with the largest remainders. "floor"
-        leaves them out, as eq. 3 prints.
+        "largest-remainder" (default) rounds so that sizes add up to n. "floor" rounds down, as eq. 3 prints.
 
     Examples
     --------
@@ -291,14 +293,14 @@ def drift(start: Any, end: Any, *, n: int, kind: str = "lin", period: int | None
     start, end : (K,)
         The two priors.
     n : int
-        How many steps.
+        Number of steps.
     kind : str
         "lin" (a straight line), "squ" (back and forth every `period` steps), "sin" (half a sine every `period` steps),
-        "ber" (back or forth with chance 1/`period` at each step) or "swap" (once, after `period` steps).
+        "ber" (a switch with probability 1/`period` at each step) or "swap" (once, after `period` steps).
     period : int, optional
-        √n as published [bai2022], for "swap" n/2.
+        Steps between changes; by default √n as published [bai2022], and n/2 for "swap".
     rng : int or Generator, optional
-        For "ber", which alone is random.
+        Seed for "ber"; the other kinds are not random.
 
     Examples
     --------
@@ -328,13 +330,13 @@ class StreamSample(NamedTuple):
     Parameters
     ----------
     proba : (n, K)
-        Its outputs, in order.
+        Predicted probabilities, in order.
     y : (n,)
-        Their labels, as column indices.
+        Labels, as column indices.
     priors : (n, K)
-        The prior that each row was drawn under.
+        Class prior at each sample.
     rows : (n,)
-        Which rows of the pool they are.
+        Row numbers in the pool.
 
     Examples
     --------
@@ -350,18 +352,18 @@ class StreamSample(NamedTuple):
 
 
 def draw_stream(proba: Any, y: Any, priors: Any, *, repeat: int = 1, rng: Rng = None) -> StreamSample:
-    """Return a stream drawn from a labelled pool along a path of priors.
+    """Draw a stream from a labelled pool along a path of priors.
 
-    A class's rows come in random order, each once before any comes again.
+    Samples of a class come in random order. None comes again before all have come.
 
     Parameters
     ----------
     proba, y, rng
-        The pool and the random numbers, as in `resample`.
+        Pool and seed, as in `resample`.
     priors : (n, K)
-        The prior at each step, as `drift` makes them.
+        Class prior at each step, as `drift` returns it.
     repeat : int
-        Rows a step.
+        Samples per step.
 
     Examples
     --------

@@ -16,12 +16,12 @@ import os
 import re
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Self
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def opened(data: Any, caller: str, name: str, key: Key) -> tuple[dict[str, Any],
         header = json.loads(bytes(body[HEAD.size : HEAD.size + length]), parse_constant=unknown,
                             parse_int=whole_number)  # fmt: skip
     except (ValueError, RecursionError):
-        refuse(caller, name, "a header that is no JSON")
+        refuse(caller, name, "a header that is not JSON")
     shape = {"kind": str, "fields": dict, "arrays": list}
     if not isinstance(header, dict) or any(not isinstance(header.get(part), kind) for part, kind in shape.items()):
         refuse(caller, name, "a header without kind, fields and arrays")
@@ -141,7 +141,7 @@ def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = 
         fields[field] = stored.astype(stored.dtype.newbyteorder("="))
         at += count * size
     if at != len(behind):
-        refuse(caller, name, f"{len(behind) - at} bytes that belong to nothing")
+        refuse(caller, name, f"{len(behind) - at} bytes too many")
     return fields
 
 
@@ -239,6 +239,40 @@ def read_saved(path: Any, caller: str) -> bytes:
     if Path(path).is_dir():
         fail(caller, "path", "be a file that `save` wrote", f"the folder {path}")
     return Path(path).read_bytes()
+
+
+class Saved:
+    """A value with `to_bytes` and `from_bytes` that is kept in one file."""
+
+    __slots__ = ()
+    to_bytes: Callable[..., bytes]
+    from_bytes: Callable[..., Any]
+
+    @classmethod
+    def load(cls, path: str | Path, key: Key = None) -> Self:
+        """Return what `save` wrote to a file; any other file raises `InputError`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            The key that signed it.
+        """
+        return cls.from_bytes(read_saved(path, f"{cls.__name__}.load"), key)  # type: ignore[no-any-return]
+
+    def save(self, path: str | Path, key: Key = None) -> None:
+        """Write it to one file, which `reprior.load` reads. A crash never leaves half a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        key : bytes, optional
+            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
+            signature.
+        """
+        write_atomically(path, self.to_bytes(key))
 
 
 def hidden(path: str | Path, suffix: str) -> Path:

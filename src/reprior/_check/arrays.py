@@ -43,7 +43,7 @@ def refuse_other(x: Any, array: np.ndarray[Any, Any], caller: str, name: str) ->
     first = array.flat[0] if array.size else None
     got, remedy = f"dtype {array.dtype}", ""
     if isinstance(x, (str, PurePath)):
-        got, remedy = f"the text {str(x)[:80]!r}", "If that is a file, read it first, as by `pandas.read_csv`"
+        got, remedy = f"the text {str(x)[:80]!r}", "If it is a file, read it first, for example with `pandas.read_csv`"
     elif x is None:
         got = "None"
     elif hasattr(x, "collect"):
@@ -51,9 +51,9 @@ def refuse_other(x: Any, array: np.ndarray[Any, Any], caller: str, name: str) ->
     elif hasattr(x, "toarray"):
         got, remedy = "a sparse matrix", f"Pass `{name}.toarray()`"
     elif isinstance(first, Mapping):
-        got, remedy = "a list of dicts", f"Pass `pandas.DataFrame({name})`"
+        got, remedy = "a dict" if isinstance(x, Mapping) else "a list of dicts", f"Pass `pandas.DataFrame({name})`"
     elif array.dtype.kind in "US" or isinstance(first, str):
-        got, remedy = f"text, as {str(first)[:40]!r}", "Leave text out, or turn it into numbers"
+        got, remedy = f"text, as {str(first)[:40]!r}", "Remove text, or convert it to numbers"
     elif array.dtype == object and array.ndim:
         got, remedy = f"objects, as {str(first)[:40]}", f"Pass `{name}.astype(float)`"
     fail(caller, name, "be an array of numbers", got, remedy=remedy)
@@ -73,7 +73,7 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
              remedy="For a binary classifier pass both columns, [1 - p, p]")  # fmt: skip
     if n_classes is not None and array.shape[1] != n_classes:
         fail(caller, name, f"have {n_classes} columns, one for each class of the source", f"{array.shape[1]}",
-             remedy="Give the columns in the order of the source's classes")  # fmt: skip
+             remedy="Pass the columns in the order of the source's classes")  # fmt: skip
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
 
@@ -106,12 +106,12 @@ def row_fault(block: Matrix) -> Fault | None:
         (~np.isfinite(block), block, "{}", "contain only finite numbers", drop, drop),
         (block < 0, block, "{}", "contain no negative number",
          "If these are logits, apply softmax first, or fit a `pipeline` with `logits=True`",
-         "If these are logits, say `--logits`"),
+         "If these are logits, pass `--logits`"),
         (sums == 0, sums, total, "have no all-zero row", silent, silent),
         (off, sums, total, f"have rows that sum to 1 (±{reference.SUM_TOLERANCE:.3g})",
          rounded + "divide each row by its sum first. If these are logits, apply softmax first, or fit a `pipeline`"
          " with `logits=True`",
-         rounded + "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`"),
+         rounded + "pass `--normalize`, which divides each row by its sum. If these are logits, pass `--logits`"),
     ):  # fmt: skip
         rows = bad.any(axis=1)
         if rows.any():

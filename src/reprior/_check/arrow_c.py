@@ -21,7 +21,7 @@ from ctypes import (
     cast,
     py_object,
     pythonapi,
-)  # fmt: skip
+)
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -16,16 +16,16 @@ UNLABELLED = "Pass held-out samples with labels: `summarize(proba, y)` (on the c
 
 
 class InputError(ValueError):
-    """Bad input: the message is one sentence that says what is wrong, where, and what to do next.
+    """The input is not valid. The message names what is wrong, where, and how to fix it.
 
     It is a ValueError. Nothing has changed when it is raised.
 
     Parameters
     ----------
     message : str
-        The sentence.
+        The message.
     shell : str
-        The same for whoever gave the input on the command line, if options have other names there.
+        The message for the command line, if options have other names there.
 
     Examples
     --------

@@ -43,6 +43,8 @@ def frame_of(
     if isinstance(x, Frame) or not is_named(x):
         return x if isinstance(x, Frame) else None
     if isinstance(x, Mapping):
+        if any(hasattr(value, "__len__") and not isinstance(value, (str, bytes)) for value in x.values()):
+            fail(caller, name, "be an array of numbers", "a dict of columns", remedy=f"Pass `pandas.DataFrame({name})`")
         return Frame(tuple(x), np.asarray(list(x.values())))
     if hasattr(x, "iloc"):
         return pandas_frame(x, classes, numbers)
@@ -54,8 +56,8 @@ def frame_of(
         if classes is None or len(classes) < len(fields):
             places = class_columns([arrow_column(columns, j) for j in places], classes)
         if other := [fields[j].name for j in places if not fields[j].is_number]:
-            fail(caller, name, "hold numbers alone", f"another type in the column {other[0]!r}",
-                 remedy="Leave that column out, or cast it to a float")  # fmt: skip
+            fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
+                 remedy="Remove that column, or convert it to floats")  # fmt: skip
         return Frame(tuple(fields[j].name for j in places), columns.numbers(places) if numbers else None, places)
 
 

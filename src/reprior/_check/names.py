@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from reprior._check.arrays import as_array
+from reprior._check.columns import named_places
 from reprior._check.errors import fail
 from reprior._check.frames import frame_of, is_default, put_back
 from reprior._check.words import counted, listed, spelled
@@ -17,7 +18,7 @@ from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair
 # what to do where names meet columns without any, whatever function was called
-UNNAMED = "Name the columns, by a DataFrame, or by `classes` where that is an argument, as of `pipeline`"
+UNNAMED = "Name the columns with a DataFrame, or with `classes`, for example in `pipeline`"
 
 
 def names_of(
@@ -39,17 +40,17 @@ def names_of(
         refuse_text(values, names, caller, name)
     labels = None if classes is None else values_of(classes)
     if is_default(names) and labels is not None and labels != sorted(labels) and set(labels) == set(names):
-        fail(caller, name, f"have names of its own beside the classes {listed(classes or ())}",
-             f"0 to {len(names) - 1}, which pandas writes where there are none",
-             remedy=f"Pass `{name}.to_numpy()` if it comes in the order of the classes, else name it by a list, as"
-             " `set_axis` does")  # fmt: skip
+        fail(caller, name, f"have class names, like the classes {listed(classes or ())}",
+             f"0 to {len(names) - 1}, which pandas writes if there are no names",
+             remedy=f"Pass `{name}.to_numpy()` if it is in the order of the classes, otherwise name it, for example"
+             " with `set_axis`")  # fmt: skip
     order = index_order(names, classes)
     if order is None:
         return values, tuple(names)
     if classes is not None and labels is None and order.tolist() != list(range(len(order))):
-        fail(caller, name, f"name its numbers as the classes, {listed(classes)}",
-             f"the whole numbers {listed(list(names))}", remedy="Call them as the classes are called, or pass the"
-             " numbers alone, in the order of the classes")  # fmt: skip
+        fail(caller, name, f"use the class names {listed(classes)}",
+             f"the whole numbers {listed(list(names))}", remedy="Use the class names, or pass the"
+             " numbers without names, in the order of the classes")  # fmt: skip
     return values[..., order], (False, True) if are_truths(names) else None
 
 
@@ -138,13 +139,13 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
 
 
 def order_of(names: Sequence[Any], classes: Sequence[Any], caller: str, name: str) -> list[int]:
-    """Return the place in `names` of each of `classes`: the one way in which names are matched."""
-    spellings, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
-    if len(spellings) != len(classes) or set(spellings) != set(classes):
+    """Return the place in `names` of each of `classes`, which must be the same names."""
+    places = named_places(names, classes)
+    if len(names) != len(classes) or not places:
+        spellings, classes = [spelled(label) for label in names], [spelled(label) for label in classes]
         fail(caller, name, f"have the {len(classes)} classes of the source", difference(spellings, classes),
              remedy=f"The classes are {listed(classes)}")  # fmt: skip
-    place = column_map(spellings)
-    return [place[label] for label in classes]
+    return places
 
 
 def difference(names: Sequence[str], wanted: Sequence[str]) -> str:
@@ -179,9 +180,9 @@ def in_order(
     except TypeError:  # of mixed types
         ordered = sorted(names, key=str)
     if list(names) != ordered:
-        fail(caller, name, "come in the sorted order of its names, since the rows have no names to match",
+        fail(caller, name, "be sorted by name, because the predictions have no class names to match",
              f"{names[0]} first", remedy=f"{UNNAMED}. Or sort it by name, if the columns are sorted. Or pass the"
-             " numbers alone, in the order of the columns")  # fmt: skip
+             " numbers without names, in the order of the columns")  # fmt: skip
     return array, tuple(map(str, names))
 
 
@@ -190,8 +191,8 @@ def refuse_text(values: Any, names: Any, caller: str, name: str) -> None:
     for column, cells in zip(names, values.T, strict=True):
         text = next((cell for cell in cells.tolist() if isinstance(cell, (str, bytes))), None)
         if text is not None:
-            fail(caller, name, "hold numbers alone", f"text, as {text!r}, in the column {column!r}",
-                 remedy="Leave that column out, or turn it into numbers")  # fmt: skip
+            fail(caller, name, "hold only numbers", f"text, as {text!r}, in the column {column!r}",
+                 remedy="Remove that column, or convert it to numbers")  # fmt: skip
 
 
 def check_classes(classes: Any, names: tuple[Any, ...] | None, n_classes: int, caller: str) -> tuple[str, ...] | None:

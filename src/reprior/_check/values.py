@@ -31,7 +31,7 @@ def check_prior(
         if allow_zero:
             refuse_where(array < 0, caller, name, "contain no negative number", array, place=class_at)
         else:  # beyond a factor of 1e100 between two classes their squared weights would leave the range of a float
-            remedy = "Leave out classes the classifier was never trained on, or give them a small count"
+            remedy = "Remove classes that the classifier was not trained on, or pass a small count for them"
             tiny = array <= 1e-100 * most
             refuse_where(tiny, caller, name, "be positive for every class", array, place=class_at, remedy=remedy)
         if not array.any():

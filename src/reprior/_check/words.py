@@ -55,7 +55,7 @@ def p_text(p: float) -> str:
 
 
 def perhaps(wanted: str, candidates: Iterable[str], quote: Callable[[str], str] = repr) -> str:
-    """Return a sentence that tells which of the `known` names may have been meant, if one looks like it."""
+    """Return a sentence that tells which of the candidates may have been meant, if one looks like it."""
     from difflib import get_close_matches
 
     lower = {name.lower(): name for name in candidates}

@@ -1,4 +1,4 @@
-"""The batch methods as QuaPy aggregative quantifiers, for QuaPy's protocols, evaluation and model selection."""
+"""Batch methods as QuaPy aggregative quantifiers, for QuaPy's protocols, evaluation and model selection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from reprior.pipelines.fit import pipeline
 
 
 class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
-    """Estimate class prevalence by a method of `reprior.METHODS`, from a classifier's posterior probabilities.
+    """Estimate class prevalence with a method of `reprior.METHODS`, as a QuaPy quantifier.
 
     Parameters
     ----------
     classifier, fit_classifier, val_split
-        What they mean in QuaPy. With `val_split=None` there are no held-out outputs: the training labels give the
-        source prior, and nothing is calibrated.
+        As in QuaPy. With `val_split=None` there are no held-out samples: the training labels give the source prior, and
+        nothing is calibrated.
     method, calibration
-        What they mean in `reprior.pipeline`.
+        As in `reprior.pipeline`.
     options : mapping, optional
         Further options of the method.
 
@@ -45,7 +45,7 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
         self.options = options
 
     def classifier_fit_predict(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Fit the classifier as QuaPy does, and remember what it was fitted to."""
+        """Fit the classifier as QuaPy does, and keep the training labels."""
         held = super().classifier_fit_predict(X, y)
         self.counts_ = np.bincount(self._columns(y)) if self.fit_classifier else None
         return held  # type: ignore[no-any-return]
@@ -54,7 +54,7 @@ class LabelShiftQuantifier(AggregativeSoftQuantifier):  # type: ignore[misc]
         return check_labels(y, "fit", "y", len(y), len(self.classes_), np.asarray(self.classes_).tolist())
 
     def aggregation_fit(self, classif_predictions: Any, labels: Any) -> None:
-        """Calibrate and summarise held-out posteriors (n, K) and their labels (n,)."""
+        """Fit the pipeline to held-out probabilities (n, K) and labels (n,)."""
         counts = getattr(self, "counts_", None)
         y = None if labels is None else self._columns(labels)
         self.pipeline_ = pipeline(

@@ -1,4 +1,4 @@
-"""River's habits for streams: dicts of features in, dicts of class probabilities out, one sample at a time."""
+"""River interfaces: a classifier with a corrected class prior, and two drift detectors."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ base: Any = river.base
 
 
 class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
-    """Wrap a trained river classifier so that its probabilities follow the class prior of what it is shown.
+    """Wrap a trained river classifier, so that its probabilities follow the class prior of the stream.
 
-    `learn_one(x)` learns the prior from the classifier's output for x, and from the label too where one is given. The
-    classifier itself is not trained.
+    `learn_one(x)` learns the class prior from the classifier's prediction for x, and from the label if you pass one.
+    The classifier is not trained further.
 
     Parameters
     ----------
     model : river classifier
-        The classifier, trained.
+        A trained classifier.
     source : mapping or Pipeline
-        The count or share of each class in the data that the classifier was trained on. Or the pipeline that was
-        fitted to held-out rows of the classifier, whose calibration then holds here too.
+        Number or share of training samples per class; or a pipeline fitted to held-out samples, which also calibrates.
     method, options
-        Those of `reprior.Stream`.
+        As in `reprior.Stream`.
 
     Examples
     --------
@@ -101,12 +100,12 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
         return self.stream.acts
 
     def predict_proba_one(self, x: dict[Any, Any], **kwargs: Any) -> dict[Any, float]:
-        """Return the classifier's probabilities for x under the estimated prior."""
+        """Return the corrected probabilities for x, by class."""
         p, labels = self._output(x)
         return dict(zip(labels, self.stream.correct_one(p).tolist(), strict=True))
 
     def learn_one(self, x: dict[Any, Any], y: Any = None, **kwargs: Any) -> None:
-        """Learn the prior from one sample, and from its label if it is known."""
+        """Learn the class prior from one sample, and from its label if you pass it."""
         p = self.output(x)
         label = None if y is None else self._column(y, "PriorCorrected.learn_one", "y")
         self.stream.learn_one(p)
@@ -119,14 +118,14 @@ class PriorDrift(base.DriftDetector):  # type: ignore[misc]
     """Detect that the class prior has drifted, from predicted probabilities alone, with river's detector interface.
 
     `drift_detected` is True after the sample at which the alarm was raised; the next `update` starts the test again.
-    It is about the class prior. `NotLabelShiftDrift` detects other changes, and `acts` says whether there was one.
+    `NotLabelShiftDrift` detects other changes.
 
     Parameters
     ----------
     source : Pipeline or Source
-        The pipeline of the classifier, or what `reprior.summarize` returned: its held-out rows are the reference.
+        The pipeline of the classifier, or what `reprior.summarize` returned. Its held-out samples are the reference.
     method : str
-        The stream method whose prior the test bets on.
+        Stream method that estimates the prior.
     **options
         Options of `reprior.Alarm`.
 

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier that follows its target's class prior."""
+"""A scikit-learn classifier that corrects its predictions for a new class prior."""
 
 from __future__ import annotations
 
@@ -30,40 +30,41 @@ from reprior.pipelines.pipeline import ON_REJECT
 
 
 class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Wrap a classifier with `predict_proba` so that `adapt` can fit it to new, unlabelled data.
+    """Wrap a classifier with `predict_proba`, so that `adapt` corrects it for new, unlabelled data.
 
     Parameters
     ----------
     estimator : classifier
-        A fitted one (or a `FrozenEstimator`, which survives cloning) is used as it is: `fit` then wants held-out rows.
-        Any other is cloned and fitted, and its held-out outputs come from cross-validation. Models of folds say other
-        things than a model of all rows, so `adapt` asks those models, each about its share of the rows.
+        If it is fitted (or a `FrozenEstimator`, which also survives cloning), it is used unchanged, and `fit` needs
+        held-out samples. Otherwise `fit` trains a clone, and cross-validation gives the held-out predictions. `adapt`
+        then uses the models of the folds, each for a part of the samples, because their predictions match the held-out
+        ones.
     method, calibration, source_prior
-        What they mean in `reprior.pipeline`. A `source_prior` by class says what a resampled or class-weighted training
-        has put into the outputs.
+        As in `reprior.pipeline`; `source_prior` is its `prior`. Pass a prior by class if training was resampled or used
+        class weights and you know the resulting prior.
     options : mapping, optional
         Further options of the method.
     counts : (K,) or mapping, optional
-        Training rows of each class, in the order of `classes_` or by class. They are known without saying if `fit`
-        does the training.
+        Number of training samples per class, in the order of `classes_` or by class. Not needed if `fit` does the
+        training.
     cv : int or splitter
-        How an estimator that `fit` trains is cross-validated.
+        Cross-validation for an estimator that `fit` trains.
     on_reject : str
-        What `adapt` does if more than the class prior has changed: "scale" applies a share of the correction and warns
-        if that is below one half, "refuse" raises an error and keeps the prior, "ignore" applies all of it.
+        What `adapt` does if more than the class prior has changed. "scale" applies a share of the correction and warns
+        if it is below one half. "refuse" raises an error and keeps the prior. "ignore" applies the whole correction.
 
     Attributes
     ----------
     estimator_, classes_, pipeline_
         The fitted classifier, its classes, and the pipeline that `fit` made.
     fold_estimators_ : list
-        The models whose held-out outputs the pipeline knows, if `fit` did the training.
+        Models of the folds, if `fit` did the training.
     prior_, prior_by_class_ : (K,), dict
-        The target's prior in the order of `classes_`, and by class.
+        Current class prior in the order of `classes_`, and by class.
     weights_ : (K,)
-        The prior against the source's, times the bias of each class where labels have told it.
+        Current class weights: prior over source prior, times the class biases that labels showed.
     estimate_ : PriorEstimate
-        What `adapt` found.
+        Result of `adapt`.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         self.on_reject = on_reject
 
     def fit(self, X: Any, y: Any, **fit_params: Any) -> Self:
-        """Learn the source side from rows of the training distribution, which a fitted estimator has not seen."""
+        """Fit the pipeline to samples of the training distribution. A fitted estimator must not have seen them."""
         check_choice(self.on_reject, "fit", "on_reject", ON_REJECT)
         y = validate_data(self, X="no_validation", y=y)
         check_classification_targets(y)
@@ -133,12 +134,18 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self._take(self.pipeline_.source.prior)
 
     def adapt(self, X: Any, labels: Any = None, *, label_weights: Any = None) -> Self:
-        """Estimate the prior of target rows, and predict under it from now on.
+        """Estimate the class prior of unlabelled samples, and predict under it from now on.
 
-        `labels` (n,) are the classes of some of them, None where unknown, or −1 if no class is called so, and
-        `label_weights` (n,) what `query` said of them; `partial_adapt` goes on from the rows alone.
+        It warns if less than half of the correction is applied, unless `on_reject` says otherwise.
 
-        Warns, unless `on_reject` says otherwise, if more than the class prior has changed.
+        Parameters
+        ----------
+        X : (n, p)
+            New samples.
+        labels : (n,), optional
+            Classes of some of them; None if unknown, or −1 if no class has this name.
+        label_weights : (n,), optional
+            Weights of samples that `query` chose.
         """
         check_is_fitted(self)
         check_choice(self.on_reject, "adapt", "on_reject", ON_REJECT)
@@ -154,7 +161,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self._take(estimate.prior, estimate)
 
     def partial_adapt(self, X: Any) -> Self:
-        """Let a stream of target rows, in order, move the prior: predict first, then adapt."""
+        """Follow a stream: update the class prior with new samples, in order. Call `predict` first, then this."""
         check_is_fitted(self)
         stream = self.pipeline_.stream() if self.stream_ is None else Stream.of(self.stream_)
         stream.learn_many(self._like_held_out(X, stream.n))
@@ -162,7 +169,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self._take(stream.prior)
 
     def set_prior(self, prior: Any) -> Self:
-        """Predict under a prior that is known: shares or counts in the order of `classes_`, or by class."""
+        """Predict under a known class prior: shares or counts in the order of `classes_`, or by class."""
         check_is_fitted(self)
         target_prior = check_prior(prior, "set_prior", "prior", allow_zero=True, n_classes=len(self.classes_),
                             like="the classifier", classes=self.pipeline_.classes)  # fmt: skip
@@ -175,13 +182,13 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return self.pipeline_.correct(self.estimator_.predict_proba(X), estimate)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
-        """Return the most probable class (n,) of each row under the current prior."""
+        """Return the most probable class (n,) under the current prior."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
     @property
     def prior_by_class_(self) -> dict[Any, float]:
-        """The share of each class under the current prior."""
+        """Current class prior, by class."""
         check_is_fitted(self)
         return dict(zip(self.classes_.tolist(), self.prior_.tolist(), strict=True))
 
@@ -198,7 +205,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return out
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Route what `fit` is given to the estimator's own `fit`."""
+        """Route the parameters of `fit` to the estimator's own `fit`."""
         mapping = MethodMapping().add(caller="fit", callee="fit")
         return MetadataRouter(owner=self).add(estimator=self.estimator, method_mapping=mapping)
 

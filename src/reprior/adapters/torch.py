@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: estimate and correct inside a training or evaluation loop, on the tensors' own device."""
+"""Tensors in, tensors out: estimate and correct in a training or evaluation loop, on the tensors' device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ HALF_TOLERANCE = 0.03  # of the row sums of half-precision tensors
 
 
 def estimate(source: Any, proba: torch.Tensor, method: str = "ebls", **options: Any) -> PriorEstimate:
-    """Estimate the target prior from a tensor `proba` (n, K) of any float type, on any device, with or without grad.
+    """Estimate the target prior from a tensor `proba` (n, K) of any float type, on any device.
 
-    `source` is class counts (K,), as an array or a tensor, or a `Source`. The estimate's own fields are NumPy arrays:
-    K numbers, which `correct` brings back to the tensor's device.
+    `source` is class counts (K,), as an array or a tensor, or a `Source`. Fields of the estimate are NumPy arrays.
     """
     if not isinstance(proba, torch.Tensor):
         fail("estimate", "proba", "be a tensor", type(proba).__name__, remedy="For arrays use `reprior.estimate`")

@@ -1,11 +1,13 @@
-"""What hu2025 names, as printed: its objective and surrogate (eq. 7, 15–18), its Cramér–Rao bounds (eq. 11–14, 34–35),
-and how far one sample moves its online estimate (eq. 36–38), with what each of them leaves out.
+"""Formulas of [hu2025] as printed, with what each of them leaves out.
 
-The bounds use the information of *labelled* rows and so promise too much: a classifier's outputs say less than labels
-would. The paper gives no intervals; `assess.intervals` has ours, which use what the rows really said.
-The paper reads eq. 37 as a trade-off: a larger ĉ gives smaller, more accurate steps. That holds for the posterior mean
-(variant "stable"). The printed recursion also takes one count from every class at each sample, and that motion is away
-from uniform: the same small step then sets how fast it runs away, not how well it settles.
+These are its objective and surrogate (eq. 7, 15–18), its Cramér–Rao bounds (eq. 11–14, 34–35), and the size of one
+online step (eq. 36–38).
+
+The bounds use the information of *labelled* samples, so real errors are larger: predictions contain less information
+than labels. The paper gives no intervals; use `PriorEstimate.interval`. The paper reads eq. 37 as a trade-off: a larger
+ĉ gives smaller, more accurate steps. That holds for the posterior mean (variant "stable"). The printed recursion also
+subtracts one count from every class at each sample, which moves the estimate away from uniform. The step size then sets
+how fast the estimate diverges.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ from reprior._types import Matrix, Vector
 
 
 def alpha_objective(alpha: Any, prior: Any) -> float:
-    """Return L_α = log Dir(π; α) of eq. 16: the part of the objective that α has a say in.
+    """Return L_α = log Dir(π; α) of eq. 16: the part of the objective that depends on α.
 
-    It has no maximum in α: along α = ĉπ it grows without end, about (K−1)/2 · log ĉ.
+    It has no maximum: along α = ĉπ it grows without limit, as (K−1)/2 · log ĉ.
 
     Parameters
     ----------
-    alpha : Dirichlet parameters (K,), positive
-    prior : the estimate π (K,)
+    alpha : (K,)
+        Dirichlet parameters, positive.
+    prior : (K,)
+        The estimate π.
 
     Examples
     --------
@@ -52,7 +56,7 @@ def alpha_gradient(alpha: Any, prior: Any) -> Vector:
 
     Examples
     --------
-    >>> alpha_gradient([7, 3], [0.7, 0.3]).round(3)  # positive: every α would rather grow
+    >>> alpha_gradient([7, 3], [0.7, 0.3]).round(3)  # positive: no maximum
     array([0.022, 0.125])
     """
     pi, a = _with_alpha(prior, alpha, "alpha_gradient")
@@ -64,9 +68,12 @@ def objective(prior: Any, alpha: Any, counts: Any) -> float:
 
     Parameters
     ----------
-    prior : the estimate π (K,)
-    alpha : Dirichlet parameters (K,)
-    counts : sums of the posteriors (K,) over the rows at the *previous* estimate (eq. 8)
+    prior : (K,)
+        The estimate π.
+    alpha : (K,)
+        Dirichlet parameters.
+    counts : (K,)
+        Sums over samples of the corrected probabilities at the *previous* estimate (eq. 8).
 
     Examples
     --------
@@ -119,7 +126,7 @@ def surrogate_error(prior: Any, c_hat: float) -> Vector:
 def surrogate_error_bounds(prior: Any, c_hat: float) -> tuple[Vector, Vector]:
     """Return lower and upper bounds (K,), (K,) on `surrogate_error`: eq. 18 with its constants.
 
-    From 1/2x < log x − ψ(x) < 1/x. Both are O(1/ĉπ_j), as printed, so the rarest class sets the error.
+    From 1/2x < log x − ψ(x) < 1/x. Both are O(1/ĉπ_j), as printed: the rarest class has the largest error.
 
     Parameters
     ----------
@@ -151,15 +158,15 @@ def _with_alpha(prior: Any, alpha: Any, caller: str) -> tuple[Vector, Vector]:
 
 @dataclass(frozen=True, slots=True)
 class DiagonalMinusRankOne:
-    """The symmetric matrix diag(a) − a aᵀ/Σa (K, K), kept as a vector: nothing K×K is stored.
+    """The symmetric matrix diag(a) − a aᵀ/Σa (K, K), stored as the vector a.
 
-    This is the covariance of all K shares when the first K − 1 have the inverse of diag(1/a) + 11ᵀ/a_K (Sherman and
-    Morrison); it does not depend on which class is called the last.
+    If the information about the first K − 1 shares is diag(1/a) + 11ᵀ/a_K, this is the covariance of all K shares
+    (Sherman and Morrison). It does not depend on which class is the last.
 
     Parameters
     ----------
     a : (K,)
-        The diagonal before the rank-one part is taken off.
+        Diagonal before the rank-one part is subtracted.
 
     Examples
     --------
@@ -186,14 +193,14 @@ class DiagonalMinusRankOne:
 def cramer_rao(prior: Any, counts: Any, *, alpha: Any = 1.0) -> DiagonalMinusRankOne:
     """Return the Cramér–Rao bound of hu2025 on the covariance of a batch estimate, as printed (eq. 11–14).
 
-    The bound counts each row as if its label were known, so real errors are larger.
+    The bound counts each sample as if its label were known, so real errors are larger.
 
     Parameters
     ----------
     prior : (K,)
         The estimate π.
     counts : (K,)
-        The sums over the N rows of the posterior f, which is read as the corrected one (eq. 8).
+        Sums over the N samples of the corrected probabilities (eq. 8).
     alpha : float or (K,)
         The Dirichlet parameters.
 
@@ -217,14 +224,14 @@ def cramer_rao_online(
     prior : (K,)
         The estimate π.
     mean_posterior : (K,)
-        The mean posterior of the rows so far: of τ + 1 rows in eq. 34, of τ in appendix D, which leaves the last one
-        out.
+        Mean corrected probability of the samples so far: τ + 1 samples in eq. 34, τ in appendix D, which omits the last
+        one.
     alpha : float or (K,)
         The Dirichlet parameters.
     gamma : float
         γ, the weight of the posterior against the label.
     label : int, optional
-        The class y^τ; without one, its expectation under `prior` stands in.
+        The class y^τ; by default its expectation under `prior` is used.
 
     Examples
     --------
@@ -290,26 +297,26 @@ def next_prior(
 ) -> Vector:
     """Return the prior (K,) after one sample: eq. 36, or its mean form if "stable".
 
-    Nothing is cut off: as printed a share may become negative, which is what the streams guard against.
+    Nothing is clipped: with the printed form a share may become negative. The streams prevent that.
 
     Parameters
     ----------
     prior : (K,)
         The estimate π before the sample.
     posterior : (K,)
-        The sample's corrected output.
+        The sample's corrected probabilities.
     c_hat : float
         ĉ, the sum of the Dirichlet parameters.
     gamma : float
         γ, the weight of the posterior against the label.
     label : (K,), optional
-        The label as a vector δ; the posterior stands in without one.
+        The label as a vector δ; by default the posterior is used.
     variant : str
         "paper" as printed, or "stable".
 
     Examples
     --------
-    >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100)  # the sample says nothing new, and yet
+    >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100)  # π itself, yet the printed form moves
     array([0.60816327, 0.29897959, 0.09285714])
     >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100, variant="stable")
     array([0.6, 0.3, 0.1])
@@ -337,7 +344,7 @@ def increment(
 
 
 def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
-    """Return the factor of O(1/ĉ) by which one sample's pull moves the prior: eq. 38.
+    """Return the step size of one sample, O(1/ĉ): eq. 38.
 
     Parameters
     ----------
@@ -358,9 +365,9 @@ def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
 
 
 def runaway_rate(c: float, n_classes: int) -> float:
-    """Return by what fraction of itself a small deviation from uniform grows at each sample that says nothing.
+    """Return the relative growth, per uninformative sample, of a small deviation from the uniform prior.
 
-    Of the printed recursion, with ĉ = c / max π ≈ cK; about 1/c. The posterior mean has none: it stays where it is.
+    This holds for the printed recursion with ĉ = c / max π ≈ cK; it is about 1/c. The posterior mean does not move.
 
     Parameters
     ----------

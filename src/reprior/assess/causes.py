@@ -55,11 +55,11 @@ def share_rounded(rows: Matrix, decimals: int) -> float:
     """
     whole = 10**decimals
     inner = rows[rows.max(axis=1) < 1 - 0.5 / whole]
-    found = np.zeros(len(inner), bool)
+    rounded_rows = np.zeros(len(inner), bool)
     for total in range(whole - OFF, whole + OFF + 1):
         units = inner * total
-        found |= (np.abs(units - units.round()) < SAME).all(axis=1)
-    return float(found.mean()) if len(inner) else 0.0
+        rounded_rows |= (np.abs(units - units.round()) < SAME).all(axis=1)
+    return float(rounded_rows.mean()) if len(inner) else 0.0
 
 
 def unseen(source: Source, sample: Matrix) -> str:

@@ -18,9 +18,11 @@ from reprior.rows.passes import e_step
 
 
 class Compared(NamedTuple):
-    """What one method found: its estimate, the seconds it took (None: it was there already), its distance to the
-    first (total variation), and KL(true ‖ estimate) where the truth is known. One that could not run says why in
-    `skipped`."""
+    """Result of one method.
+
+    `seconds` is its run time (None if the estimate existed already), `distance` the total variation from the first
+    estimate, and `kl` KL(true ‖ estimate) if the truth is known. `skipped` says why a method could not run.
+    """
 
     method: str
     estimate: PriorEstimate | None
@@ -35,7 +37,7 @@ class Compared(NamedTuple):
 
 
 class Comparison(tuple[Compared, ...]):
-    """What each method found, in the order asked for; `str()` gives a table."""
+    """Results of several methods, in the order asked for; `print` shows a table."""
 
     def __repr__(self) -> str:
         has_truth = any(row.kl is not None for row in self)
@@ -49,7 +51,7 @@ class Comparison(tuple[Compared, ...]):
             line = f"{row.method:<14} {row.distance:>9.4f} {fit:>13.4f} {took:>9}"
             lines.append((line + (f" {row.kl:>14.4f}" if row.kl is not None else "")).rstrip())
         first = self[0].method if self else ""
-        lines.append(f"Distance: total variation from {first} (0: the same mix, 1: no class in common).")
+        lines.append(f"Distance: total variation from {first} (0: the same prior, 1: no class in common).")
         return "\n".join(lines)
 
     __str__ = __repr__
@@ -59,22 +61,22 @@ def compare(
     source: Any, proba: Any, methods: Sequence[str | Method] | None = None, *, true: Any = None,
     first: PriorEstimate | None = None, name: str = "this estimate",
 ) -> Comparison:  # fmt: skip
-    """Return what every method finds in the same rows.
+    """Run several methods on the same samples. `print` the result to see a table.
 
     Parameters
     ----------
     source : Source or (K,)
         As in `estimate`.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        The outputs on the target.
+        Predicted probabilities of target samples, calibrated.
     methods : sequence of str or callable, optional
-        Which methods to run; all of `METHODS` unless given.
+        Methods to run; by default all of `METHODS`.
     true : (K,), optional
-        The true class mix, if it is known.
+        True class prior, if it is known.
     first : PriorEstimate, optional
-        An estimate that is there already, to compare with.
+        An existing estimate to compare with.
     name : str
-        What to call it.
+        Name of that estimate in the table.
 
     Examples
     --------

@@ -11,62 +11,64 @@ from reprior._check import REJECTED, check_number, fail, p_text, percent
 from reprior._types import Checks, Labels, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
-from reprior.batch.intervals import LocalLikelihood, around
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import MANY_LABELS, WEAK
 from reprior.model.acting import Evidence, weighed_evidence
 from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.interval import posterior_of
 from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, check_inputs, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import some_and_counts
+from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, sampled
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
-MAX_CLASSES = 10_000  # that are tested: a K×K matrix takes 0.8 GB then
+MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
+MAX_PAIRED = 2000  # samples that are compared in pairs if there are more classes, so that the cost is linear in K
 ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
 ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
+PSEUDO_SAMPLES = 0.1  # given to every class so that none is ruled out before it is compared with the others
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
-    """What the rows say about the method's assumptions; `str()` gives it in sentences. Made by `diagnose`.
+    """Answers about label shift, accuracy and precision for some samples; made by `diagnose`. `print` it to read it.
 
     Parameters
     ----------
     estimate : PriorEstimate
-        The estimate that accuracy and precision are told of.
+        The estimate that accuracy and precision refer to.
     shift_p : float
         P-value of "nothing has shifted".
     label_shift : float or None
-        Probability that nothing but the class prior has changed; None without held-out samples.
+        Probability that only the class prior has changed; None without held-out samples.
     confused : tuple of (class, class, correlation)
-        Classes that are hard to tell apart, worst first.
+        Pairs of classes that the classifier hardly distinguishes, worst first. Empty above 4,096 classes.
     smallest_singular_value : float or None
-        That of the column-normalised confusion matrix.
+        Smallest singular value of the column-normalised confusion matrix.
     worth : float
-        How many labelled rows would tell as much about the shares.
+        Effective number of labels: this many labelled samples would give shares as precise.
     heldout_worth : float or None
-        How many rows the held-out ones are worth after reweighting.
+        Effective held-out sample size at the estimated prior.
     overconfidence, overconfidence_se : float or None
-        Mean confidence minus accuracy on the held-out rows, and its standard error.
+        Mean confidence minus accuracy on the held-out samples, and its standard error.
     accuracy : (float, float) or None
-        What to expect of predictions on the target: as they are, corrected. It takes held-out rows or labels.
+        Expected accuracy on the target: uncorrected, corrected. None without held-out samples and labels.
     alpha : float
-        The level at which the sentences decide.
+        Significance level of the tests that the sentences report.
     accuracy_interval : (float, float) or None
-        A 95 % interval of the accuracy to expect of corrected predictions.
+        95 % interval of the expected accuracy of corrected predictions.
     accuracy_risk : float or None
-        By how much correction may lower the accuracy, if the class mix is not quite the estimate.
+        How much correcting may lower the accuracy, given the uncertainty of the shares.
     amplification : float
-        How much further than the mean output the shares have moved, by total variation; 1 if they have hardly.
+        Change of the estimated shares divided by the change of the mean prediction, in total variation.
     labels_conflict : str
-        How labels of target rows contradict the outputs, if they do.
+        How labels of target samples contradict the predictions; "" if they do not.
 
     Examples
     --------
@@ -93,8 +95,8 @@ class Diagnosis:
 
     @property
     def may_harm(self) -> bool | None:
-        """Whether correction may lower the accuracy by more than 0.3 points; None if no held-out rows, nor labels of
-        target rows, were there to tell."""
+        """Whether correcting may lower the accuracy by more than 0.3 points; None without held-out samples and labels.
+        """
         if self.labels_conflict or self.applies is False:
             return True
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
@@ -103,7 +105,7 @@ class Diagnosis:
 
     @property
     def risky(self) -> bool:
-        """Whether too little is known about the class mix to say that correction does not lower the accuracy."""
+        """Whether the shares are too uncertain to exclude that correcting lowers the accuracy."""
         if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
             return False
         surely = self.accuracy_interval[0] > self.accuracy[0]  # better, whatever of the interval is true
@@ -111,7 +113,7 @@ class Diagnosis:
 
     @property
     def shifted(self) -> bool:
-        """Whether the class shares, or something else, differ from the source."""
+        """Whether something differs from the source: the class prior, or anything else."""
         return self.shift_p < self.alpha or self.applies is False
 
     @property
@@ -120,58 +122,60 @@ class Diagnosis:
         return None if self.label_shift is None else self.label_shift >= 0.5
 
     def __repr__(self) -> str:
-        return "\n".join(said.text for said in sentences(self))
+        return "\n".join(sentence.text for sentence in sentences(self))
 
 
 def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, alpha: float = 0.05) -> Diagnosis:
-    """Return whether label-shift correction applies to some rows, and how well it can be measured.
+    """Check whether label shift explains some samples and whether correcting them helps. `print` the result.
 
-    Most answers need held-out rows. Whether it is label shift is asked of the rows, whichever estimate is given.
+    Most answers need held-out samples. If you have a pipeline, call `pipe.diagnose(proba)` instead.
 
     Parameters
     ----------
     source : Source or (K,)
-        Made by `summarize`, or class counts. A pipeline has its own way, `pipe.diagnose(proba)`.
+        What `summarize` returned, or class counts.
     proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of the target. If `source` belongs to a pipeline that calibrates, only blocks that the
-        pipeline made are taken, such as `estimate.target`: of other rows nothing tells whether they are calibrated.
+        Predicted probabilities of the target. If `source` belongs to a pipeline that calibrates, pass
+        `estimate.target`, which is calibrated.
     estimate : PriorEstimate, optional
-        The one whose accuracy and precision to tell; without it `ebls` makes one.
+        Estimate to check; by default `ebls` makes one.
     alpha : float
-        The level at which the sentences decide.
+        Significance level of the tests that the sentences report.
 
     Examples
     --------
     >>> print(diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]]))
     No shift found (p = 0.27).
-    Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.
+    Not tested for label shift: this needs held-out samples. Whether correction helps is unknown.
     ...
     """
     level = check_number(alpha, "diagnose", "alpha", low=0, high=0.5, open_low=True)
-    known, target = check_inputs(source, proba, "diagnose")
-    if known.calibrated and not isinstance(proba, Blocks):
+    training, target = check_inputs(source, proba, "diagnose")
+    if training.calibrated and not isinstance(proba, Blocks):
         fail("diagnose", "proba", "be calibrated by the pipeline that `source` belongs to", f"a {type(proba).__name__}",
              remedy="Diagnose the classifier's own predictions by `pipe.diagnose(proba)`")  # fmt: skip
-    if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(known.prior)):
-        fail("diagnose", "estimate", f"be what a method returned for these {len(known.prior)} classes",
+    if estimate is not None and (not isinstance(estimate, PriorEstimate) or len(estimate.prior) != len(training.prior)):
+        fail("diagnose", "estimate", f"be what a method returned for these {len(training.prior)} classes",
              type(estimate).__name__)  # fmt: skip
-    made = ebls(known, target) if estimate is None else estimate
-    rows, fit = around(made)
-    spread = float((fit.shares * (1 - fit.shares)).sum() / fit.variances.sum()) if fit.variances.sum() else np.inf
-    heldout_worth = gap = gap_se = None
-    if known.heldout is not None:
-        heldout_worth = reweighted_worth(known.heldout[1], made.shares)
-        gap, gap_se = overconfidence(*known.heldout, row_weights(known))
+    made = ebls(training, target) if estimate is None else estimate
     raw = target.raw if isinstance(target, LabelledBlocks) else target
-    told = expected_accuracy(made, raw, known)
-    found = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
+    about = posterior_of(made if made.posterior is not None else ebls(training, target)).prior
+    one_label = float((about.mean * (1 - about.mean)).sum())  # variance of all shares by a single label
+    heldout_worth = gap = gap_se = None
+    if training.heldout is not None:
+        heldout_worth = reweighted_worth(training.heldout[1], made.shares)
+        gap, gap_se = overconfidence(*training.heldout, row_weights(training))
+    expected = expected_accuracy(made, raw, training)
+    tests = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
     return Diagnosis(
-        estimate=made, shift_p=found.shift_p, label_shift=found.label_shift,
-        confused=confused_pairs(rows, known.called), smallest_singular_value=smallest_singular_value(known),
-        worth=min(made.n, spread), heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
-        accuracy=told and (told.before, told.after), accuracy_interval=told and (told.lower, told.upper), alpha=level,
-        accuracy_risk=told and told.risk, amplification=found.amplification,
-        labels_conflict=found.labels_conflict,
+        estimate=made, shift_p=tests.shift_p, label_shift=tests.label_shift,
+        confused=confused_pairs(raw, made), smallest_singular_value=smallest_singular_value(training),
+        worth=min(made.n, one_label / max(float(about.variance.sum()), 1e-300)),
+        heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
+        accuracy=expected and (expected.before, expected.after),
+        accuracy_interval=expected and (expected.lower, expected.upper), alpha=level,
+        accuracy_risk=expected and expected.risk, amplification=tests.amplification,
+        labels_conflict=tests.labels_conflict,
     )  # fmt: skip
 
 
@@ -184,8 +188,10 @@ class Look(NamedTuple):
 
 def look(target: Blocks, n: float) -> Look:
     """Return what the tests need of a target of `n` samples, in one pass."""
-    sample, counts = some_and_counts(target, n, ENOUGH_ROWS * max(1000, target.n_classes))
-    return Look(sample.astype(np.float64), counts)
+    k = target.n_classes
+    at_most = min(ENOUGH_ROWS * max(1000, k), max(MAX_NUMBERS // k, MIN_ROWS))
+    some = sampled(target, n, at_most, counts=True)
+    return Look(some.rows.astype(np.float64), np.asarray(some.counts))
 
 
 def evidence_of(
@@ -209,25 +215,21 @@ def evidence_of(
 
 
 def checks(
-    estimate: PriorEstimate, seen: Look, evidence: Evidence | None = None, settings: Settings = DEFAULT
+    estimate: PriorEstimate, looked: Look, evidence: Evidence | None = None, settings: Settings = DEFAULT
 ) -> Checks:
     """Return what the tests of "nothing has shifted" and of label shift find for an estimate."""
-    if len(estimate.prior) > MAX_CLASSES:
-        fail("estimate", "proba", f"have at most {MAX_CLASSES:,} classes for the test of a shift, which needs K×K"
-             " numbers", f"{len(estimate.prior):,} classes",
-             remedy="Pass `check=False`, or merge rare classes")  # fmt: skip
     source, target = estimate.source, estimate.target
     assert target is not None
     raw = target.raw if isinstance(target, LabelledBlocks) else target
-    evidence = evidence_of(estimate, raw, seen.sample, settings) if evidence is None else evidence
-    conflict, by_labels = look_at_labels(estimate, seen.sample)
-    shift_p = shift_p_value(seen.counts, seen.sample, source)
+    evidence = evidence_of(estimate, raw, looked.sample, settings) if evidence is None else evidence
+    conflict, by_labels = look_at_labels(estimate, looked.sample)
+    shift_p = shift_p_value(looked.counts, looked.sample, source)
     if by_labels < 1:
         shift_p = min(1.0, 2 * min(shift_p, by_labels))  # of two looks, one may be low by chance
     if evidence is None:
         return Checks(shift_p, None, None, 1.0, conflict)
     share = evidence.share(settings)
-    trained = share < 0.5 and by_heart(source, seen.sample, estimate.weights)
+    trained = share < 0.5 and by_heart(source, looked.sample, estimate.weights)
     return Checks(shift_p, evidence.log_evidence, share, evidence.amplification, conflict, trained)
 
 
@@ -244,8 +246,9 @@ def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
     under its own shares."""
     assert source.heldout is not None
     rows, y = source.heldout
-    seen = correct_rows(sample, weights)
-    return bool(np.mean(rows.argmax(axis=1) == y) > ALL_RIGHT and seen.max(axis=1).mean() < rows.max(axis=1).mean())
+    corrected = correct_rows(sample, weights)
+    right = np.mean(rows.argmax(axis=1) == y)
+    return bool(right > ALL_RIGHT and corrected.max(axis=1).mean() < rows.max(axis=1).mean())
 
 
 def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
@@ -264,11 +267,25 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
         np.maximum((centred**2).mean(axis=0), ROUNDED**2)
     )  # outputs that are all alike are not rounded alike
     centred /= deviation
-    products = centred.T @ centred if len(centred) > len(counts) else centred @ centred.T  # both have the same squares
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)
     squares = float((((counts / n - reference) / error) ** 2).sum())
-    return scaled_chi_square_p(squares, mean=len(counts), variance=2 * float((products**2).sum()) / len(centred) ** 2)
+    return scaled_chi_square_p(squares, mean=len(counts), variance=2 * squared_correlations(centred))
+
+
+def squared_correlations(standard: Matrix) -> float:
+    """Return the sum of all squared correlations between the columns of standardised samples (n, K).
+
+    It is also the mean of (x_i @ x_j)² over pairs of samples. For very many classes, some pairs are enough.
+    """
+    n, k = standard.shape
+    if min(n, k) <= MAX_PAIRED:
+        products = standard.T @ standard if n > k else standard @ standard.T  # both have the same squares
+        return float((products**2).sum() / n**2)
+    some: Matrix = standard[:: -(-n // MAX_PAIRED)].astype(np.float32)
+    pairs = some @ some.T
+    np.fill_diagonal(pairs, 0)
+    return float(max((pairs**2).sum(dtype=np.float64) / (len(some) * (len(some) - 1)), k))
 
 
 def reweighted_worth(y: Labels, prior: Vector) -> float:
@@ -294,19 +311,25 @@ def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, f
 
 
 def smallest_singular_value(source: Source) -> float | None:
-    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer."""
-    if source.confusion is None:
+    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer. None
+    for very many classes."""
+    if source.confusion is None or len(source.prior) > MAX_DENSE_CLASSES:
         return None
     columns = source.confusion.sum(axis=0)
     return float(np.linalg.svd(source.confusion[:, columns > 0] / columns[columns > 0], compute_uv=False)[-1])
 
 
-def confused_pairs(rows: LocalLikelihood, called: tuple[str, ...]) -> tuple[tuple[str, str, float], ...]:
-    """Return the pairs of classes that the rows hardly tell apart, worst first, ten at most."""
-    a, b = np.nonzero(np.triu(rows.correlation, 1) > OVERLAP)
-    worst = np.argsort(-rows.correlation[a, b], kind="stable")[:10]
+def confused_pairs(target: Blocks, estimate: PriorEstimate) -> tuple[tuple[str, str, float], ...]:
+    """Return the pairs of classes that the samples hardly distinguish, worst first, ten at most."""
+    n, source, k = float(estimate.n), estimate.source, len(estimate.prior)
+    if k > MAX_DENSE_CLASSES:
+        return ()
+    shares = (n * estimate.shares + PSEUDO_SAMPLES) / (n + k * PSEUDO_SAMPLES)
+    both = correlation(target, shares, source.prior, n)
+    a, b = np.nonzero(np.triu(both, 1) > OVERLAP)
+    worst = np.argsort(-both[a, b], kind="stable")[:10]
     pairs = zip(a[worst], b[worst], strict=True)
-    return tuple((called[i], called[j], float(rows.correlation[i, j])) for i, j in pairs)
+    return tuple((source.called[i], source.called[j], float(both[i, j])) for i, j in pairs)
 
 
 class Sentence(NamedTuple):
@@ -316,62 +339,65 @@ class Sentence(NamedTuple):
     good: bool
 
 
-def sentences(found: Diagnosis) -> list[Sentence]:
+def sentences(diagnosis: Diagnosis) -> list[Sentence]:
     """Return the diagnosis in plain sentences."""
-    said: list[Sentence] = []
+    lines: list[Sentence] = []
 
     def say(text: str, good: bool = True) -> None:
-        said.append(Sentence(text, good))
+        lines.append(Sentence(text, good))
 
-    if found.labels_conflict:
-        say(found.labels_conflict, False)
-    shift, heldout = p_text(found.shift_p), found.label_shift is not None
-    clearly = found.applies is False
-    labels = "More labels" if found.estimate.n_labels else "Labels of some rows"
-    if found.shift_p >= found.alpha:
+    if diagnosis.labels_conflict:
+        say(diagnosis.labels_conflict, False)
+    shift, heldout = p_text(diagnosis.shift_p), diagnosis.label_shift is not None
+    clearly = diagnosis.applies is False
+    labels = "More labels" if diagnosis.estimate.n_labels else "Labels of some samples"
+    if diagnosis.shift_p >= diagnosis.alpha:
         say(f"No shift found ({shift}).")
     elif heldout:
-        how = "have" if found.shift_p < REJECTED else "may have"
-        say(f"The outputs {how} shifted against the source ({shift}).")
+        how = "have" if diagnosis.shift_p < REJECTED else "may have"
+        say(f"The predictions {how} changed against the held-out samples ({shift}).")
     else:
-        say(f"The mean output differs from the source prior ({shift}). Either the class mix has shifted, or the "
-            "outputs never had that mean. Held-out rows would show which.", False)  # fmt: skip
-    if found.label_shift is None:
-        say("Whether it is label shift, and whether correction helps, cannot be told without held-out labelled rows.",
+        say(f"The mean prediction differs from the source prior ({shift}). Either the class prior has shifted, or the "
+            "predictions imply another prior, as after class weights. Held-out samples would show which.",
             False)  # fmt: skip
-    elif found.applies:
-        say(f"Consistent with label shift (probability {found.label_shift:.0%}).")
+    if diagnosis.label_shift is None:
+        say("Not tested for label shift: this needs held-out samples. Whether correction helps is unknown.",
+            False)  # fmt: skip
+    elif diagnosis.applies:
+        say(f"Consistent with label shift (probability {diagnosis.label_shift:.0%}).")
     else:
-        say(f"The data differ by more than their class prior (probability of label shift {found.label_shift:.0%}). The "
-            "inputs look different within classes, or a class is new. Check the data before you use the estimate.",
+        say(f"The data differ by more than their class prior (probability of label shift {diagnosis.label_shift:.0%}). "
+            "The inputs look different within classes, or a class is new. Check the data before you use the estimate.",
             False)  # fmt: skip
-    if found.confused:
-        pairs = "; ".join(f"{a} and {b}" for a, b, _ in found.confused[:3])
-        say(f"These classes are hard to tell apart: {pairs}. Their shares are less certain than their sum.", False)
-    if found.smallest_singular_value is not None and found.smallest_singular_value < 0.05:
-        value = f"{found.smallest_singular_value:.2g}"
+    if diagnosis.confused:
+        pairs = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3])
+        say(f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than their "
+            "sum.", False)  # fmt: skip
+    if diagnosis.smallest_singular_value is not None and diagnosis.smallest_singular_value < 0.05:
+        value = f"{diagnosis.smallest_singular_value:.2g}"
         say(f"The confusion matrix is nearly singular (smallest singular value {value}). Avoid bbse and rlls.", False)
-    if found.overconfidence is not None and found.overconfidence_se is not None:
-        size, how = percent(abs(found.overconfidence), 1), "over" if found.overconfidence > 0 else "under"
-        if abs(found.overconfidence) > 3 * found.overconfidence_se:
-            say(f"On held-out rows the classifier is {how}confident by {size}. Calibrate it first.", False)
+    if diagnosis.overconfidence is not None and diagnosis.overconfidence_se is not None:
+        size, how = percent(abs(diagnosis.overconfidence), 1), "over" if diagnosis.overconfidence > 0 else "under"
+        if abs(diagnosis.overconfidence) > 3 * diagnosis.overconfidence_se:
+            say(f"On held-out samples the classifier is {how}confident by {size}. Calibrate it first.", False)
         else:
-            say(f"On held-out rows confidence matches accuracy to {size}.")
-    n = found.estimate.n
-    say(f"The {n:.0f} rows tell as much about the shares as {found.worth:.0f} labelled rows would.")
-    if not clearly and found.accuracy is not None and found.accuracy_interval is not None:
-        (before, after), (low, high) = found.accuracy, found.accuracy_interval
-        say(f"Expect an accuracy of {percent(before, 1)}, and of {percent(after, 1)} with correction (95 % interval "
+            say(f"On held-out samples confidence matches accuracy to {size}.")
+    n = diagnosis.estimate.n
+    say(f"The shares from these {n:,.0f} samples are as precise as from {diagnosis.worth:,.0f} labels.")
+    if not clearly and diagnosis.accuracy is not None and diagnosis.accuracy_interval is not None:
+        (before, after), (low, high) = diagnosis.accuracy, diagnosis.accuracy_interval
+        how = "uncorrected" if diagnosis.estimate.calibrator is None else "only calibrated"
+        say(f"Expected accuracy: {percent(before, 1)} {how}, {percent(after, 1)} corrected (95 % interval "
             f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if found.risky:
-            say("Correction may also lower the accuracy, because too little is known about the class mix. "
+        if diagnosis.risky:
+            say("Correction may lower the accuracy, because the class shares are uncertain. "
                 f"{labels} would show whether it does.", False)  # fmt: skip
-        elif found.amplification >= WEAK:
-            say(f"Weak evidence: the estimated shares moved {found.amplification:.1f} times as far as the mean "
+        elif diagnosis.amplification >= WEAK:
+            say(f"Weak evidence: the estimated shares moved {diagnosis.amplification:.1f} times as far as the mean "
                 f"prediction. Label about {MANY_LABELS} samples to be sure.", False)  # fmt: skip
-    if found.applies and found.heldout_worth is not None:
-        say(f"Weighed to these shares, the held-out rows count as {found.heldout_worth:.0f}.")
-        if found.heldout_worth < ENOUGH_HELDOUT:
-            say(f"Fewer than {ENOUGH_HELDOUT} may not notice a new class. Hold out more rows of the classes that are "
+    if diagnosis.applies and diagnosis.heldout_worth is not None:
+        say(f"Effective held-out sample size at this prior: {diagnosis.heldout_worth:.0f}.")
+        if diagnosis.heldout_worth < ENOUGH_HELDOUT:
+            say(f"Below {ENOUGH_HELDOUT} a new class may go unnoticed. Hold out more samples of the classes that are "
                 "frequent now.", False)  # fmt: skip
-    return said
+    return lines

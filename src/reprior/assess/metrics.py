@@ -1,4 +1,4 @@
-"""How far an estimate is from the truth."""
+"""Measures of error: of an estimated prior, and of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _pair(true: Any, estimate: Any, caller: str) -> tuple[Vector, Vector]:
 def kl(true: Any, estimate: Any, *, floor: float = 0.0) -> float:
     """Return KL(true ‖ estimate) of two priors in nats (eq. 39).
 
-    It is infinite where `estimate` rules out what occurs, as maximum likelihood does with rare classes.
+    It is infinite if `estimate` is 0 for a class that occurs, as maximum likelihood can be for rare classes.
 
     Parameters
     ----------
     true, estimate : (K,)
         The two priors; Series or dicts are matched by name.
     floor : float
-        Shares of the estimate below it count as it, so that means over trials stay finite.
+        Smaller values of `estimate` are raised to it, so that means over trials stay finite.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
     true, estimate : (K,)
         The two priors; Series or dicts are matched by name.
     n : float
-        Target rows.
+        Number of target samples.
 
     Examples
     --------
@@ -102,18 +102,18 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
 
 
 def accuracy(proba: Any, y: Any, *, classes: Sequence[Any] | None = None, weights: Any = None) -> float:
-    """Return the share of rows whose most probable class is their label.
+    """Return the share of samples whose most probable class is their label.
 
     Parameters
     ----------
     proba : (n, K)
-        Outputs; the columns of a DataFrame name the classes.
+        Predicted probabilities; columns of a DataFrame name the classes.
     y : (n,)
-        Labels: names of classes, or column indices.
+        Labels: class names or column indices.
     classes : sequence of K names, optional
-        The classes in the order of the columns.
+        Class names in the order of the columns.
     weights : (K,), optional
-        What the columns are multiplied by first. A Series or dict is matched by name.
+        Class weights to multiply by first. A Series or dict is matched by name.
 
     Examples
     --------
@@ -128,14 +128,14 @@ def accuracy(proba: Any, y: Any, *, classes: Sequence[Any] | None = None, weight
 
 
 def log_loss(proba: Any, y: Any, *, classes: Sequence[Any] | None = None) -> float:
-    """Return the mean of −log of the probability that rows give to their labels, in nats.
+    """Return the mean of −log p(label) over samples, in nats.
 
-    It is infinite where a row rules out its own label.
+    It is infinite if a label has probability 0.
 
     Parameters
     ----------
     proba, y, classes
-        The rows and their labels, as in `accuracy`.
+        Predicted probabilities and labels, as in `accuracy`.
 
     Examples
     --------

@@ -18,12 +18,11 @@ import numpy as np
 
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, Vector
-from reprior.batch.intervals import CORRELATION_ROWS, inverse
 from reprior.estimates.estimate import PriorEstimate, check_estimate
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, some_blocks
-from reprior.rows.passes import count_rows, information, some_rows
+from reprior.rows.passes import CORRELATION_ROWS, count_rows, information, some_rows
 
 RANDOM_PART = 0.2  # of the rows to label, how many are drawn without regard to what their labels may tell
 STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials 1000 to 1039 of labels.py
@@ -38,29 +37,33 @@ SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be 
 
 
 class Query(NamedTuple):
-    """Rows to label, by their numbers in increasing order (n,), and how much each counts beside one that was drawn at
-    random (n,): what to give `estimate` as `label_weights`, at those rows."""
+    """Samples to label: `rows` (n,), their row numbers in increasing order, and `weights` (n,).
+
+    Pass the weights to `estimate` as `label_weights`, at these rows. Samples that were chosen more often than at random
+    count less.
+    """
 
     rows: Labels
     weights: Vector
 
 
 def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generator | None = 0) -> Query:
-    """Return which rows of an estimate's target to label next, and how to weigh them.
+    """Choose target samples to label next: those whose labels reduce the error of the shares most.
 
     Parameters
     ----------
     estimate : PriorEstimate
-        Of the target, with its rows. Those that have a label already are not asked for again.
+        An estimate that has its samples (not detached). Samples with a label are not chosen again.
     n : int
-        How many rows; all that are left, if there are fewer.
+        Number of samples; all unlabelled ones if there are fewer.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
 
     Returns
     -------
     Query
-        A pair (rows (n,), weights (n,)). A weight is the row's chance in an even draw over its chance in this one.
+        A pair (rows (n,), weights (n,)). A weight is the probability of the sample in a uniform draw over its
+        probability here.
 
     Examples
     --------
@@ -76,12 +79,12 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     """
     size, generator, target = check_int(n, "query", "n"), as_rng(rng), check_estimate(estimate, "query").target
     if target is None:
-        fail("query", "estimate", "carry its target rows", "none", remedy="Ask before `detach`")
+        fail("query", "estimate", "have its samples", "none", remedy="Call `query` before `detach`")
     left, rows = target, np.arange(count_rows(target))
     if isinstance(target, LabelledBlocks):
         left, rows = some_blocks(target.raw, target.labels < 0), np.flatnonzero(target.labels < 0)
         if not len(rows):
-            fail("query", "estimate", "have rows without a label", f"labels for all {len(target.labels)} rows")
+            fail("query", "estimate", "have samples without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))
     often, likely, sure = worth(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
@@ -129,7 +132,7 @@ def designed(some: Matrix, labelled: Matrix, prior: Vector, n: float) -> list[Ma
         if labelled.ndim == 1:
             value = prior / (labelled + drawn - chance @ some**2) ** 2
         else:
-            after = inverse(labelled + np.diag(drawn) - (some.T * chance) @ some)
+            after = np.linalg.inv(labelled + np.diag(drawn) - (some.T * chance) @ some)
             value = (after * prior) @ after
         values.append(value / np.max(value))
         chance = inclusion(chance * information_value(some, values[-1]) ** STRIDE, n)
@@ -158,7 +161,7 @@ def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vecto
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
     about /= getattr(estimate.posterior, "variance_factor", 1.0)
     about.flat[:: k + 1] += APART
-    scale = np.sqrt(np.maximum(np.diag(inverse(about)), 1e-300) / unsure)
+    scale = np.sqrt(np.maximum(np.diag(np.linalg.inv(about)), 1e-300) / unsure)
     return np.asarray(about * scale * scale[:, None])
 
 

@@ -1,4 +1,4 @@
-"""Outputs of three real classifiers that ship with the package: no text, only probabilities, labels and class names."""
+"""Predicted probabilities of three real classifiers that ship with the package, with labels and class names."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ NAMES = (*_ORIGIN, "lid176")
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A classifier seen from outside: its outputs on held-out rows, and on a pool of other rows to make targets of.
+    """Predicted probabilities of a classifier on held-out samples, and on a pool of other samples to draw targets from.
 
     Probabilities are (n, K), labels (n,) column indices.
 
     Parameters
     ----------
     name : str
-        What `load` calls it.
+        Name that `load` takes.
     classes : tuple of str
-        The names of the columns.
+        Class names in the order of the columns.
     counts : (K,) or None
-        The classifier's training rows of each class, where they are known. The held-out rows have their mix.
+        Number of training samples per class, if known. Held-out samples have the same proportions.
     heldout_proba, heldout_y : (n, K), (n,)
-        Held-out rows and their labels.
+        Held-out samples and their labels.
     pool_proba, pool_y : (m, K), (m,)
-        Rows of neither the training nor the held-out part.
+        Samples of neither the training nor the held-out set.
     origin : str
-        Where the rows come from, and under which licence.
+        Origin and licence of the samples.
     channels : mapping
-        Rows of the pool that make a target, in order of date, by name. Only "lid176" has them.
+        Row numbers in the pool of each target, by its name, in order of date. Only "lid176" has them.
     pool_day : (m,), optional
-        The day on which each row of the pool was written, where it is known.
+        Day on which each sample of the pool was written, if known.
     pool_top_k : pair of (m, k), optional
-        The same pool as it is stored: the k likeliest classes and their probabilities.
+        The pool as it is stored: the k most probable classes and their probabilities.
 
     Examples
     --------
@@ -72,13 +72,13 @@ class Dataset:
 
 
 def load(name: str) -> Dataset:
-    """Return the shipped outputs called `name`.
+    """Load a shipped data set.
 
     Parameters
     ----------
     name : str
-        "lid176": fastText's language identifier, K=176, on short strings in channels of several language mixes, with
-        dates. "banking77" (K=77), "clinc150" (K=150): intent classifiers trained on a long tail.
+        "lid176": fastText's language identifier (K = 176) on short texts of fifteen sources with other language shares,
+        with dates. "banking77" (K = 77) and "clinc150" (K = 150): intent classifiers trained on a long tail.
 
     Examples
     --------

@@ -25,49 +25,51 @@ OF = ("shares", "prior")
 @comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PriorEstimate:
-    """Three estimates for target samples, and what is needed to use them.
+    """Estimates for target samples: `shares`, `prior` and `weights`, with intervals and tests.
 
     `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
-    they come from?", and `weights` "by what are predictions corrected?".
+    they come from?", and `weights` "by what are predictions corrected?". `print` shows the tests and the largest
+    changes.
 
     Parameters
     ----------
     prior : (K,)
-        The class prior of the population.
+        Class prior of the population.
     weights : (K,)
         Class weights, target prior over source prior: `correct` multiplies by them.
     shares : (K,)
-        The class proportions among these samples: the mean corrected probability, with known labels counted.
+        Class shares among these samples: the mean corrected probability, with known labels counted.
     status : Status
-        How the estimate came about; `status.value` is a sentence.
+        Whether the method converged; `status.value` is a sentence.
     n_iter : int
-        Iterations, or passes where passes are what is counted.
+        Number of iterations, or of passes over the samples.
     n : float
-        Target rows.
+        Number of target samples.
     log_likelihood : float
-        That of the rows under `prior`, against the source prior (0: the source prior explains them as well).
+        Log-likelihood of the samples under `prior`, minus that under the source prior.
     source : Source
-        What the estimate started from.
+        The training side.
     target : Blocks, optional
-        The rows as the method saw them; `detach` lets go of them.
+        The samples as the method used them. `detach` drops them.
     calibrator : Calibrator, optional
-        What a pipeline does to raw outputs before it uses them. `correct` does the same.
+        Calibrator of the pipeline. `correct` applies it.
     spread : Spread, optional
-        How sure the estimate is; intervals are read from it.
+        Uncertainty of the estimate; `interval` uses it.
     checks : Checks, optional
-        What a pipeline's tests of "no shift" and of "label shift" found.
+        Results of the tests for shift and for label shift.
     alpha : (K,), optional
-        The Dirichlet parameters that the method ended with, if it has any.
+        Final Dirichlet parameters, if the method has any.
     posterior : Posterior, optional
-        What the default model knows about shares and prior.
+        Posterior of shares and prior, if the default method made the estimate.
     on_reject : str
-        What `correct` does if label shift is rejected: "scale" warns, "refuse" raises, "ignore" does nothing.
+        What `correct` does if less than half of the correction is applied: "scale" warns, "refuse" raises `InputError`,
+        "ignore" does nothing.
     acts : Acts, optional
         How much of the correction `weights` contain, and why; None if a method was called without a pipeline.
     scores : Scores, optional
-        What `detach` has kept of the held-out rows for prediction sets.
+        Held-out scores for prediction sets, which `detach` keeps.
     n_labels : int
-        How many of the target rows came with a label.
+        Number of target samples with a label.
 
     Examples
     --------
@@ -98,18 +100,18 @@ class PriorEstimate:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, if they are known."""
+        """Class names in the order of the columns; None if they are not known."""
         return self.source.classes
 
     def correct(self, proba: Any) -> Matrix:
-        """Return raw outputs as the classifier would have put them under the estimated prior (eq. 8).
+        """Return probabilities (n, K) corrected to the estimated prior: multiplied by `weights` and normalised (eq. 8).
 
         Parameters
         ----------
         proba : (n, K) array, DataFrame, or top-k pair
-            Outputs as the classifier gives them. What the pipeline does to them is done here too. The columns of a
-            DataFrame are matched to the classes by name. Of top-k rows, which no calibrator takes, come the listed
-            values.
+            Predicted probabilities as the classifier returns them; the pipeline's calibrator is applied first. Columns
+            of a DataFrame are matched to the classes by name. For a top-k pair the corrected probabilities of the
+            listed classes are returned; no calibrator takes top-k pairs.
         """
         report_rejected(self)
         return self._correct(proba, "correct")
@@ -139,13 +141,14 @@ class PriorEstimate:
         return out
 
     def threshold(self, label: Any, at: float = 0.5) -> float:
-        """Return the raw probability of a class at which its corrected probability is `at`: with two classes both
-        decide alike, so that a fixed threshold can be moved instead of correcting every sample.
+        """Return the raw probability of a class at which its corrected probability is `at`, for two classes.
+
+        If your system compares a score with a threshold, replace the threshold by this value instead of correcting.
 
         Parameters
         ----------
         label : str or int
-            One of two classes: its name, or its column index.
+            One of the two classes: its name or column index.
         at : float
             The corrected probability, between 0 and 1.
 
@@ -157,7 +160,7 @@ class PriorEstimate:
         (0.92, array([[0.5, 0.5]]))
         """
         if len(self.weights) != 2:
-            fail("threshold", "estimate", "have two classes: with more, no threshold of one decides",
+            fail("threshold", "estimate", "have two classes, because one threshold cannot decide between more",
                  f"{len(self.weights)} classes", remedy="Correct the samples instead")  # fmt: skip
         own = check_label(label, "threshold", 2, self.classes)
         wanted = check_level(at, "threshold", "at")
@@ -168,81 +171,82 @@ class PriorEstimate:
         return float(1 / (1 + np.exp(-log_odds)))
 
     def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
-        """Return lower and upper ends (K,), (K,) of an interval for each class.
+        """Return lower and upper ends (K,), (K,) of an interval per class.
 
         Parameters
         ----------
         level : float
             Coverage probability of each interval, between 0 and 1.
         of : str
-            "shares", the class proportions among these samples, or "prior", that of the population they come from.
+            "shares", the class shares among these samples, or "prior", the class prior of their population.
         """
         check_choice(of, "interval", "of", OF)
         return self._spread().at(check_level(level, "interval"), of)
 
     def _spread(self) -> Spread:
         if self.spread is None:
-            fail("interval", "estimate", "come from a method that tells how sure it is", "none",
-                 remedy="Call the method by `reprior.estimate`, which adds it")  # fmt: skip
+            fail("interval", "estimate", "come from a method that measures its uncertainty", "none",
+                 remedy="Call the method with `reprior.estimate`, which adds intervals")  # fmt: skip
         return self.spread
 
     def prediction_sets(self, proba: Any, level: float = 0.9, *, by_class: bool = False) -> Any:
-        """Return which classes are in the set of each row, as (n, K) of bool: sets that hold the true class as often as
-        promised, under the estimated class mix.
+        """Return a set of classes per sample, as booleans (n, K). Sets contain the true class with probability `level`.
 
         Parameters
         ----------
         proba : (n, K)
-            Outputs as the classifier gives them, as for `correct`. A DataFrame comes back as one.
-        level : float
-            How often a set is to hold the true class.
-        by_class : bool
-            Whether to promise it of each class by itself, whatever the class mix; sets are larger. A class with fewer
-            than level/(1 − level) held-out rows is then in every set.
+            Predicted probabilities as the classifier returns them, as in `correct`. A DataFrame is returned for a
+            DataFrame.
+        level : float, default 0.9
+            Probability that a set contains the true class, under the estimated prior.
+        by_class : bool, default False
+            Whether `level` holds within each class, for any prior. Sets are then larger. A class with fewer than
+            level/(1 − level) held-out samples is in every set.
         """
         return sets.prediction_sets(self, proba, level, by_class=by_class)
 
     def detach(self) -> PriorEstimate:
-        """Return the estimate without its rows: small, and still with intervals and prediction sets."""
+        """Return the estimate without its samples: small, and still with intervals and prediction sets."""
         scores = self.scores if self.source.heldout is None else sets.scores(self)
         source = replace(self.source, heldout=None)
         return replace(self, target=None, source=source, spread=self._spread().without_rows(), scores=scores)
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: one row a class, with source and target shares and interval.
+        """Return a pandas DataFrame: one row per class, with source prior, target shares and interval.
 
         Parameters
         ----------
         level : float or None
-            Of the intervals; None leaves them out.
+            Coverage probability of the intervals; None leaves them out.
         """
         return show.estimate_frame(self, level)
 
     def to_dict(self, level: float | None = 0.95) -> dict[str, Any]:
-        """Return the estimate as plain lists, numbers and text, which JSON can hold.
+        """Return the estimate as plain lists, numbers and text, ready for JSON.
 
         Parameters
         ----------
         level : float or None
-            Of the intervals; None leaves them out.
+            Coverage probability of the intervals; None leaves them out.
         """
         return show.estimate_dict(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw the largest movers with their intervals by matplotlib; return the axes.
+        """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
 
         Parameters
         ----------
         top : int
-            How many classes.
+            Number of classes to show.
         ax : matplotlib axes, optional
-            Where to draw.
+            Axes to draw on; new ones by default.
         """
         return show.estimate_plot(self, top=top, ax=ax)
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the estimate: what its tests found, what held-out samples are missing, and its interval."""
+        """Sentences about the estimate: results of its tests, missing held-out samples, and what its interval includes.
+        """
         return show.notes(self)
 
     def __repr__(self) -> str:

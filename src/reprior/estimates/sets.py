@@ -94,7 +94,7 @@ def scores_of(
     """Return what sets need of the source's held-out samples, for target shares (K,) with standard errors (K,) and the
     class weights (K,) of the correction."""
     if source.heldout is None:
-        fail("prediction_sets", "estimate", "come from held-out samples with labels: sets are measured by them", "none",
+        fail("prediction_sets", "estimate", "be based on held-out samples with labels", "none",
              remedy="Fit a pipeline to held-out samples")  # fmt: skip
     rows, y = source.heldout
     if calibrator is not None:

@@ -127,8 +127,8 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift is not None and checks.label_shift < 0.5:
-        found = applied(acts) if acts else not_label_shift(checks)
-        sentences.insert(0, f"{found}{in_training(checks)}")
+        first = applied(acts) if acts else not_label_shift(checks)
+        sentences.insert(0, f"{first}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(
             f"The mean prediction differs from the source prior ({p_text(checks.shift_p)}). Either the class prior has"
@@ -253,7 +253,7 @@ def table(estimate: PriorEstimate | Stream, interval: Interval | None, top: int)
         population = [share(float(estimate.prior[k]))] * of_samples
         rows.append([cut(called[k]), share(before), share(after), *ends, *population, times(before, after)])
     rest = len(order) - len(shown)
-    return rows, [f"… and {counted(rest, 'class', 'classes')} that moved less"] if rest else []
+    return rows, [f"… and {counted(rest, 'class', 'classes')} with smaller changes"] if rest else []
 
 
 def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def groups_text(
     rows, rest = groups_rows(groups, level, top)
     lines = [*(first or [*alone, *unseen(groups.source)]), *common, "", *aligned(rows)]
     if rest:
-        lines.append(f"… and {counted(rest, 'group')} with no more rows than these")
+        lines.append(f"… and {counted(rest, 'group')} of at most this size")
     late = int((~groups.converged).sum())
     lines += endings(status, groups.note if level is not None else "",
                      f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
@@ -46,11 +46,11 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
-    """Return a table of the largest groups, each with the class that moved most in it, and how many groups are left
+    """Return a table of the largest groups, each with the largest change in it, and how many groups are left
     out; its first row names the columns."""
     order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
     shown = order[: top or None]
-    rows = [["group", "rows", "class that moved most", "source", "target"]]
+    rows = [["group", "rows", "largest change", "source", "target"]]
     rows[0] += [f"{100 * level:g} % interval"] if level is not None else []
     called = key_texts(groups)
     for g in shown:

@@ -49,17 +49,15 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
          f" {MANY_LABELS} samples as `labels` to decide.")  # fmt: skip
 
 
-def interval_notes(source: Source, n: float, widened: str, *, has_target_classes: bool = True) -> list[str]:
-    """Return what to know about an interval from `n` samples: what held-out samples added to it, if they have classes
-    of the target, which classes they lack, and that target samples are few."""
+def interval_notes(source: Source, n: float) -> list[str]:
+    """Return what to know about an interval from `n` samples: what held-out samples added to it, which classes
+    they lack, and that target samples are few."""
     k, notes = len(source.prior), []
     if source.heldout is None:
         notes.append("Optimistic: without held-out samples the classifier error is unknown.")
-    elif not has_target_classes:
-        notes.append("Optimistic: no held-out sample has a class of the target.")
     else:
         missing = int((np.bincount(source.heldout[1], minlength=k) == 0).sum())
         whose = "class has no held-out sample. Its" if missing == 1 else "classes have no held-out sample. Their"
-        notes += [widened] * bool(widened)
+        notes.append("The interval includes the uncertainty about the classifier error.")
         notes += [f"{missing} {whose} classifier error is assumed to be average."] * bool(missing)
     return notes + [f"There are few samples: {n:.0f} for {k} classes."] * (n < k)

@@ -196,7 +196,7 @@ def acts_of(method: OnlineEbls, part: Parts) -> Acts:
     if not has_labels(part):
         return acts
     share, biases = float(part["corrections"][1]), float(part["corrections"][2:].sum())
-    reason = f"Labels give label shift the weight {share:.0%}, and class biases {biases:.0%}."
+    reason = f"Given the labels, label shift has the weight {share:.0%}, and class biases {biases:.0%}."
     return acts._replace(share=share, reason=reason)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +37,7 @@ from reprior.online.bets import (
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, refuse, take
 
 RENEW = 16  # samples for which a bet on the stream's prior stays the same
 MODES = ("monitor", "ever")
@@ -66,7 +65,7 @@ def check_times(times: Any, n: int, caller: str) -> Vector:
     if array.shape != (n,):
         fail(caller, "times", f"have shape ({n},), one time per sample", f"shape {array.shape}")
     refuse_where(~np.isfinite(array), caller, "times", "be finite", array)
-    refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "not go back", array)
+    refuse_where(np.diff(array, prepend=array[:1]) < 0, caller, "times", "never decrease", array)
     return array
 
 
@@ -77,24 +76,29 @@ def check_options(alpha: Any, mode: Any, run_length: Any, caller: str) -> None:
     check_choice(mode, caller, "mode", MODES)
 
 
-class Alarm:
-    """A sequential test that the outputs have left those of the reference rows, as a moved prior makes them.
+class Alarm(Saved):
+    """Raise an alarm when a stream's class prior has left that of the held-out samples.
+
+    This is a sequential test. It compares each predicted probability with the held-out ones ("reference") and controls
+    how often it raises a false alarm. It assumes that samples are independent.
 
     Parameters
     ----------
     source : Source or (K,)
-        Made by `summarize`; its held-out rows are the reference. Of a pipeline it is `pipe.source`.
-    alpha : float
-        The chance of a false alarm, ever, in mode "ever"; in mode "monitor" the chance that the promise on `run_length`
-        fails because the reference rows happen to be unusual.
-    mode : str
-        "monitor", for streams that run well for long: a shift is found as fast however late it comes. Or "ever".
-    run_length : float
-        Samples between false alarms in mode "monitor", on average and at least.
+        What `summarize` returned, or `pipe.source` of a pipeline. Its held-out samples are the reference.
+    alpha : float, default 0.01
+        Mode "ever": probability that an unshifted stream ever raises an alarm. Mode "monitor": probability that
+        `run_length` is not kept because the reference samples are unusual.
+    mode : {"monitor", "ever"}
+        "monitor" (default) finds late shifts as fast as early ones; false alarms recur after about `run_length`
+        samples. "ever" limits the probability of any false alarm, but finds late shifts more slowly.
+    run_length : float, default 10000
+        Mode "monitor": mean number of samples between false alarms, at least.
     reference : (n, K), optional
-        Rows of a time when all was well, instead of the held-out rows.
-    exact : bool
-        Whether `source.prior` is the mean output itself. There is then no margin for a reference that is a sample.
+        Predicted probabilities of a period without a shift, instead of the held-out samples. Calibrate them if `source`
+        is that of a pipeline.
+    exact : bool, default False
+        Whether `source.prior` is known exactly. Otherwise the test allows for the noise of the reference samples.
 
     Examples
     --------
@@ -116,8 +120,8 @@ class Alarm:
         if not exact:
             heldout = self.source.heldout and self.source.heldout[0]
             if reference is None and heldout is None:
-                fail("Alarm", "source", "have held-out samples, so that the margin for its prior can be known", "none",
-                     remedy="Make it by `summarize`, pass earlier rows as `reference`, or `exact=True`")  # fmt: skip
+                fail("Alarm", "source", "have held-out samples, which show the noise of its prior", "none",
+                     remedy="Use `pipe.source`, pass earlier predictions as `reference`, or `exact=True`")  # fmt: skip
             rows = heldout if reference is None else reference
             rows = self._rows(rows, "Alarm", "reference")
             if len(rows) < 2:
@@ -136,7 +140,7 @@ class Alarm:
 
     @property
     def verdict(self) -> Verdict:
-        """What the samples seen so far say."""
+        """Result of the test after all samples so far; it is true if the alarm is raised."""
         verdict, names = self.purse.verdict, self.source.classes
         return replace(verdict, names=tuple(names[k] for k in verdict.classes)) if names else verdict
 
@@ -146,13 +150,13 @@ class Alarm:
         return f"Alarm(mode={kind!r}, {len(self.plan.mean)} classes, n={verdict.n:,}, {state})"
 
     def reset(self, reference: Any = None) -> None:
-        """Start the test again, as after an alarm that was dealt with.
+        """Start the test again, for example after an alarm that you have dealt with.
 
         Parameters
         ----------
         reference : (n, K), optional
-            Rows that are normal from now on, calibrated if those of the source are. Without them the test starts again
-            against the reference that it had.
+            Predicted probabilities that count as normal from now on, calibrated if those of the source are. By default
+            the test keeps its reference.
         """
         if reference is not None:
             other = Alarm(self.source, reference=reference, **self.options)
@@ -160,18 +164,16 @@ class Alarm:
         self.purse, self._believed = start(self.plan), None
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
-        """Return the verdict after a bet on each row.
-
-        The rows are as the source's are: if those were calibrated, calibrate these before.
+        """Test samples against the reference and return the verdict. Nothing is learned by a stream; see `watch`.
 
         Parameters
         ----------
         proba : (n, K)
-            The rows.
+            Predicted probabilities. Calibrate them first if the source is that of a pipeline.
         prior : (K,)
-            The prior that a stream had before it learned the rows.
+            The prior that a stream had estimated before these samples. The test uses it as its guess of the shift.
         times : (n,), optional
-            When each row came; the verdict then tells times too.
+            Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
         k = len(self.plan.mean)
         rows = self._rows(proba, "Alarm.look")
@@ -180,28 +182,27 @@ class Alarm:
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
-        """Bet on rows (n, K) with the stream's prior and let it learn them, a few at a time; return the verdict.
+        """Test samples with the stream's current prior, let the stream learn them, and return the verdict.
 
-        Rows are what the stream takes: raw outputs, if it has a calibrator. Bets are renewed at every 16th sample,
-        wherever the calls begin and end. `times` (n,) are numbers, such as seconds, that never go back.
+        The prior is taken from the stream every 16 samples, so the cut into calls does not change the result.
 
         Parameters
         ----------
         stream : Stream
-            Whose prior to bet with.
+            Its prior is the test's guess of the shift. It learns the samples.
         proba : (n, K)
-            The rows, as the stream takes them.
+            Predicted probabilities as the stream takes them: raw, if it has a calibrator.
         times : (n,), optional
-            When each row came; the verdict then tells times too.
+            Time of each sample, as numbers that never decrease. The verdict then reports times too.
         """
         k = len(self.plan.mean)
         check_prior(stream.prior, "Alarm.watch", "prior", allow_zero=True, n_classes=k)
         caller = "Alarm.watch"
         rows = self._rows(stream.calibrated(by_name(proba, self.source.classes, caller), caller=caller), caller)
-        return self._follow(stream, rows, check_times(times, len(rows), caller))
+        return self.watch_calibrated(stream, rows, check_times(times, len(rows), caller))
 
-    def _follow(self, stream: Learner, rows: Matrix, when: Vector) -> Verdict:
-        """Bet on calibrated rows (n, K) that came `when` (n,), and let the stream learn them."""
+    def watch_calibrated(self, stream: Learner, rows: Matrix, when: Vector) -> Verdict:
+        """Test calibrated rows (n, K) that came `when` (n,), NaN if unknown, and let the stream learn them."""
         first = 0
         while first < len(rows):
             block = slice(first, first + RENEW - self.purse.verdict.n % RENEW)
@@ -231,12 +232,12 @@ class Alarm:
         )
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return the alarm with all that it has seen, but without its reference rows, as bytes."""
+        """Return the alarm and the state of its test as bytes for `from_bytes`. Reference samples are not included."""
         return encode("alarm", {**self._fixed(), **seen_to_fields(self.purse, self._believed)}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Alarm:
-        """Return the alarm that `to_bytes` wrote; it goes on where that one was. What is no alarm is refused."""
+        """Return the alarm that `to_bytes` wrote. Its test continues. Other bytes raise `InputError`."""
         stored = decode(data, "alarm", "Alarm.from_bytes", key=key)
         alarm = cls._from_fields(stored, "Alarm.from_bytes")
         alarm.purse, alarm._believed = seen_from_fields(stored, alarm.plan, "Alarm.from_bytes")
@@ -258,35 +259,26 @@ class Alarm:
         fair = bool(inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all())
         fair = fair and all(map(np.allclose, spread_out(plan.mean)[::2], (plan.slope, plan.log_share)))
         if not (fair and 0 < threshold < 1e3):
-            refuse(caller, "data", "numbers that no alarm has")
+            refuse(caller, "data", "invalid numbers")
         alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)
         alarm.options = options = take(stored, "options", dict, caller)
         if options.keys() != {"alpha", "mode", "run_length"}:
-            refuse(caller, "data", "options that no alarm has")
+            refuse(caller, "data", "invalid options")
         check_options(**options, caller=caller)
         alarm._weights = take(stored, "weights", (np.ndarray, type(None)), caller, (k,))
         if alarm._weights is not None:
             check_prior(alarm._weights, caller, "weights")
         return alarm
 
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Alarm:
-        """Return the alarm that `save` wrote to a file; a file that holds anything else is refused."""
-        return cls.from_bytes(read_saved(path, "Alarm.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the alarm to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
-        write_atomically(path, self.to_bytes(key))
-
     def delay(self, prior: Any) -> float:
-        """Return about how many samples a lasting shift to `prior` (K,) takes to be found; infinite: it is not seen.
+        """Return how many samples the test needs, on average, to find a lasting shift; infinity if it cannot find it.
 
-        Optimistic: what the stream needs to learn the new prior comes on top.
+        This is optimistic: the samples that the stream needs to learn the new prior are not counted.
 
         Parameters
         ----------
         prior : (K,)
-            The class mix after the shift.
+            The class prior after the shift.
         """
         rows = self._reference("Alarm.delay")
         target = check_prior(prior, "Alarm.delay", "prior", allow_zero=True, n_classes=len(self.plan.mean),
@@ -301,10 +293,10 @@ class Alarm:
         return float(needed.min(initial=math.inf))
 
     def smallest(self) -> tuple[Vector, Vector]:
-        """Return the factors (K,), (K,) by which a class's share must fall, or rise, for `delay` to be finite.
+        """Return the factors (K,), (K,) by which a class's share must fall, or rise, for the test to find it.
 
-        The other classes keep their proportions. 0 and infinity where nothing would be seen: not even the absence of
-        the class, or any growth.
+        The other classes keep their proportions. A factor is 0 if even the absence of the class is not found, and
+        infinity if no rise is.
         """
         plan, rows = self.plan, self._reference("Alarm.smallest")
         k, bold = len(plan.mean), len(BOLDNESS)
@@ -332,6 +324,6 @@ class Alarm:
 
     def _reference(self, caller: str) -> Matrix:
         if self.rows is None:
-            fail(caller, "alarm", "have reference rows, on which this is worked out", "none",
-                 remedy="Make it without `exact=True`, from a source that has held-out samples")  # fmt: skip
+            fail(caller, "alarm", "have reference samples", "none",
+                 remedy="Create it without `exact=True`, from a source with held-out samples")  # fmt: skip
         return self.rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.rows.keys import plain
-from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, refuse, take
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,11 @@ class Keyed:
         self.table.learn_calibrated([self.key] * len(rows), rows)
 
 
-class AlarmTable:
-    """An `Alarm` for each key of a `StreamTable`, all against the same reference.
+class AlarmTable(Saved):
+    """Keep one `Alarm` per key of a `StreamTable`, all with the same reference.
 
-    `alarms[key]` is the verdict of a key; a key that was never watched is a KeyError. `alpha` and `run_length` hold for
-    each key by itself: among G keys that are well, one is raised falsely G times as often.
+    `alarms[key]` is the verdict of a key; an unknown key raises a KeyError. `alpha` and `run_length` hold per key. With
+    G unshifted keys, false alarms are G times as frequent.
 
     Parameters
     ----------
@@ -88,24 +87,24 @@ class AlarmTable:
         return alarm
 
     def reset(self, key: Hashable) -> None:
-        """Start anew for a key, as after an alarm that was dealt with."""
+        """Start the test of a key again, for example after an alarm that you have dealt with."""
         self._seen.pop(plain(key), None)
 
     def watch(self, table: StreamTable, keys: Any, proba: Any, times: Any = None) -> dict[Hashable, Verdict]:
-        """Bet on rows (n, K), each with the prior of its key's stream, and let the table learn them, key by key.
+        """Test samples with the prior of their key's stream, let the table learn them, and return the verdict per key.
 
-        Return the verdict of each key named. What a full table evicts keeps its alarm, until `reset`.
+        A key that a full table has evicted keeps its alarm until `reset`.
 
         Parameters
         ----------
         table : StreamTable
-            Whose priors to bet with.
+            Its streams learn the samples.
         keys : (n,)
-            The key of each row.
+            Key of each sample.
         proba : (n, K)
-            The rows, as the table takes them.
+            Predicted probabilities as the table takes them: raw, if it has a calibrator.
         times : (n,), optional
-            When each row came; the verdict then tells times too.
+            Time of each sample, as numbers that never decrease. Verdicts then report times too.
         """
         caller = "AlarmTable.watch"
         raw = by_name(proba, self.model.source.classes, caller)
@@ -123,12 +122,12 @@ class AlarmTable:
         verdicts = {}
         for name, where in places.items():
             alarm = self._of(name)
-            verdicts[name] = alarm._follow(Keyed(table, name), rows[where], when[where])
+            verdicts[name] = alarm.watch_calibrated(Keyed(table, name), rows[where], when[where])
             self._seen[name] = alarm.purse, alarm._believed
         return verdicts
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return all alarms as bytes; keys must be strings or whole numbers."""
+        """Return all alarms as bytes for `from_bytes`. Keys must be strings or whole numbers."""
         check_storable(self._seen, "AlarmTable.to_bytes")
         purses = [seen_to_fields(*pair) for pair in self._seen.values()]
         arrays = {f"{i}_{name}": x for i, one in enumerate(purses) for name, x in one.items()}
@@ -136,7 +135,7 @@ class AlarmTable:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> AlarmTable:
-        """Return the alarms that `to_bytes` wrote; what holds none is refused."""
+        """Return the alarms that `to_bytes` wrote. Other bytes raise `InputError`."""
         caller, table = "AlarmTable.from_bytes", cls.__new__(cls)
         stored = decode(data, "alarm-table", caller, key=key)
         table.model = Alarm._from_fields(stored, caller)
@@ -151,12 +150,3 @@ class AlarmTable:
         plan = table.model.plan
         table._seen = {name: seen_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
         return table
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> AlarmTable:
-        """Return the table of alarms that `save` wrote to a file; a file that holds anything else is refused."""
-        return cls.from_bytes(read_saved(path, "AlarmTable.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the alarms to one file, whole or not at all, whatever happens; `reprior.load` reads them."""
-        write_atomically(path, self.to_bytes(key))

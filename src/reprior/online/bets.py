@@ -29,12 +29,12 @@ FACTORS = np.array([0.5, 0.75, 1.5, 4.0])  # by which a bet on one class multipl
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an alarm says after `n` samples; true if it was raised.
+    """Result of an `Alarm` after `n` samples; true if the alarm is raised.
 
-    `evidence` is the logarithm of the stake now; the alarm is raised at `threshold`. `raised_at` is the sample at which
-    that first happened, `since` the sample from which on the evidence had gathered, and `classes` those whose own bets
-    had gained most by then, `names` what they are called if the source has names. `raised_time` and `since_time` are
-    the times of those two samples, where times were given.
+    `evidence` is the logarithm of the test statistic now; the alarm is raised at `threshold`. `raised_at` is the sample
+    at which that first happened, and `since` the sample from which the evidence grew. `classes` are the column indices
+    of the classes that changed most by then, and `names` their names. `raised_time` and `since_time` are the times of
+    both samples, if you passed times.
     """
 
     n: int
@@ -229,7 +229,7 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     counted &= (np.abs(gain) < 1e100).all()
     timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
     if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
-        refuse(caller, "data", "a verdict that no alarm gives")
+        refuse(caller, "data", "an invalid verdict")
     believed = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
     if believed is not None:
         check_prior(believed, caller, "believed", allow_zero=True)

@@ -8,8 +8,9 @@ evidence of a shift the stream keeps the source prior. `_kernels/reference.py` h
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, StreamChecks, Vector
 from reprior.model.classifier_error import measure_error
-from reprior.model.label_shift import MAX_LOG_EVIDENCE
+from reprior.model.label_shift import MAX_LOG_EVIDENCE, acting_share
 from reprior.online.acting import (
     DIRECTIONS,
     N_CORRECTIONS,
@@ -222,7 +223,7 @@ class OnlineEbls:
         if self.error is None:
             note = "From the mixture of filters. Optimistic: no held-out samples show the error of the classifier."
             return self.about_estimate(state, self.filter_variances(state)), note
-        note = "From the mixture of filters, widened for what the held-out samples leave open about the classifier."
+        note = "From the mixture of filters, widened by the uncertainty about the classifier error."
         return self.about_estimate(state, self.widened_variances(state, self.error)), note
 
     def about_estimate(self, state: Vector, within: Matrix) -> Vector:
@@ -319,9 +320,29 @@ class OnlineEbls:
 
     def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
         """Return the class weights (K,) of the correction; `prior` is that of the state, if the caller has it."""
-        log_w = log_weights(self, self.parts(state), self.prior(state) if prior is None else prior)
-        w = np.exp(log_w - log_w.max())
-        return np.asarray(w / (self.source.prior @ w))
+        prior, source = self.prior(state) if prior is None else prior, self.source.prior
+        share = self.tested_share(state)
+        if share is None or self.base is not None:
+            log_w = log_weights(self, self.parts(state), prior)
+            w = np.exp(log_w - log_w.max())
+        else:  # the same with few array operations: a server does this for every post
+            w = (np.maximum(prior, MIN_SHARE) / source) ** share
+        return np.asarray(w / (source @ w))
+
+    def tested_share(self, state: Vector) -> float | None:
+        """Return the share of the correction that the tests let act; None if labels decide it."""
+        begin = self.offsets
+        if state[begin["curvature"]] > 0.0:  # every label adds to it
+            return None
+        if self.moments is None:
+            return 1.0
+        return remembered_share(float(state[begin["log_evidence"]]), float(state[begin["amplification"]]))
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where each part of a state begins."""
+        sizes = [math.prod(shape) for shape in self.layout.values()]
+        return dict(zip(self.layout, [0, *np.cumsum(sizes)[:-1].tolist()], strict=True))
 
     # tables, where a new key starts from what other keys have in common
 
@@ -359,6 +380,12 @@ class OnlineEbls:
         part["amplification"][...] = 1.0 + trust * (others["amplification"] - 1.0)
         part["no_shift"][...] += trust * (np.clip(no_shift, 1.0 - self.settings.max_no_shift, at_first) - at_first)
         return state
+
+
+@lru_cache(maxsize=10_000)
+def remembered_share(log_evidence: float, amplification: float) -> float:
+    """Return `acting_share` of evidence that changes only with a test."""
+    return acting_share(log_evidence, amplification, BATCH)
 
 
 class PooledKeys(OnlineEbls):

@@ -58,7 +58,7 @@ class OnlineFmapls:
                 check_number(value, caller, option, low=0, high=1e100, open_low=True)
         if self.variant == "paper" and self.c == "auto" and self.update == "lsf":
             fail(caller, "c", "be a number when `variant` is 'paper'", "'auto'",
-                 remedy="The paper calls it a sufficiently large constant and prints none")  # fmt: skip
+                 remedy="The paper prints no value")  # fmt: skip
 
     @cached_property
     def known(self) -> Matrix:

@@ -67,7 +67,7 @@ def recovered(about: dict[str, Any], caller: str, ndim: int = 1) -> tuple[Stream
     with np.errstate(all="ignore"):  # numbers that overflow here are no state
         sound = states.dtype == np.float64 and whole and method.valid(states)
     if not sound:
-        refuse(caller, "data", f"numbers that are no state of {method.name!r}")
+        refuse(caller, "data", f"invalid numbers for {method.name!r}")
     return method, calibrator
 
 
@@ -75,5 +75,5 @@ def labels_in(about: dict[str, Any], caller: str) -> Labels:
     """Return how many labels each of the states in bytes has taken in."""
     labels = take(about, "labels", np.ndarray, caller, about["values"].shape[:-1])
     if labels.dtype != np.int64 or (labels < 0).any() or (labels > 2**53).any():
-        refuse(caller, "data", "labels that cannot be counted")
+        refuse(caller, "data", "an invalid number of labels")
     return np.asarray(labels)

@@ -138,7 +138,7 @@ class SharedStart:
             whole = len(n) == 2 and all(type(x) is int and 0 <= x <= 2**53 for x in n) and n[1] <= n[0]
             sound = whole and 0 <= values[0] <= n[0] and values[0] % 1 == 0 == start[0] and self.method.valid(states)
         if not sound or not self.restore_keys(about, caller, slots, n[0]):
-            refuse_bytes(caller, "data", "numbers that keys cannot have in common")
+            refuse_bytes(caller, "data", "invalid numbers shared by keys")
         self.values[:], (self.rows, self.keys) = values, n
         self.begin(start.astype(np.float64))
 

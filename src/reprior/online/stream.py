@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from threading import RLock
 from time import sleep
 from typing import Any, Self
@@ -18,12 +17,13 @@ from reprior._kernels.reference import DONE, padded
 from reprior._labels import check_label, check_learned
 from reprior._types import Acts, Interval, Labels, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
+from reprior.model.interval import Moments, beta_parameters
 from reprior.online.method import StreamMethod, StreamState, applied_prior, learned, method_acts, method_checks, refuse
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k, refuse_listed
-from reprior.state import Key, decode, encode, kind_of, read_saved, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, kind_of, take
 
 
 class ForkedLocks:
@@ -92,8 +92,12 @@ def checked(proba: Any, source: Source, caller: str, calibrator: Calibrator | No
 
 def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Matrix:
     """Return rows (n, K) as they come, probabilities or what the calibrator takes, with columns matched by name."""
-    values, k = by_name(proba, source.classes, caller), len(source.prior)
-    if calibrator is not None and calibrator.of_logits:
+    k, logits = len(source.prior), calibrator is not None and calibrator.of_logits
+    plain = type(proba) is np.ndarray and not logits and proba.shape[1:] == (k,) and len(proba) > 0
+    if plain and loops.first_bad_row(proba) == DONE:
+        return np.asarray(proba)  # as nearly always
+    values = by_name(proba, source.classes, caller)
+    if logits:
         return check_logits(values, caller, k)
     return check_proba(values, caller, "proba", k)
 
@@ -101,8 +105,8 @@ def raw_rows(proba: Any, source: Source, caller: str, calibrator: Calibrator | N
 def calibrated(proba: Any, source: Source, calibrator: Calibrator | None, caller: str) -> Matrix:
     """Return rows (n, K) as the method sees them, a DataFrame as one with its own columns."""
     rows = raw_rows(proba, source, caller, calibrator)
-    seen = rows if calibrator is None else calibrator(np.asarray(rows, np.float64))
-    return like_input(seen, proba, source.classes)  # type: ignore[no-any-return]
+    values = rows if calibrator is None else calibrator.of_block(np.asarray(rows, np.float64))
+    return like_input(values, proba, source.classes)  # type: ignore[no-any-return]
 
 
 def raw_row(p: Any, source: Source, caller: str, calibrator: Calibrator | None) -> Vector:
@@ -134,24 +138,24 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
     return None if calibrator.kind == "none" and not calibrator.of_logits else calibrator
 
 
-class Stream:
-    """One stream of a classifier's outputs: learn each sample, know the prior, correct the next one.
+class Stream(Saved):
+    """Follow one stream of predictions: correct each sample, then learn the class prior from it.
 
-    Samples are learned one by one whoever calls: any cut into blocks gives the same state, bit for bit. A bad sample is
-    refused and changes nothing. Threads may share a stream: each call is done as a whole before the next. Without a
-    calibrator, wherever rows (n, K) are taken, top-k rows (indices (n, k), values (n, k)) are too. What a row does not
-    list goes to its other classes in proportion to the source prior.
+    Samples are learned one by one. Any cut into blocks gives the same state, bit for bit. A bad sample raises
+    `InputError` and changes nothing. Threads may share a stream. Without a calibrator every method that takes
+    probabilities (n, K) also takes a top-k pair (indices (n, k), values (n, k)); the missing probability is divided
+    among the unlisted classes in proportion to the source prior.
 
     Parameters
     ----------
     method : str
-        A name of `ONLINE`.
+        A name of `ONLINE`; the default of pipelines is "online-ebls".
     source : Source or (K,)
-        Made by `summarize`, or class counts, or a prior.
+        What `summarize` returned, or class counts, or a prior.
     calibrator : Calibrator, optional
-        With it the stream takes raw outputs and calibrates each row itself, once.
+        With it the stream takes the probabilities that the classifier returns, and calibrates them.
     **options
-        Options of the method, and `robust`: the most that one sample or label may move the prior in total variation.
+        Options of the method, and `robust`: how far one sample or label may move the prior at most, in total variation.
 
     Examples
     --------
@@ -178,29 +182,30 @@ class Stream:
 
     @classmethod
     def of(cls, state: StreamState) -> Self:
-        """Return a stream that goes on from a state, which stays as it is."""
+        """Return a stream that continues from a state. The state does not change."""
         stream = cls.__new__(cls)
         stream._own(state)
         return stream
 
     @property
     def state(self) -> StreamState:
-        """All there is to know of the stream, as a value."""
+        """The whole state of the stream, as a frozen value."""
         with self._lock:
             return StreamState(self.method, self._values.copy(), self.calibrator, self._labels)
 
     @property
     def source(self) -> Source:
+        """The training side: source prior, class names and held-out samples."""
         return self.method.source
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes (K,), if the source has them."""
+        """Class names in the order of the columns; None if they are not known."""
         return self.source.classes
 
     @property
     def n(self) -> int:
-        """The samples learned."""
+        """Number of samples learned."""
         return int(self._values[0])
 
     @property
@@ -211,32 +216,36 @@ class Stream:
 
     @property
     def weights(self) -> Vector:
-        """The class weights (K,) of the correction: estimated prior over source prior, as far as it is applied."""
+        """Class weights (K,) that `correct_one` multiplies by. They contain the share of the correction that is
+        applied.
+        """
         with self._lock:
             return np.asarray(applied_prior(self.method, self._values) / self.source.prior)
 
     @property
     def acts(self) -> Acts:
-        """How much of the correction is applied, and why. A stream tests itself for label shift after 50, 100, 200 and
-        400 samples and then after every 400."""
+        """How much of the correction is applied, and why.
+
+        The stream tests for label shift after 50, 100, 200 and 400 samples, and then after every 400.
+        """
         with self._lock:
             return method_acts(self.method, self._values)
 
     @property
     def checks(self) -> StreamChecks:
-        """What the tests of the stream found so far: probabilities of no shift and of label shift, and the evidence."""
+        """Results of the stream's tests so far: probabilities of no shift and of label shift, and the evidence."""
         with self._lock:
             return method_checks(self.method, self._values)
 
     def calibrated(self, proba: Any, *, caller: str = "Stream.calibrated") -> Matrix:
-        """Return rows (n, K) as the method sees them: calibrated, if the stream has a calibrator."""
+        """Return probabilities (n, K) as the method uses them: calibrated, if the stream has a calibrator."""
         return calibrated(proba, self.source, self.calibrator, caller)
 
     def _row(self, p: Any, caller: str) -> Vector:
         return raw_row(p, self.source, caller, self.calibrator)
 
     def learn_one(self, p: Any) -> None:
-        """Learn one sample's probabilities (K,), or its top-k pair (indices (k,), values (k,))."""
+        """Learn from the probabilities (K,) of one sample, or its top-k pair (indices (k,), values (k,))."""
         with self._lock:
             if self.calibrator is not None or self._kernel(None, p, 1) != DONE:
                 if is_top_k(p) and self.calibrator is None:
@@ -246,11 +255,11 @@ class Stream:
                     self.method.learn(self._values, self._row(p, "Stream.learn_one")[None])
 
     def learn_many(self, proba: Any) -> None:
-        """Learn rows (n, K), or top-k rows (indices, values), in order."""
+        """Learn from the probabilities (n, K) of samples in order, or from their top-k pair (indices, values)."""
         self._learn_rows(proba, self.calibrator, "Stream.learn_many")
 
     def learn_calibrated(self, rows: Any) -> None:
-        """Learn rows (n, K) that `calibrated` returned, as `learn_many` would have learned what it was given."""
+        """Learn from probabilities (n, K) that `calibrated` returned, so that they are not calibrated twice."""
         self._learn_rows(rows, None, "Stream.learn_calibrated")
 
     def _learn_rows(self, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
@@ -271,9 +280,7 @@ class Stream:
                 self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
 
     def correct_one(self, p: Any) -> Vector:
-        """Return one sample's probabilities (K,) under the estimated prior; nothing is learned.
-
-        A Series or dict comes back as one, with its own names.
+        """Return the corrected probabilities (K,) of one sample, and learn nothing. A Series or dict keeps its names.
         """
         with self._lock:
             if is_top_k(p) and self.calibrator is None:
@@ -291,10 +298,7 @@ class Stream:
         return self._weights
 
     def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
-        """Return rows (n, K) that `calibrated` returned, or that need no calibrator, under the estimated prior.
-
-        `prior` is the property of that name, if the caller has it already.
-        """
+        """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
         with self._lock:
             out = np.empty(rows.shape, rows.dtype)
             if NATIVE and loops.correct(self._padded_weights(prior), len(self.source.prior), rows, out, 2) == DONE:
@@ -302,9 +306,9 @@ class Stream:
             return np.asarray(correct_rows(as_stored(rows), self.weights).astype(rows.dtype, copy=False))
 
     def correct_many(self, proba: Any) -> Matrix:
-        """Return rows (n, K) under the estimated prior, in the type they came in; of top-k rows the listed values.
+        """Return corrected probabilities (n, K), and learn nothing.
 
-        A DataFrame comes back as one, with its own columns.
+        A DataFrame keeps its columns. For a top-k pair the probabilities of the listed classes are returned.
         """
         k = len(self.source.prior)
         if NATIVE and isinstance(proba, np.ndarray) and self.calibrator is None:
@@ -320,10 +324,10 @@ class Stream:
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def observe(self, p: Any, y: Any) -> None:
-        """Take in the label `y` of a sample `p` (K,) that was learned before, however late it comes.
+        """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.
 
-        It replaces what the sample had added to the shares, so more labels than samples are refused. With
-        `online-ebls` labels also decide between no correction, label shift, and class biases that they show.
+        The label replaces what the sample had added to the shares, so a stream takes at most as many labels as samples.
+        With "online-ebls" labels also decide how to correct: not at all, by label shift, or by a bias per class.
         """
         row, label = (
             self._row(p, "Stream.observe"),
@@ -335,33 +339,33 @@ class Stream:
             self._labels += 1
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Return ends (K,), (K,) for each class's share: quantiles of a Beta with the estimate's mean and variance."""
+        """Return lower and upper ends (K,), (K,) of an interval per class, as quantiles of a Beta distribution."""
         with self._lock:
             return beta_interval(self.method, self._values, check_level(level, "Stream.interval"))
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame as `PriorEstimate.to_frame(level)` does: one row per class.
+        """Return a pandas DataFrame with one row per class, as `PriorEstimate.to_frame(level)` does.
 
         The column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]` the reason.
         """
         return show.estimate_frame(self, level)
 
     def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Draw the largest movers with their intervals by matplotlib; return the axes.
+        """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
 
         Parameters
         ----------
         top : int
-            How many classes.
+            Number of classes to show.
         ax : matplotlib axes, optional
-            Where to draw.
+            Axes to draw on; new ones by default.
         """
         return show.estimate_plot(self, top=top, ax=ax)
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return the whole stream, with its method, options, source and calibrator, as bytes for `from_bytes`.
+        """Return the stream with its method, options, source and calibrator as bytes for `from_bytes`.
 
-        With a `key` (1 to 64 bytes) they can be read by the same key only, and be written by nobody without it.
+        A `key` of 1 to 64 bytes signs them. Reading them then needs the same key.
         """
         state = self.state
         about = {**described(self.method, self.calibrator), "n": state.n, "labels": np.array(state.labels, np.int64)}
@@ -369,9 +373,9 @@ class Stream:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Stream:
-        """Return the stream that `to_bytes` wrote; bytes that hold no valid stream are refused.
+        """Return the stream that `to_bytes` wrote. Other bytes raise `InputError`.
 
-        What `reprior stream --state` keeps holds one, too.
+        The state file of `reprior stream --state` contains a stream too.
         """
         if kind_of(data, "Stream.from_bytes", key=key) == "stream-job":
             job = decode(data, "stream-job", "Stream.from_bytes", key=key)
@@ -379,15 +383,6 @@ class Stream:
         about = decode(data, "stream", "Stream.from_bytes", key=key)
         method, calibrator = recovered(about, "Stream.from_bytes")
         return Stream.of(StreamState(method, about["values"], calibrator, int(labels_in(about, "Stream.from_bytes"))))
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Stream:
-        """Return the stream that `save` wrote to a file; a file that holds anything else is refused."""
-        return cls.from_bytes(read_saved(path, "Stream.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the stream to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
-        write_atomically(path, self.to_bytes(key))
 
     def __eq__(self, other: object) -> bool:
         """Return whether both have the same method, source, calibrator and state: whether they will go on alike."""
@@ -424,10 +419,9 @@ def share_interval(prior: Any, variance: Any, level: float) -> tuple[Any, Any]:
     """Return the ends of an interval for shares of any shape from their means and variances."""
     from scipy.special import betaincinv, ndtri
 
-    mean = np.clip(prior, 1e-12, 1.0 - 1e-12)
-    count = np.clip(mean * (1.0 - mean) / np.maximum(variance, 1e-300) - 1.0, 1e-3, 1e12)  # beyond, quantiles are NaN
+    a, b = beta_parameters(Moments(prior, variance))
     tails = (1.0 - level) / 2, (1.0 + level) / 2
-    lower, upper = (betaincinv(mean * count, (1.0 - mean) * count, tail) for tail in tails)
+    lower, upper = (betaincinv(a, b, tail) for tail in tails)
     # a Beta never reaches 0, but a class of so few counts may well be absent
-    lower = np.where(mean * count < ndtri(tails[1]) ** 2, 0.0, lower)
-    return np.minimum(lower, mean), np.maximum(upper, mean)
+    lower = np.where(a < ndtri(tails[1]) ** 2, 0.0, lower)
+    return np.minimum(lower, prior), np.maximum(upper, prior)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,7 +33,7 @@ from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k
 from reprior.rows.keys import plain
-from reprior.state import Key, decode, encode, read_saved, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, take
 from reprior.state import refuse as refuse_bytes
 
 Evict = Callable[[Hashable, Stream], object]
@@ -57,8 +56,8 @@ class Snapshot(Stream):
     __slots__ = ()
 
     def _refuse(self, caller: str) -> NoReturn:
-        fail(f"Stream.{caller}", "stream", "be one that can learn", "a copy that a table gave to look at",
-             remedy="Call `learn` or `observe` of the table with its key, or `pop` the stream from it")  # fmt: skip
+        fail(f"Stream.{caller}", "stream", "be able to learn", "a read-only copy from a table",
+             remedy="Call `learn` or `observe` of the table, or take the stream out with `pop`")  # fmt: skip
 
     def learn_one(self, p: Any) -> None:
         self._refuse("learn_one")
@@ -73,24 +72,23 @@ class Snapshot(Stream):
         self._refuse("learn_calibrated")
 
 
-class StreamTable:
-    """Many streams of one method and source, found by key, in one array.
+class StreamTable(Saved):
+    """Keep one stream per key, for example per customer or camera, all with the same method and source.
 
-    `table[key]` is the stream as it is now, to look at: it does not learn. A key that has no stream is a KeyError.
-    Threads may share a table: each call is done as a whole before the next.
+    `table[key]` is a read-only copy of one stream; an unknown key raises a KeyError. Threads may share a table.
 
     Parameters
     ----------
     method, source, calibrator, **options
-        As for `Stream`, the same for all of them.
+        As in `Stream`, the same for all keys.
     share : bool, optional
-        Whether a new key starts from what the other keys have in common, and not like a stream that knows no others.
-        By default it does where the method can (`online-ebls`).
-    max_streams : int
-        How many streams there may be at once.
+        Whether a new key starts from what the other keys have in common. By default True for "online-ebls", which alone
+        can do so.
+    max_streams : int, default 100000
+        Maximum number of streams.
     on_evict : callable, optional
-        What `on_evict(key, stream)` is called with when a new key finds the table full: the streams used longest ago,
-        which make room. Without it a new key is then refused: nothing is ever dropped in silence.
+        Called as `on_evict(key, stream)` when a new key needs room, with the stream that was used longest ago. Without
+        it a full table refuses new keys with `InputError`.
 
     Examples
     --------
@@ -143,13 +141,13 @@ class StreamTable:
 
     @property
     def common(self) -> Vector:
-        """The class mix (K,) that a new key starts from."""
+        """The class prior (K,) that a new key starts from."""
         with self._lock:
             return self.method.prior(self._fresh)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes (K,), if the source has them."""
+        """Class names in the order of the columns; None if they are not known."""
         return self.source.classes
 
     def __len__(self) -> int:
@@ -189,7 +187,7 @@ class StreamTable:
             self._table[slot], self._labels[slot] = state.values, state.labels
 
     def pop(self, key: Hashable) -> Stream:
-        """Return the stream of that key, which can learn, and forget it here; a key that has none is a KeyError."""
+        """Remove a key and return its stream, which can learn. An unknown key raises a KeyError."""
         with self._lock:
             stream = Stream.of(self._state(key, "StreamTable.pop"))
             self._remove(plain(key))
@@ -243,7 +241,7 @@ class StreamTable:
         if self.on_evict is None or len(evictable) < over:
             staying = len(self._slots) - (0 if self.on_evict is None else len(evictable))
             fail(caller, "keys", f"need at most {self.max_streams} streams at once", staying + count,
-                 remedy="Raise `max_streams`, or pass `on_evict` to take over the streams used longest ago"
+                 remedy="Raise `max_streams`, or pass `on_evict` to receive the streams that were used longest ago"
                  if self.on_evict is None else "Pass fewer keys at once")  # fmt: skip
         leaving = set(evictable[np.argsort(self._used[evictable])[:over]].tolist())
         for key in [key for key, slot in self._slots.items() if slot in leaving]:
@@ -270,9 +268,10 @@ class StreamTable:
         self._clock += len(slots)
 
     def learn(self, keys: Any, proba: Any) -> None:
-        """Learn rows (n, K), or top-k rows (indices, values), each into the stream of its key; in order.
+        """Learn from probabilities (n, K), or a top-k pair (indices, values), each row in the stream of its key, in
+        order.
 
-        Keys (n,) may be anything hashable; a table can be saved if all are strings or whole numbers.
+        Keys (n,) may be any hashable values. `save` needs strings or whole numbers.
         """
         same_rows(proba, keys, "StreamTable.learn", "keys")
         LOCKS.let_forks_pass()
@@ -280,7 +279,7 @@ class StreamTable:
             self._learn(keys, proba, self.calibrator, "StreamTable.learn")
 
     def learn_calibrated(self, keys: Any, rows: Any) -> None:
-        """Learn rows (n, K) that `calibrated` returned, as `learn` would have learned what it was given."""
+        """Learn from probabilities (n, K) that `calibrated` returned, so that they are not calibrated twice."""
         LOCKS.let_forks_pass()
         with self._lock:
             self._learn(keys, rows, None, "StreamTable.learn_calibrated")
@@ -326,13 +325,14 @@ class StreamTable:
             at += step
 
     def calibrated(self, proba: Any, *, caller: str = "StreamTable.calibrated") -> Matrix:
-        """Return rows (n, K) as the streams' method sees them: calibrated, if the table has a calibrator."""
+        """Return probabilities (n, K) as the method uses them: calibrated, if the table has a calibrator."""
         return calibrated(proba, self.source, self.calibrator, caller)
 
     def correct(self, keys: Any, proba: Any) -> Matrix:
-        """Return rows (n, K), each under the prior of its key's stream, a new stream's if the key is new.
+        """Return corrected probabilities (n, K), each row by the stream of its key, and learn nothing.
 
-        They come in the type they had, a DataFrame as one with its own columns; of top-k rows come the listed values.
+        A new key is corrected as a new stream would. A DataFrame keeps its columns. For a top-k pair the probabilities
+        of the listed classes are returned.
         """
         caller = "StreamTable.correct"
         same_rows(proba, keys, caller, "keys")
@@ -352,7 +352,7 @@ class StreamTable:
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def prior(self, key: Hashable) -> Vector:
-        """Return `table[key].prior` (K,), without a copy of all else that the stream holds."""
+        """Return `table[key].prior` (K,), without copying the stream."""
         with self._lock:
             return self._state(key, "StreamTable.prior").prior
 
@@ -368,7 +368,7 @@ class StreamTable:
             return beta_interval(self.method, self._state(key, "StreamTable.interval").values, inside)
 
     def observe(self, key: Hashable, p: Any, y: Any) -> None:
-        """Take in the late label `y` of a sample `p` (K,) that the key's stream has learned."""
+        """Learn the late label `y` of a sample `p` (K,) that the key's stream has learned before."""
         caller, known = "StreamTable.observe", self.source
         row = raw_row(p, known, caller, self.calibrator)
         label = check_label(y, caller, len(known.prior), known.classes)
@@ -382,11 +382,12 @@ class StreamTable:
             self._use(slots)
 
     def to_frame(self, level: float | None = 0.95) -> Any:
-        """Return a pandas DataFrame: under each key, what `Stream.to_frame(level)` returns of its stream."""
+        """Return a pandas DataFrame with what `Stream.to_frame(level)` returns for each key."""
         return show.table_frame(self, level)
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return all streams as bytes; keys must be strings or whole numbers. `key` is as in `Stream.to_bytes`."""
+        """Return all streams as bytes for `from_bytes`. Keys must be strings or whole numbers; `key` is as in `Stream`.
+        """
         with self._lock:
             check_storable(self._slots, "StreamTable.to_bytes")
             order = sorted(self._slots, key=lambda name: self._used[self._slots[name]])
@@ -398,7 +399,7 @@ class StreamTable:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None, *, on_evict: Evict | None = None) -> StreamTable:
-        """Return the table that `to_bytes` wrote; the order of use is kept, and what is no valid table is refused."""
+        """Return the table that `to_bytes` wrote, with its order of use. Other bytes raise `InputError`."""
         caller = "StreamTable.from_bytes"
         about = decode(data, "stream-table", caller, key=key)
         method, calibrator = recovered(about, caller, ndim=2)
@@ -413,15 +414,6 @@ class StreamTable:
         if table._shared_start is not None:
             table._shared_start.restore(about, caller, slots)
         return table
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> StreamTable:
-        """Return the table that `save` wrote to a file; a file that holds anything else is refused."""
-        return cls.from_bytes(read_saved(path, "StreamTable.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the table to one file, whole or not at all, whatever happens; `reprior.load` reads it."""
-        write_atomically(path, self.to_bytes(key))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self).from_bytes, on_evict=self.on_evict), (self.to_bytes(),)

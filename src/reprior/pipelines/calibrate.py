@@ -1,7 +1,8 @@
-"""Calibrators: make a classifier's probabilities mean what they say, from held-out labelled rows.
+"""Calibrators: make a classifier's probabilities match observed frequencies, from held-out labelled samples.
 
-Every one of them is softmax(scale·x + bias) on centred log-probabilities x; they differ in what is free. Afterwards
-the source prior has to be the one the calibrated outputs carry: `summarize(calibrator(proba), y)` takes their mean.
+Each calibrator is softmax(scale·x + bias) of centred log probabilities x; the kinds differ in which scales and biases
+are fitted. `pipeline` calibrates for you. If you calibrate yourself, take the source prior from calibrated
+probabilities: `summarize(calibrator(proba), y)`.
 """
 
 from __future__ import annotations
@@ -31,31 +32,31 @@ def fit(
     proba: Any = None, y: Any = None, *, logits: Any = None, kind: str = "auto", ridge: float = 1.0,
     shrink: float = 0.0, kinds: Sequence[str] = KINDS, rng: Rng = 0,
 ) -> Calibrator:  # fmt: skip
-    """Return a calibrator of the kind asked for, fitted to held-out rows.
+    """Fit a calibrator to held-out samples.
 
     Parameters
     ----------
     proba : (n, K), optional
-        Probabilities of held-out rows.
+        Predicted probabilities of held-out samples.
     y : (n,)
-        Their column indices.
+        Labels of the held-out samples, as column indices.
     logits : (n, K), optional
         Logits instead of `proba`.
     kind : str
         A name of `KINDS` or `ALIASES`: "none"; "temperature", one scale for all classes [guo2017]; "bias-corrected"
-        (BCTS), that and a bias for each class [alexandari2020]; "no-bias-vector" (NBVS), a scale for each class;
-        "vector", a scale and a bias for each class. "auto" takes the stiffest of `kinds` whose cross-validated
+        (BCTS), a scale for all classes and a bias per class [alexandari2020]; "no-bias-vector" (NBVS), a scale per
+        class; "vector", a scale and a bias per class. "auto" takes the simplest of `kinds` whose cross-validated
         likelihood is within one standard error of the best.
     ridge : float
-        Pulls biases and scales towards plain temperature scaling as ridge/2·‖·‖² in a sum over rows would: with few
-        labels in a class its bias stays near 0.
+        Strength of a penalty ridge/2·‖·‖² on biases and on differences between scales. The bias of a class with few
+        labels then stays near 0.
     shrink : float
-        Pulls the one scale of all classes to 1 in the same way. Where every held-out row is right, labels alone would
-        ask for an endless scale.
+        Strength of a penalty shrink/2·(scale − 1)² on the common scale. It keeps the scale finite if the classifier
+        predicts every held-out label.
     kinds : sequence of str
-        What "auto" chooses from.
+        Kinds that "auto" chooses from.
     rng : int or Generator, optional
-        For the folds of "auto".
+        Seed of the folds of "auto".
 
     Examples
     --------
@@ -76,21 +77,21 @@ def fit(
 
 
 def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logits: Any = None) -> Calibrator:
-    """Return temperature scaling of the likelihood part alone, z = (x − log ε)/T + log ε, for an imbalanced source.
+    """Fit temperature scaling that leaves the class prior unscaled: z = (x − log ε)/T + log ε.
 
-    Plain temperature scaling would shrink log ε, which is part of the logits, as well.
+    Use it if the training data were imbalanced. Plain temperature scaling also scales log ε.
 
     Parameters
     ----------
     proba, y, logits
-        Held-out rows, as in `fit`.
+        Held-out samples, as in `fit`.
     prior : (K,)
-        ε: the class counts or prior that the classifier was trained on.
+        Class counts or prior ε of the training data.
 
     Examples
     --------
     >>> rows, y = [[0.9, 0.1], [0.8, 0.2], [0.9, 0.1], [0.2, 0.8]] * 10, [0, 1, 0, 1] * 10
-    >>> cal = likelihood_temperature(rows, y, prior=[0.5, 0.5])  # of a balanced source it is plain temperature scaling
+    >>> cal = likelihood_temperature(rows, y, prior=[0.5, 0.5])  # balanced: plain temperature scaling
     >>> cal([[0.9, 0.1]]).round(2)
     array([[0.85, 0.15]])
     """
@@ -101,16 +102,16 @@ def likelihood_temperature(proba: Any = None, y: Any = None, *, prior: Any, logi
 
 
 def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> Calibrator:
-    """Return the temperature at which mean confidence equals a known accuracy: no labels needed.
+    """Fit the temperature at which mean confidence equals a known accuracy. No labels are needed.
 
-    The rows have to come from the source distribution, or from one near it.
+    The samples must come from the training distribution, or nearly so.
 
     Parameters
     ----------
     proba : (n, K), optional
-        Probabilities of the rows.
+        Predicted probabilities of the samples.
     accuracy : float
-        The classifier's accuracy on the source.
+        The classifier's accuracy on the training distribution.
     logits : (n, K), optional
         Logits instead of `proba`.
 
@@ -133,22 +134,21 @@ def from_accuracy(proba: Any = None, *, accuracy: float, logits: Any = None) -> 
 
 
 def learned(proba: Any = None, y: Any = None, *, logits: Any = None, biases: bool = True) -> Calibrator:
-    """Return one scale, and a bias for each class, as far from the identity as held-out rows bear out.
+    """Fit one scale and a bias per class, shrunk towards no change; this is what `pipeline` uses.
 
-    That outputs are right as they are is one hypothesis; others let the scale, the biases or both differ, by little or
-    by much. Each is weighed by its evidence, and what they say is averaged: few rows change little, and neither do many
-    if there is little to mend.
+    One hypothesis is that probabilities are calibrated already. Others let the scale, the biases or both differ, by
+    various amounts. Their fits are averaged by evidence. Few held-out samples therefore change little.
 
     Parameters
     ----------
     proba, y, logits
-        Held-out rows, as in `fit`.
+        Held-out samples, as in `fit`.
     biases : bool
-        Whether classes may have biases; else there is the scale alone.
+        Whether to fit a bias per class. If False, only the scale is fitted.
 
     Examples
     --------
-    >>> rows, y = [[0.8, 0.2], [0.2, 0.8]] * 50, [0, 1] * 40 + [1, 0] * 10  # right in 80 of 100
+    >>> rows, y = [[0.8, 0.2], [0.2, 0.8]] * 50, [0, 1] * 40 + [1, 0] * 10  # accuracy 0.8
     >>> learned(rows, y)([[0.8, 0.2]]).round(2)
     array([[0.8, 0.2]])
     """

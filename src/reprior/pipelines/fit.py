@@ -22,8 +22,8 @@ from reprior.rows.correction import correct
 
 BYTES = 20  # of memory per held-out number, beside the number itself: measured with 10,000 samples of 10,000 classes
 NO_MEMORY = (
-    "pipeline: `proba` must leave {:,.1f} GB of memory free, 20 bytes per number; got {} numbers. Give fewer held-out"
-    " rows, or merge rare classes."
+    "pipeline: `proba` must fit into {:,.1f} GB of free memory, at 20 bytes per number; got {} numbers. Pass fewer"
+    " held-out samples, or merge rare classes."
 )
 SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
 MIN_CLASS_ROWS = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it

@@ -24,17 +24,17 @@ LOADERS: dict[str, Any] = {
 def load(
     path: str | Path | bytes, key: Key = None
 ) -> Pipeline | Watch | Stream | StreamTable | Alarm | AlarmTable | Calibrator:
-    """Return what a file, or bytes, hold: a pipeline, a watch, a calibrator, a stream, an alarm, or a table of either.
+    """Read a saved pipeline, watch, calibrator, stream, alarm, or table of streams or alarms.
 
-    Nothing in the file is executed. What is damaged, forged or too new is refused with a sentence.
+    Nothing in the file is executed. A file that is damaged, forged or too new raises `InputError`.
 
     Parameters
     ----------
     path : str, Path or bytes
-        A file that `save` or the command line wrote, or its bytes. Of a state of `reprior stream` the stream is
+        A file that `save` or the command line wrote, or its bytes. For a state file of `reprior stream` the stream is
         returned.
     key : bytes, optional
-        The key it was signed with.
+        The key that signed it.
 
     Examples
     --------

@@ -25,7 +25,7 @@ CONTRADICT = (
 )
 UNRELATED = (
     "Labels and predictions of the held-out samples hardly agree (Cohen's kappa {:.2f}). Do the labels belong to these"
-    " samples? Are classes counted from 0? If so, this classifier is too weak to estimate anything."
+    " samples? Are classes counted from 0? If yes to both, the classifier is too weak to estimate anything."
 )
 
 
@@ -60,17 +60,17 @@ def label_mismatch(source: Source, calibrator: Calibrator | None) -> str:
     rows, labels = source.heldout
     if len({*labels.tolist()}) == 1:
         who = "The only held-out sample has" if len(labels) == 1 else f"All {len(labels):,} held-out samples have"
-        return (f"{who} the class {source.called[labels[0]]}, so nothing tells how the classifier treats the others."
-                " Give held-out samples of every class, each with its own label.")  # fmt: skip
+        return (f"{who} the class {source.called[labels[0]]}, so the error on other classes is unknown."
+                " Pass held-out samples of every class.")  # fmt: skip
     stride = max(1, rows.size // MAX_NUMBERS)
     rows, labels = np.asarray(rows[::stride], np.float64), labels[::stride]
-    found = association(rows if calibrator is None else calibrator.undone(rows), labels)
-    if found.related < OPPOSED:
+    relation = association(rows if calibrator is None else calibrator.undone(rows), labels)
+    if relation.related < OPPOSED:
         return CONTRADICT
-    idle = found.related < min(RELATED, MIN_CONFIRMED * found.claimed)
-    if idle and found.sure > CLAIMED and found.missed > MISSED and found.kappa < MIN_KAPPA:
-        return UNRELATED.format(found.kappa)
-    return CONTRADICT if found.related < 0 and found.own < REVERSED else ""
+    idle = relation.related < min(RELATED, MIN_CONFIRMED * relation.claimed)
+    if idle and relation.sure > CLAIMED and relation.missed > MISSED and relation.kappa < MIN_KAPPA:
+        return UNRELATED.format(relation.kappa)
+    return CONTRADICT if relation.related < 0 and relation.own < REVERSED else ""
 
 
 def association(rows: Matrix, labels: Labels) -> Association:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,30 +34,32 @@ from reprior.rows.correction import correct
 from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, refuse, take
 
 ON_REJECT = ("scale", "refuse", "ignore")
 
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Pipeline:
-    """What turns raw outputs into an estimate; made by `pipeline` or `select`, or read by `load`.
+class Pipeline(Saved):
+    """Calibrator, source and method of one classifier; made by `pipeline` or `select`, or read by `load`.
+
+    A pipeline never changes. Pass it the probabilities that the classifier returns; it calibrates them first.
 
     Parameters
     ----------
     calibrator : Calibrator or None
-        What is done to raw outputs first.
+        Applied to the classifier's probabilities first; None if nothing is calibrated.
     source : Source
-        The prior that calibrated outputs carry, the classes' names, and the calibrated held-out rows if there are any.
+        The prior that calibrated probabilities imply, the class names, and the calibrated held-out samples, if any.
     method : str or callable
         A name of `METHODS`, or a function of (source, target, **options) that returns a `PriorEstimate`.
     options : mapping
         Options of the method.
     raw_prior : (K,), optional
-        The prior that *raw* outputs carry: what a top-k row does not list is spread by it.
+        The prior that *raw* probabilities imply. The probability that a top-k row does not list is divided by it.
     trials : tuple of Candidate
-        What `select` decided from, best first.
+        Candidates that `select` compared, best first.
 
     Examples
     --------
@@ -85,23 +86,24 @@ class Pipeline:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes, in the order of the columns, if they are known."""
+        """Class names in the order of the columns; None if they are not known."""
         return self.source.classes
 
     @property
     def label_mismatch(self) -> str:
-        """Why the labels of the held-out samples may not be theirs, in a sentence; "" if there is no reason."""
+        """Why the held-out labels may belong to other samples, as a sentence; "" if there is no sign of it."""
         if self._mismatch is None:
             object.__setattr__(self, "_mismatch", label_mismatch(self.source, self.calibrator))
         return self._mismatch or ""
 
     def calibrate(self, proba: Any) -> Any:
-        """Return raw outputs (n, K) calibrated.
+        """Return calibrated probabilities (n, K), without any correction for label shift.
 
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Raw outputs; the columns of a DataFrame are matched to the classes by name, and it comes back as one.
+            Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
+            name, and a DataFrame is returned.
         """
         return like_input(self._calibrated(proba, "calibrate"), proba, self.classes)
 
@@ -111,7 +113,8 @@ class Pipeline:
         return rows if self.calibrator is None else self.calibrator(rows, caller=caller)
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
-        """Return raw outputs of any kind as calibrated blocks, classes matched by name where the rows name them."""
+        """Return predicted probabilities of any kind as calibrated `Blocks`. Named columns are matched to the classes.
+        """
         listed = is_top_k(proba)
         if listed and self.calibrator is not None and self.calibrator.of_logits:
             fail(caller, "proba", "be rows of logits, one per class", "top-k rows",
@@ -138,7 +141,7 @@ class Pipeline:
             Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
             name.
         labels : (n,), optional
-            Labels of some target samples, names or column indices, −1 where unknown.
+            Labels of some target samples, as class names or column indices; −1 if unknown.
         label_weights : (n,), optional
             Weights of labelled samples that `query` chose; other entries do not matter.
         on_reject : str
@@ -151,8 +154,8 @@ class Pipeline:
         Returns
         -------
         PriorEstimate
-            Bound to the calibrator, so that its `correct` takes raw predictions too. One batch cannot tell for sure
-            whether a change is label shift; `watch` remembers earlier batches.
+            Its `correct` calibrates and corrects, so pass it the classifier's probabilities. No test on one batch finds
+            every other change; `watch` remembers earlier batches.
         """
         return self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)[0]
 
@@ -167,12 +170,12 @@ class Pipeline:
         made = replace(estimate(self.source, target, self.method, **self.options), calibrator=self.calibrator)
         if not check and labels is None:
             return replace(made, on_reject=on_reject), earlier
-        seen = look(target, made.n)
-        evidence = evidence_of(made, target, seen.sample, self.settings, self.unshifted) if check else None
+        looked = look(target, made.n)
+        evidence = evidence_of(made, target, looked.sample, self.settings, self.unshifted) if check else None
         now = earlier if evidence is None else earlier + evidence
         acts = describe(None, self.settings)
         if evidence is not None or isinstance(with_labels, LabelledBlocks):
-            made, now = act(made, with_labels, self.unshifted, seen.sample, now, on_reject, self.settings)
+            made, now = act(made, with_labels, self.unshifted, looked.sample, now, on_reject, self.settings)
             acts = describe(now, self.settings, made.n_labels)._replace(
                 log_evidence=None if evidence is None else now.log_evidence
             )
@@ -180,7 +183,7 @@ class Pipeline:
             acts = acts._replace(share=1.0)
         tested = None
         if check:
-            tested = checks(made, seen, now if evidence is not None else None, self.settings)
+            tested = checks(made, looked, now if evidence is not None else None, self.settings)
             tested = tested._replace(label_mismatch=self.label_mismatch)
             if tested.label_shift is not None and tested.label_shift < 0.5:
                 tested = tested._replace(causes=likely_causes(self.source, self.calibrator, target, made.n))
@@ -188,7 +191,8 @@ class Pipeline:
 
     @property
     def unshifted(self) -> Vector:
-        """The class weights (K,) without label shift: those from the implied prior to that of training, if known."""
+        """The class weights (K,) without label shift: training prior over implied prior, and 1 if no counts are known.
+        """
         base = self.options.get("base")
         return np.ones_like(self.source.prior) if base is None else np.asarray(base / self.source.prior)
 
@@ -198,7 +202,9 @@ class Pipeline:
         return self.options.get("settings", DEFAULT)  # type: ignore[no-any-return]
 
     def watch(self, *, on_reject: str = "scale") -> Watch:
-        """Return a deployment: it estimates batches one after another, and remembers whether changes were label shift.
+        """Return a `Watch`, which estimates batches one after another and remembers whether changes were label shift.
+
+        Use it instead of `estimate` if the same classifier gets new batches repeatedly.
 
         Parameters
         ----------
@@ -208,16 +214,16 @@ class Pipeline:
         return Watch(self, on_reject=on_reject)
 
     def diagnose(self, proba: Any, labels: Any = None, *, alpha: float = 0.05) -> Diagnosis:
-        """Return whether label-shift correction applies to these samples, and how well it can be measured.
+        """Check whether label shift explains these samples and whether correcting them helps. `print` the result.
 
         Parameters
         ----------
         proba : (n, K) array, DataFrame, Blocks, or top-k pair
             Predicted probabilities as the classifier returns them, as in `estimate`.
         labels : (n,), optional
-            Labels of some samples, names or column indices, −1 where unknown.
+            Labels of some samples, as class names or column indices; −1 if unknown.
         alpha : float
-            The level at which the sentences decide.
+            Significance level of the tests that the sentences report.
 
         Examples
         --------
@@ -234,17 +240,17 @@ class Pipeline:
         """Return the smallest rise (K,) of each class's share that a batch of `n` samples is likely to show.
 
         A rise by δ, with the other classes in proportion, raises the mean prediction by δ times the difference between
-        its mean on held-out samples of the class and of the other classes. It is found if that exceeds the noise of
-        both means. Classes without held-out samples, and rises beyond all samples, are infinity.
+        its mean on held-out samples of the class and of the other classes. The test finds it if it exceeds the noise of
+        both means. The result is infinity for classes without held-out samples, and if no rise can be found.
 
         Parameters
         ----------
         n : int
-            Samples of the batch.
+            Number of samples in the batch.
         level : float
-            Confidence at which a rise counts as found.
+            Confidence level of the test.
         power : float
-            Chance of finding it.
+            Probability of finding the rise.
 
         Examples
         --------
@@ -267,8 +273,8 @@ class Pipeline:
             gain = inside - (mean * len(y) - inside * counts) / (len(y) - counts)
             noise = rows.std(axis=0, dtype=np.float64) * np.sqrt(1 / size + 1 / len(y))
             rise = (ndtri(sure) + ndtri(often)) * noise / gain
-        found = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
-        return np.asarray(np.where(found, rise, np.inf))
+        detectable = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
+        return np.asarray(np.where(detectable, rise, np.inf))
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
@@ -279,11 +285,11 @@ class Pipeline:
         Parameters
         ----------
         keys : (n,)
-            The group of each sample: hashable values, in any order.
+            Group of each sample: hashable values, in any order.
         proba : (n, K) array, DataFrame, Blocks, or top-k pair
             Predicted probabilities as the classifier returns them, as in `estimate`.
         share : bool
-            Whether groups learn from each other.
+            Whether small groups borrow from what all groups have in common.
         labels, label_weights : (n,), optional
             Labels of some samples, and weights of samples that `query` chose, as in `estimate`.
         on_reject : str
@@ -296,24 +302,26 @@ class Pipeline:
         same_rows(proba, keys, "groups", "keys")
         same_rows(proba, labels, "groups", "labels")
         target = self.rows(proba, "groups")
-        found = groups(self.source, keys, target, share=share, labels=labels, label_weights=label_weights, **options)
+        options = {"share": share, "labels": labels, "label_weights": label_weights, **options}
+        estimated = groups(self.source, keys, target, **options)
         if not check:
-            return replace(found, calibrator=self.calibrator)
+            return replace(estimated, calibrator=self.calibrator)
         whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject)
         assert whole.acts is not None
-        means = group_means(target, factorize(keys)[1], len(found), self.unshifted)
-        scaled = scale_groups(found, whole.acts.share, self.unshifted, means)
+        means = group_means(target, factorize(keys)[1], len(estimated), self.unshifted)
+        scaled = scale_groups(estimated, whole.acts.share, self.unshifted, means)
         return replace(scaled, calibrator=self.calibrator, whole=whole)
 
     def correct(self, proba: Any, prior: Any) -> Matrix:
-        """Return raw outputs (n, K), calibrated, as they would be under a prior that is known.
+        """Return calibrated probabilities (n, K) corrected to a prior that you know. Nothing is estimated.
 
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Raw outputs; the columns of a DataFrame are matched to the classes by name, and it comes back as one.
+            Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
+            name, and a DataFrame is returned.
         prior : (K,)
-            The class mix; a Series or dict is matched by name.
+            The known class prior. A Series or dict is matched by name.
         """
         if isinstance(prior, PriorEstimate):
             prior = prior.weights * self.source.prior
@@ -323,9 +331,10 @@ class Pipeline:
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def stream(self, method: str = "online-ebls", **options: Any) -> Stream:
-        """Return a stream that takes raw predicted probabilities one by one.
+        """Return a `Stream`, which corrects samples one by one and learns the class prior from them.
 
-        It stays at the source prior until the samples show a shift.
+        Pass it the probabilities that the classifier returns. It stays at the source prior until the samples show a
+        shift.
 
         Parameters
         ----------
@@ -345,12 +354,12 @@ class Pipeline:
         self, max_streams: int | None = None, on_evict: Callable[[Hashable, Stream], object] | None = None, *,
         method: str = "online-ebls", **options: Any,
     ) -> StreamTable:  # fmt: skip
-        """Return a table of keyed streams that take raw outputs; see `StreamTable`.
+        """Return a `StreamTable`: one stream per key, for example per customer or camera.
 
         Parameters
         ----------
         max_streams : int, optional
-            How many streams there may be at once.
+            Maximum number of streams; 100,000 by default.
         on_evict : callable, optional
             Called as `on_evict(key, stream)` for a stream that makes room for a new key.
         method : str
@@ -359,8 +368,8 @@ class Pipeline:
             Options of the method, as for `Stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
-        known = {**limit, **self._kept(method), **options}
-        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **known)
+        arguments = {**limit, **self._kept(method), **options}
+        return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the pipeline as bytes that later versions can read.
@@ -368,7 +377,8 @@ class Pipeline:
         Parameters
         ----------
         key : bytes, optional
-            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
+            signature.
         """
         return encode("pipeline", self.fields("Pipeline.to_bytes"), key)
 
@@ -379,20 +389,20 @@ class Pipeline:
                  remedy="A function cannot be saved; register it as `METHODS[name]` wherever it is read")  # fmt: skip
         arrays = {f"option_{name}": value for name, value in self.options.items() if isinstance(value, np.ndarray)}
         options = {name: value for name, value in self.options.items() if not isinstance(value, np.ndarray)}
-        told = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
-        known = to_fields(self.source, self.calibrator)
-        return {"method": self.method, "options": options, **arrays, **told, **known}
+        raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
+        described = to_fields(self.source, self.calibrator)
+        return {"method": self.method, "options": options, **arrays, **raw, **described}
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
-        """Return the pipeline that `to_bytes` wrote; what is damaged, forged or too new is refused.
+        """Return the pipeline that `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
 
         Parameters
         ----------
         data : bytes
             What `to_bytes` returned.
         key : bytes, optional
-            The key it was signed with.
+            The key that signed them.
         """
         caller = "Pipeline.from_bytes"
         return cls.from_fields(decode(data, "pipeline", caller, key=key), caller)
@@ -411,31 +421,6 @@ class Pipeline:
         raw = take(about, "raw_prior", (np.ndarray, type(None)), caller, (k,))
         return cls(calibrator, source, method, options,
                    None if raw is None else check_prior(raw, caller, "raw_prior", n_classes=k))  # fmt: skip
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Pipeline:
-        """Return the pipeline that `save` wrote to a file; a file that holds anything else is refused.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        key : bytes, optional
-            The key it was signed with.
-        """
-        return cls.from_bytes(read_saved(path, "Pipeline.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the pipeline to one file, whole or not at all; `reprior.load` reads it, and every `--source` does.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        key : bytes, optional
-            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
-        """
-        write_atomically(path, self.to_bytes(key))
 
     def __repr__(self) -> str:
         kind = self.calibrator.kind if self.calibrator else "none"

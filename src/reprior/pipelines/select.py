@@ -27,24 +27,24 @@ def select(
     methods: Sequence[str] = ("mlls", "mapls", "fmapls", "ebls"),
     rng: int | np.random.Generator | None = 0,
 ) -> Pipeline:  # fmt: skip
-    """Return the pipeline that does best on shifts simulated from held-out outputs (n, K) and labels (n,).
+    """Choose calibrator, source prior and method by shifts simulated from held-out samples; return the best pipeline.
 
-    Half of the rows, in turn, fit a pipeline; from the other half targets of up to `n` rows are drawn, to random
-    priors and no row twice. Calibrators × source priors × methods compete with the default pipeline, which is returned
-    as it is unless another beats it by more than two standard errors. `Pipeline.trials` lists all, best first.
+    Each half of the held-out samples fits pipelines, and targets with random priors are drawn from the other half. The
+    default pipeline is returned unless another one is better by more than two standard errors. `Pipeline.trials` lists
+    all candidates, best first.
 
     Parameters
     ----------
     proba, y, counts, classes, logits
-        As in `pipeline`; `counts` (K,) are training rows, and held-out rows may have another class mix.
+        As in `pipeline`.
     n : int, optional
-        Rows of a simulated target at most; all that are left if not given.
+        Maximum number of samples of a simulated target; by default all available.
     trials : int
-        How many targets are drawn: no shift, a flat mix, a long tail and a Dirichlet draw, in turn.
+        Number of targets: no shift, uniform prior, long tail and Dirichlet draw, in turn.
     criterion : "kl", "log-loss" or "accuracy"
-        What is compared: KL(true ‖ estimate), or log-loss or error rate of the corrected outputs.
+        What is compared: KL(true ‖ estimate), or the log-loss or accuracy of corrected probabilities.
     calibrations, methods
-        Names of calibrators and of methods that compete.
+        Names of calibrators and methods to compare.
     rng : int or Generator, optional
         A seed, or a generator of random numbers.
 

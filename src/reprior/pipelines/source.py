@@ -17,21 +17,22 @@ MAX_CONFUSION = 8192  # classes up to which confusion matrices are kept: two of 
 
 
 def summarize(proba: Any, y: Any, *, prior: Any = "mean", classes: Sequence[Any] | None = None) -> Source:
-    """Return the `Source` of a classifier from held-out labelled rows of the training distribution.
+    """Return the `Source` of a classifier, from held-out samples of the training distribution.
 
-    It holds confusion matrices if there are at most 8,192 classes.
+    Use it to call methods such as `ebls` directly; `pipeline` also calibrates. Confusion matrices are included for at
+    most 8,192 classes.
 
     Parameters
     ----------
     proba : (n, K)
-        Its outputs; a DataFrame's columns name the classes.
+        Predicted probabilities; columns of a DataFrame name the classes.
     y : (n,)
-        The class of each row: its name, or its column index.
+        Labels: class names or column indices.
     prior : str or (K,)
-        The source prior to use: "mean", the mean output, which is what the outputs themselves imply; "labels", the
-        label frequencies; or class counts of the training data.
+        The source prior: "mean" (default), the mean predicted probability, which is the prior that the probabilities
+        imply; "labels", the shares of the labels; or class counts of the training data.
     classes : sequence of K names, optional
-        The classes in the order of the columns.
+        Class names in the order of the columns.
 
     Examples
     --------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +10,26 @@ from reprior._types import Acts
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import MAX_LOG_EVIDENCE
-from reprior.state import Key, decode, encode, read_saved, refuse, take, write_atomically
+from reprior.state import Key, Saved, decode, encode, refuse, take
 
 if TYPE_CHECKING:
     from reprior.pipelines.pipeline import Pipeline
 
 
-class Watch:
-    """A deployment of a pipeline, made by `Pipeline.watch`.
+class Watch(Saved):
+    """Estimate batches one after another, and remember whether changes were label shift; made by `Pipeline.watch`.
 
-    Each batch is tested for label shift. The probability of label shift falls with a test that speaks against it and
-    never rises above its start by chance. Labels of target samples can lower and raise it. Corrections of later batches
-    are scaled by it.
+    Each batch is tested for label shift. Evidence against it lowers the probability of label shift for good; only
+    labels of target samples can raise it again. Corrections are scaled by this probability.
 
     Parameters
     ----------
     pipeline : Pipeline
-        What estimates each batch.
+        Estimates each batch.
     on_reject : str
         As in `Pipeline.estimate`.
     evidence : Evidence
-        What earlier batches showed.
+        Evidence from earlier batches.
     n_batches : int
         Number of earlier batches.
 
@@ -56,7 +54,7 @@ class Watch:
         self._lock = Lock()
 
     def estimate(self, proba: Any, labels: Any = None, *, label_weights: Any = None) -> PriorEstimate:
-        """Estimate a batch as `Pipeline.estimate` does, after what earlier batches showed, and remember it.
+        """Estimate a batch with the evidence of earlier batches, and remember what it adds.
 
         Parameters
         ----------
@@ -77,12 +75,13 @@ class Watch:
         return describe(self.evidence if tested else None, self.pipeline.settings)
 
     def to_bytes(self, key: Key = None) -> bytes:
-        """Return the deployment as bytes for `from_bytes`.
+        """Return the watch as bytes for `from_bytes`.
 
         Parameters
         ----------
         key : bytes, optional
-            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
+            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
+            signature.
         """
         e = self.evidence
         about = {"on_reject": self.on_reject, "n_batches": self.n_batches,
@@ -91,14 +90,14 @@ class Watch:
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Watch:
-        """Return the deployment that `to_bytes` wrote; what is damaged, forged or too new is refused.
+        """Return the watch that `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
 
         Parameters
         ----------
         data : bytes
             What `to_bytes` returned.
         key : bytes, optional
-            The key it was signed with.
+            The key that signed them.
         """
         from reprior.pipelines.pipeline import Pipeline
 
@@ -107,34 +106,9 @@ class Watch:
         n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
         sound = len(numbers) == 3 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
         if not sound or n < 0 or numbers[0] > 0 or numbers[1] < 1:
-            refuse(caller, "data", "numbers that no deployment can have")
+            refuse(caller, "data", "invalid numbers")
         return cls(Pipeline.from_fields(about, caller), on_reject=take(about, "on_reject", str, caller),
                    evidence=Evidence(*numbers), n_batches=n)  # fmt: skip
-
-    @classmethod
-    def load(cls, path: str | Path, key: Key = None) -> Watch:
-        """Return the deployment that `save` wrote to a file; a file that holds anything else is refused.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        key : bytes, optional
-            The key it was signed with.
-        """
-        return cls.from_bytes(read_saved(path, "Watch.load"), key)
-
-    def save(self, path: str | Path, key: Key = None) -> None:
-        """Write the deployment to one file, whole or not at all; `reprior.load` reads it.
-
-        Parameters
-        ----------
-        path : str or Path
-            The file.
-        key : bytes, optional
-            A secret of 1 to 64 bytes: only who has it can then write what is accepted.
-        """
-        write_atomically(path, self.to_bytes(key))
 
     def __repr__(self) -> str:
         return f"Watch({self.n_batches} batches; {self.acts.share:.0%} of the correction is applied)"

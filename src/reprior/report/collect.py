@@ -10,7 +10,7 @@ import numpy as np
 from reprior._types import Checks, Interval, Labels, Matrix, Status
 from reprior.assess.compare import compare
 from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
-from reprior.batch.intervals import ObservedInformation
+from reprior.batch.finish import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
@@ -116,7 +116,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
     """Return the whole content of a report on an estimate of `raw` rows; `made` says how it came about."""
     assert estimate.target is not None
     rows, spread = kept(estimate.target, estimate.n), estimate.spread
-    if isinstance(spread, ObservedInformation):
+    if isinstance(spread, ModelSpread):
         spread = replace(spread, target=rows)
     estimate = replace(estimate, target=rows, spread=spread)
     source, shares, target = estimate.source, estimate.shares, estimate.target

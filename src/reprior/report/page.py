@@ -161,7 +161,7 @@ def groups(report: dict[str, Any]) -> str:
     (head, *body), rest = report["group_table"]
     rows = ["<tr>" + "".join(f"<td>{named(cell)}</td>" for cell in row) + "</tr>" for row in body]
     table = grid(head, rows, "groups")
-    more = f" {counted(rest, 'group')} with no more rows than these are left out." if rest else ""
+    more = f" {counted(rest, 'group')} of at most this size are left out." if rest else ""
     about = f"Groups sorted by their number of rows.{more} {report['groups_note']}"
     return f'<p>{named(report["population"]["text"])}</p>{table}<p class="soft">{named(about)}</p>'
 

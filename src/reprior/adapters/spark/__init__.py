@@ -1,6 +1,6 @@
-"""The same methods where the rows are: Parquet folders, DataFrames, groups and keyed streams on a Spark cluster.
+"""Run estimates, corrections, groups and keyed streams on a Spark cluster.
 
-`map_sum` is the only hinge. Paths are shipped to the workers and not rows; only sums come back.
+Workers read their own files. The driver sends paths and gets sums.
 """
 
 from reprior.adapters.spark.blocks import SparkBlocks

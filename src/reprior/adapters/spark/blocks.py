@@ -20,7 +20,7 @@ import numpy as np
 
 from reprior._check import InputError, fail
 from reprior._types import Matrix
-from reprior.adapters.spark.parts import File, Found, Reader, file_system, pieces_of, some_labels, survey, total
+from reprior.adapters.spark.parts import File, Reader, Survey, file_system, pieces_of, some_labels, survey, total
 from reprior.io.columns import classes_apart
 from reprior.io.files import SUFFIXES
 from reprior.io.table import Choice
@@ -32,36 +32,34 @@ COLLECTED = 1 << 28  # bytes of sums that may come to the driver at once; more a
 
 
 class SparkBlocks:
-    """Rows of files or of a DataFrame on a Spark cluster, as a target for every method.
+    """Wrap files or a DataFrame on a Spark cluster as `Blocks`, which `pipe.estimate` and every method take.
 
-    Files are read by the workers; the driver sees sums. Each worker checks and calibrates its rows in the first pass
-    and keeps them on its local disk for the next ones. A file that is replaced or deleted meanwhile is refused.
+    Workers read the files; the driver gets sums. Each worker checks and calibrates its samples in the first pass and
+    keeps them on its local disk. A file that changes meanwhile raises `InputError`.
 
     Parameters
     ----------
     spark : SparkSession or SparkContext
-        A classic session; Spark Connect has no access to the tasks that this needs. For files its context is enough.
+        A classic session; Spark Connect does not work. For files a SparkContext is enough.
     data : str, Path or DataFrame
-        A file or folder of Parquet (or any other format of the command line) that all workers can read, or its
-        address in a file system that pyarrow knows, as `s3://…`; or a DataFrame, which is written once to `scratch`.
+        A file or folder of Parquet (or any other format of the command line) that all workers can read, or its address
+        in a file system that pyarrow knows, such as `s3://…`. Or a DataFrame, which is written once to `scratch`.
     columns : str, optional
-        What holds the probabilities: a list column, or class columns as "a,b,c" or "first:last".
+        Column or columns with the probabilities: a list column, or class columns as "a,b,c" or "first:last".
     classes : sequence of str, optional
-        Class columns to take, by their names. By default all columns of floating-point numbers are, or the one list
-        column.
+        Names of the class columns. By default all floating-point columns, or the only list column.
     logits : bool
-        Whether rows are logits.
+        Whether the numbers are logits.
     scratch : str, optional
-        A folder that driver and workers share, for a DataFrame. Where Spark runs on this machine alone, a temporary
-        one is made.
+        Folder for a DataFrame that driver and workers share. With a local Spark a temporary one is made.
     keep : int, optional
-        How many bytes of rows an executor may keep on its local disk; by default half of what is free.
+        Maximum bytes that an executor keeps on its local disk; by default half of the free space.
     caller : str
-        What error messages begin with.
+        Name at the beginning of error messages.
     by : str, optional
-        A column of keys, which is no class and is written beside those of a DataFrame.
+        Column of group keys, which is not a class.
     label : str, optional
-        Labels of some rows, empty or −1 where unknown: `pipe.estimate(blocks, labels=blocks.labels)` takes them.
+        Column of labels; empty or −1 if unknown. Pass them as `pipe.estimate(blocks, labels=blocks.labels)`.
 
     Examples
     --------
@@ -89,10 +87,10 @@ class SparkBlocks:
         self._changed: SparkBlocks | None = None
         self._asked: Any = None
 
-    def _survey(self, files: list[File], choice: Choice) -> list[Found]:
+    def _survey(self, files: list[File], choice: Choice) -> list[Survey]:
         slices = min(len(files), TASKS * self._context.defaultParallelism)
 
-        def look(file: File) -> Found | InputError:
+        def look(file: File) -> Survey | InputError:
             try:
                 return survey(file, choice)
             except (InputError, OSError) as error:
@@ -114,7 +112,7 @@ class SparkBlocks:
 
         if scratch is None and not self._context.master.startswith("local"):
             fail(choice.caller, "scratch", "name a folder that driver and workers share", "none",
-                 remedy="A DataFrame is written there once, as Parquet. A path needs none")  # fmt: skip
+                 remedy="The DataFrame is written there once. A path of files needs no folder")  # fmt: skip
         folder = tempfile.mkdtemp(prefix="reprior-") if scratch is None else f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
         weakref.finalize(self, delete, folder)
         numbers_of(frame, choice).write.mode("overwrite").parquet(folder)
@@ -123,7 +121,7 @@ class SparkBlocks:
 
     @cached_property
     def labels(self) -> Any:
-        """The labels of all rows (n,), as the column `label` has them: None where there is none."""
+        """Labels of all samples (n,) from the column `label`; None if unknown."""
         choice = self.reader.choice
         if choice.label is None:
             fail(choice.caller, "label", "name the column of the labels", "none")
@@ -131,7 +129,7 @@ class SparkBlocks:
             fail(choice.caller, "label", f"be used with at most {LABELLED:,} rows on Spark", f"{self.n:,}",
                  remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
 
-        def look(about: Found) -> tuple[list[int], list[Any]] | InputError:
+        def look(about: Survey) -> tuple[list[int], list[Any]] | InputError:
             try:
                 return some_labels(about.file, choice)
             except InputError as error:
@@ -228,17 +226,17 @@ def files_at(path: str, caller: str) -> list[File]:
     local = system.type_name == "local"
     before = "" if local else base.removesuffix(inside.rstrip("/"))  # of an address, what pyarrow has taken off
 
-    def seen(about: Any) -> File:
+    def file_of(about: Any) -> File:
         address = before + about.path + ("" if local else mark + query)
         return File(address, address, about.size, about.mtime_ns)
 
     if root.is_file:
-        return [seen(root)]
+        return [file_of(root)]
     inner = system.get_file_info(fs.FileSelector(inside, recursive=True))
     files = sorted((about for about in inner if about.is_file and visible(about.path, inside)), key=lambda a: a.path)
     if not files:
         fail(caller, path, f"hold files that end in {', '.join(SUFFIXES)}", "none")
-    return [seen(about) for about in files]
+    return [file_of(about) for about in files]
 
 
 def visible(path: str, root: str) -> bool:

@@ -60,21 +60,21 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
 def correct(
     estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None,
 ) -> Any:  # fmt: skip
-    """Return a DataFrame with corrected probabilities: the same partitions, columns, types and order of rows.
+    """Return a DataFrame with corrected probabilities, and the same partitions, columns, types and order.
 
-    Nothing is computed before the DataFrame is used. A row that is no probability vector then ends the job, and the
-    error names its partition and row.
+    It is computed when it is used. A row that is not a probability vector then ends the job; the error names its
+    partition and row.
 
     Parameters
     ----------
     estimate : PriorEstimate or Groups
-        As `pipe.estimate` or `groups` returned it; raw outputs are calibrated first.
+        What `pipe.estimate` or `groups` returned; its calibrator is applied first.
     frame : DataFrame
-        Rows with a list column, a vector column of Spark ML, or one column a class, matched by name.
+        With a list column, a vector column of Spark ML, or one column per class, matched by name.
     columns : str, optional
-        What holds the probabilities, as for `SparkBlocks`.
+        Column or columns with the probabilities, as in `SparkBlocks`.
     by : str, optional
-        The column that names the group of each row; each is corrected for its group's class mix.
+        Column with the group of each row. Each row is corrected with the prior of its group.
     """
     from pyspark.sql.types import StructField, StructType
 

@@ -40,33 +40,32 @@ def groups(
     pipe: Pipeline, spark: Any, data: Any, *, by: str, columns: str | None = None, share: bool = True,
     scratch: str | None = None, keep: int | None = None, estimate: PriorEstimate | None = None,
 ) -> Groups:  # fmt: skip
-    """Return the estimate of each group of rows, as `pipe.groups` does; groups learn from each other.
+    """Estimate each group of samples, as `pipe.groups` does.
 
-    Rows are shuffled once, so that those of a group lie together. The driver holds a few numbers for each group and
-    class: 100,000 groups of 100 classes take about 1 GB there.
+    Samples are shuffled once by group. The driver holds a few numbers per group and class: 100,000 groups of 100
+    classes take about 1 GB.
 
     Parameters
     ----------
     pipe : Pipeline
-        What `rp.load` read.
+        The fitted pipeline.
     spark : SparkSession
         A classic session.
     data : str, Path or DataFrame
         Parquet that all workers can read, or a DataFrame.
     by : str
-        The column that names the group of each row: text or numbers.
+        Column with the group of each sample: text or numbers.
     columns : str, optional
-        What holds the probabilities, as for `SparkBlocks`.
+        Column or columns with the probabilities, as in `SparkBlocks`.
     share : bool
-        Whether groups learn from each other.
+        Whether small groups borrow from what all groups have in common.
     scratch : str, optional
-        A folder that driver and workers share, for the shuffled rows. Where Spark runs on this machine alone, a
-        temporary one is made.
+        Folder for shuffled samples that driver and workers share. With a local Spark a temporary one is made.
     keep : int, optional
-        How many bytes of rows an executor may keep on its local disk; by default half of what is free.
+        Maximum bytes that an executor keeps on its local disk; by default half of the free space.
     estimate : PriorEstimate, optional
-        What `pipe.estimate` returned for the same samples. It says how much of the correction is applied; by default it
-        is computed here.
+        What `pipe.estimate` returned for the same samples. Its tests decide how much of the correction is applied. By
+        default it is computed here.
     """
     taken: dict[str, Any] = {"columns": columns, "classes": pipe.classes, "scratch": scratch, "keep": keep}
     framed = hasattr(data, "select")
@@ -97,7 +96,7 @@ def sorted_by(frame: Any, by: str, choice: Choice, n_buckets: int, *, framed: bo
     from pyspark.sql import functions
 
     if by not in frame.columns:
-        fail(choice.caller, by, "be a column of the rows", ", ".join(frame.columns[:30]))
+        fail(choice.caller, by, "be a column of the data", ", ".join(frame.columns[:30]))
     frame = with_lists(frame, choice)
     names = [functions.col(quoted(name)) for name in chosen(frame, choice)]
     order = [functions.monotonically_increasing_id().alias("reprior_row")]

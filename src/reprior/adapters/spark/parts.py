@@ -42,8 +42,8 @@ class File(NamedTuple):
     stamp: int
 
 
-class Found(NamedTuple):
-    """What a worker has found in a file: its rows in each row group (one if it has none), and its classes."""
+class Survey(NamedTuple):
+    """What a worker reads from a file at first: its rows in each row group (one if it has none), and its classes."""
 
     file: File
     rows: tuple[int, ...]
@@ -102,7 +102,7 @@ class Reader:
         with readable(piece.file.name, self.choice.caller):
             for chunk in part.read():
                 for block in ArrayBlocks(chunk.proba[:]).stored():
-                    check_block(part, self.choice, piece.start + at, piece.first + at, block)
+                    check_block(part, self.choice, piece.start, piece.first, at, block)
                     at += len(block)
                     yield block if self.change is None else self.change(np.asarray(block, np.float64))
         if at != piece.rows:
@@ -139,8 +139,8 @@ def state_of(path: str) -> tuple[int, int] | None:
 
 def changed(file: File, caller: str, how: str) -> NoReturn:
     """Refuse a part that is not the one it was at the start: passes over different rows have no common answer."""
-    fail(caller, file.name, "stay as it was when it was first read", how,
-         remedy="Start again, with files that nobody replaces meanwhile")  # fmt: skip
+    fail(caller, file.name, "not change while it is read", how,
+         remedy="Start again, and do not replace files meanwhile")  # fmt: skip
 
 
 def check_fresh(file: File, caller: str) -> None:
@@ -150,11 +150,11 @@ def check_fresh(file: File, caller: str) -> None:
         changed(file, caller, "no file" if now is None else "another size or time of change")
 
 
-def survey(file: File, choice: Choice) -> Found:
+def survey(file: File, choice: Choice) -> Survey:
     """Return what is in a file: of Parquet from its footer alone, of other formats by reading it."""
     with readable(file.name, choice.caller):
         if not file.size:
-            return Found(file, ())
+            return Survey(file, ())
         with opener(file.path)() as data:
             parquet = data.read(4) == b"PAR1"
             if parquet:
@@ -165,11 +165,11 @@ def survey(file: File, choice: Choice) -> Found:
                 data.seek(0)
                 sizes = row_groups(pq.ParquetFile(data).metadata)
                 if not sum(sizes):  # Spark writes such parts
-                    return Found(file, ())
+                    return Survey(file, ())
         part = open_part(file.name, opener(file.path), choice)
         if not parquet:
             sizes = [sum(len(chunk.proba) for chunk in part.read()) if part.rows is None else part.rows]
-        return Found(file, tuple(sizes), part.n_classes, part.classes, parquet)
+        return Survey(file, tuple(sizes), part.n_classes, part.classes, parquet)
 
 
 def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
@@ -184,7 +184,7 @@ def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     return rows, [values[i] for i in rows]
 
 
-def pieces_of(surveys: Sequence[Found]) -> list[Piece]:
+def pieces_of(surveys: Sequence[Survey]) -> list[Piece]:
     """Return the pieces of all files in their order: files, or runs of their row groups that are not too large."""
     pieces: list[Piece] = []
     first = 0

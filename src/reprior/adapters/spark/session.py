@@ -107,6 +107,6 @@ def started(start: Callable[[], S]) -> S:
     except Exception:
         version = java_version()
         if version is None or version < JAVA:
-            fail("spark", "java", f"be there in version {JAVA} or newer", "none" if version is None else version,
+            fail("spark", "java", f"be installed in version {JAVA} or newer", "none" if version is None else version,
                  remedy=HOW_JAVA)  # fmt: skip
         raise

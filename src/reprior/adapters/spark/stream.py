@@ -30,29 +30,29 @@ def follow(
     pipe: Pipeline, frame: Any, *, key: str, order: str | None = None, columns: str | None = None,
     method: str = "online-ebls", skip_bad: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Return a streaming DataFrame with corrected rows, each under the prior that its key had before it.
+    """Return a streaming DataFrame with corrected rows, each with the prior that its key had before it.
 
-    It has the columns of `frame`, and `reprior_n`, how many rows of its key were learned up to this one. The last row
-    of each key in a micro-batch has the key's estimated prior in `reprior_prior`, and in `acts_share` the share of the
+    It has the columns of `frame`, and `reprior_n`, the number of samples learned for the key so far. The last row of
+    each key in a micro-batch has the key's estimated prior in `reprior_prior`, and in `acts_share` the share of the
     correction that is applied to its next samples; the others have null.
 
     Parameters
     ----------
     pipe : Pipeline
-        What `rp.load` read. A checkpoint that another pipeline has begun is refused.
+        The fitted pipeline. A checkpoint of another pipeline raises `InputError`.
     frame : DataFrame
-        Streaming rows with a list column, or one column a class, matched by name.
+        Streaming DataFrame with a list column, or one column per class, matched by name.
     key : str
-        The column that says which stream a row belongs to.
+        Column with the key of each row. Each key has its own stream.
     order : str, optional
-        The column by which rows of a key are ordered inside a micro-batch, as a sequence number or a time. Spark keeps
-        no order of its own. A row that comes in a later micro-batch is learned there, however late it is.
+        Column that orders the rows of a key within a micro-batch: a sequence number or a time. Spark does not keep an
+        order. A late row is learned in the micro-batch in which it arrives.
     columns : str, optional
-        What holds the probabilities, as for `SparkBlocks`.
+        Column or columns with the probabilities, as in `SparkBlocks`.
     method : str
         A name of `ONLINE`.
     skip_bad : bool
-        Whether rows that are no probabilities pass by with null, unlearned, instead of ending the query.
+        Whether a row that is not a probability vector gets null and is not learned. By default it ends the query.
     **options
         Options of the method, as for `Stream`.
     """
@@ -67,9 +67,8 @@ def follow(
     choice = Choice(columns=columns, caller=FOLLOW, classes=pipe.classes or (), by=key)
     taken = chosen(frame, choice)
     ordered = None if len(taken) == 1 or pipe.classes is None else order_of(taken, pipe.classes, FOLLOW, "frame")
-    fresh = pipe.stream(method, **options)
     plain = {name: f"reprior_{i}" for i, name in enumerate(taken)}  # names that Spark takes in Python, without dots
-    work = Following(fresh.to_bytes(), key, order, plain, ordered, skip_bad)
+    work = Following(pipe.stream(method, **options).to_bytes(), key, order, plain, ordered, skip_bad)
 
     def column(name: str) -> Any:
         return functions.col(quoted(name))
@@ -148,8 +147,8 @@ class Following:
             return Stream.from_bytes(self.fresh)
         kept, mark = self.state.get()
         if mark != self.mark:
-            fail(FOLLOW, "pipe", "be the one that the checkpoint was begun with", f"another for the key {name!r}",
-                 remedy="Take the old pipeline and options, or a new checkpoint")  # fmt: skip
+            fail(FOLLOW, "pipe", "be the one that started the checkpoint", f"another for the key {name!r}",
+                 remedy="Use the old pipeline and options, or a new checkpoint")  # fmt: skip
         return Stream.from_bytes(bytes(kept))
 
     def numbers(self, batch: Any, name: Any, stream: Stream) -> Matrix:
@@ -165,8 +164,8 @@ class Following:
             rows = batch[self.columns].to_numpy(np.float64)
         rows = rows if self.ordered is None else rows[:, self.ordered]
         logits = stream.calibrator is not None and stream.calibrator.of_logits
-        for i in range(len(rows)) if bad_any(rows, logits) else ():
-            if bad_any(rows[i : i + 1], logits):
+        for i in range(len(rows)) if any_refused(rows, logits) else ():
+            if any_refused(rows[i : i + 1], logits):
                 if not self.skip_bad:
                     place = f"row {i} of the key {name!r} in its micro-batch"
                     if self.order is not None:
@@ -182,7 +181,7 @@ class Following:
         if length != len(row):
             rule, got = f"have {len(row)} numbers in every row", length
         fail(FOLLOW, ", ".join(self.names[:3]), rule, got, place=place,
-             remedy="Repair the row, or pass by such rows with `skip_bad`")  # fmt: skip
+             remedy="Repair the row, or skip invalid rows with `skip_bad`")  # fmt: skip
 
     def written(self, batch: Any, fixed: Matrix, good: Any, counts: Any, stream: Stream) -> Any:
         """Return the batch with corrected numbers, and the prior and the share that is applied behind its last row."""
@@ -197,8 +196,8 @@ class Following:
         return batch[[*self.columns, REST, N, PRIOR, ACTS]]
 
 
-def bad_any(rows: Matrix, logits: bool) -> bool:
-    """Return whether any of the rows is none that a stream takes."""
+def any_refused(rows: Matrix, logits: bool) -> bool:
+    """Return whether a stream refuses one of the rows: no probabilities, or no finite logits."""
     return not np.isfinite(rows).all() if logits else row_fault(rows) is not None
 
 
