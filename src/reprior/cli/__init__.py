@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -40,6 +41,12 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(ELSEWHERE.get(cmd_name, f"reprior.cli.{cmd_name}")).command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> object:
         from reprior.cli._shell import reader_gone

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reprior._check import fail
+from reprior.state import hidden, lock, naming
+
 
 def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
     """Refuse an output that would overwrite an input, under whatever name, or lie inside an input folder."""
-    from reprior._check import fail
-
     for path in inputs:
         if output is None or path is None or "-" in (str(output), str(path)):
             continue
@@ -31,9 +32,6 @@ def same_file(one: Path, other: Path) -> bool:
 @contextmanager
 def alone(caller: str, path: Path, option: str) -> Iterator[None]:
     """Let one run at a time have `path`; the second is refused. A run that was killed holds nothing."""
-    from reprior._check import fail
-    from reprior.state import hidden, lock, naming
-
     name = hidden(path, "lock")
     made = [folder for folder in name.parents if not folder.exists()]
     with naming(path):

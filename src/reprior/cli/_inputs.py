@@ -6,19 +6,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
-
-if TYPE_CHECKING:
-    from reprior import PriorEstimate, Source
-    from reprior.io.labels import TargetLabels
-    from reprior.io.table import Table
-    from reprior.model.groups import Groups
-    from reprior.pipelines.pipeline import Pipeline
-    from reprior.rows.blocks import Blocks
+from reprior import PriorEstimate, Source
+from reprior._check import fail, percent
+from reprior._labels import is_missing, named
+from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
+from reprior.cli._options import check_method, parse_options
+from reprior.estimates.show import verdicts
+from reprior.io.files import open_table, whole
+from reprior.io.keys import group_keys
+from reprior.io.labels import TargetLabels, checked_labels, column_in, column_values, is_list, opened_again, read_list
+from reprior.io.prepare import ordered, prepared
+from reprior.io.scratch import FileBlocks
+from reprior.io.sources import disagreement, is_saved, read_counts, read_source
+from reprior.io.table import Choice, Table
+from reprior.model.groups import Groups
+from reprior.pipelines.fit import fit_pipeline, pipeline
+from reprior.pipelines.load import load
+from reprior.pipelines.pipeline import Pipeline
+from reprior.rows.blocks import Blocks
+from reprior.rows.passes import count_rows
 
 TOGETHER = "All samples together: "  # before a verdict where there are groups
 ONE_THREAD = 1 << 21  # numbers in a target below which handing them to threads takes longer than the sums
@@ -50,7 +60,7 @@ class Inputs:
         return self.note_after([])
 
     def note_after(self, sentences: Sequence[str]) -> str:
-        """Return the same without what the sentences of a verdict have said already."""
+        """Return the lines of `note` without what the sentences of a verdict repeat."""
         by_position = "Classes were matched by position, because the target or the source has no class names."
         beware = self.warning
         for line in sentences:
@@ -71,7 +81,7 @@ class Inputs:
 
     @property
     def method_text(self) -> str:
-        """The same in a few words."""
+        """Method and calibration in a few words."""
         text = self.taken
         return f"method {text['method']}, calibration {text['calibration']}"
 
@@ -89,8 +99,6 @@ class Inputs:
 
     def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
-        from reprior.estimates.show import verdicts
-
         sentences = verdicts(estimate)
         return sentences if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
 
@@ -119,13 +127,6 @@ def read_inputs(
 ) -> Inputs:  # fmt: skip
     """Open the target and read the source, by the options of `SourceFiles`; nothing of the target but its first rows,
     and its keys, is read yet."""
-    from reprior._labels import is_missing
-    from reprior.io.files import open_table
-    from reprior.io.labels import is_list
-    from reprior.io.prepare import ordered, prepared
-    from reprior.io.scratch import FileBlocks
-    from reprior.io.table import Choice
-
     names = read_names(classes, caller)
     fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
     pipe, values, beware = with_method(fitted.pipeline, method, options), fitted.values, fitted.warning
@@ -151,17 +152,6 @@ def read_inputs(
 
 def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pipe: Pipeline) -> TargetLabels:
     """Return the labels of some target rows, by a column of the target or by a list."""
-    from reprior.io.labels import (
-        TargetLabels,
-        checked_labels,
-        column_in,
-        column_values,
-        is_list,
-        opened_again,
-        read_list,
-    )
-    from reprior.rows.passes import count_rows
-
     if is_list(where):
         return read_list(where, target, table.choice, count_rows(rows), pipe.source)
     if table.choice.by != where:  # that column holds the groups, and one is read at a time
@@ -173,9 +163,6 @@ def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pip
 
 def read_keys(table: Table, pipe: Pipeline) -> Any:
     """Return the keys of the groups of all rows (n,), before anything is estimated that would need them."""
-    from reprior._check import fail
-    from reprior.io.keys import group_keys
-
     if pipe.method != "ebls":
         fail(table.choice.caller, "--method", "be ebls with --by", pipe.method,
              remedy="Only `ebls` shares information between groups")  # fmt: skip
@@ -184,8 +171,6 @@ def read_keys(table: Table, pipe: Pipeline) -> Any:
 
 def refuse_unsorted(pipe: Pipeline, caller: str, target: Path) -> None:
     """Refuse unsorted class counts where the target's columns have no names: their order would be a guess."""
-    from reprior._check import fail
-
     classes = pipe.classes
     if classes and pipe.source.heldout is None and list(classes) != sorted(classes):
         fail(caller, str(target), "name its classes, since those of the source do not come sorted",
@@ -203,8 +188,6 @@ class Fitted:
 
 def read_names(path: Path | None, caller: str) -> tuple[str, ...]:
     """Return class names from a file: a JSON list, or one a line."""
-    from reprior._check import fail
-
     if path is None:
         return ()
     text = path.read_text(encoding="utf-8-sig")
@@ -220,13 +203,10 @@ def read_names(path: Path | None, caller: str) -> tuple[str, ...]:
 
 def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) -> Pipeline:
     """Return the pipeline with the method and options asked for on the command line."""
-    from reprior._check import fail
-    from reprior.batch.registry import ALIASES, check_options, method_name
-
     own, name = parse_options(options), method_name(pipe.method)
     if method is not None:
         name = ALIASES.get(method.lower(), method.lower())
-        check_method("estimate", name, batch_methods(), stream_methods(), "reprior stream")
+        check_method("estimate", name, METHODS, "reprior stream")
         if name in ("bbse", "rlls") and pipe.source.confusion is None:
             fail(name, "--source", "hold a confusion matrix", "class counts or a prior alone",
                  remedy="Pass held-out samples with labels as --source")  # fmt: skip
@@ -237,11 +217,6 @@ def with_method(pipe: Pipeline, method: str | None, options: tuple[str, ...]) ->
 
 def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
     """Return the pipeline that a file holds."""
-    from reprior._check import fail
-    from reprior.io.files import whole
-    from reprior.pipelines.load import load
-    from reprior.pipelines.pipeline import Pipeline
-
     pipe = load(path if path.is_file() else whole(path))
     if not isinstance(pipe, Pipeline):
         fail(caller, "--source", "hold a pipeline, as `reprior fit` writes it", f"a {type(pipe).__name__}")
@@ -252,12 +227,6 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
 
 def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
-    from reprior._check import fail, percent
-    from reprior._labels import named
-    from reprior.io.sources import disagreement, is_saved, read_counts, read_source
-    from reprior.io.table import Choice
-    from reprior.pipelines.fit import fit_pipeline, pipeline
-
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
     calibrate, values = files.calibrate, files.values
     if path is None:

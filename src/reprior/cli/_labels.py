@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from reprior._check import fail
 from reprior._labels import check_some_labels
+from reprior._types import Matrix
 from reprior.io.labels import FOR_FILES, as_labels
-
-if TYPE_CHECKING:
-    from reprior._types import Matrix
-    from reprior.io.records import Form
+from reprior.io.records import Form
+from reprior.state import refuse, take
 
 
 class Label(NamedTuple):
@@ -57,10 +58,10 @@ class LateLabels:
                 continue  # still unknown; a CSV line like this is a row without its numbers
             if late and y >= 0:
                 if called is None:
-                    how = f"`--id {self.name}` and `--label {self.label}` say where to look"
+                    how = f"`--id {self.name}` and `--label {self.label}` name the two columns"
                     fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80],
                          place=f"row {first + number}",
-                         remedy=how if self.name else "Say with `--id` what names rows")  # fmt: skip
+                         remedy=how if self.name else "Name the column of the sample ids with `--id`")  # fmt: skip
                 labels.append(Label(len(kept), y, called))
                 continue
             kept.append(record)
@@ -94,23 +95,17 @@ class LateLabels:
         return row
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what a state must keep."""
-        import numpy as np
-
+        """Return the samples that wait for labels, and the counts of labels, for the state file."""
         rows = np.array(list(self.waiting.values()), np.float64)
         return {"waiting": list(self.waiting), "waiting_rows": rows, "labels": [self.taken, self.lost]}
 
     def restore(self, fields: dict[str, Any], n_classes: int, caller: str) -> None:
-        """Go on from what a state has kept."""
-        import numpy as np
-
-        from reprior.state import refuse, take
-
+        """Continue from the fields that `to_fields` made."""
         names, counts = take(fields, "waiting", list, caller), take(fields, "labels", list, caller)
         shape = (len(names), n_classes) if names else (0,)
         rows = take(fields, "waiting_rows", np.ndarray, caller, shape)
         numbers = len(counts) == 2 and all(type(count) is int and count >= 0 for count in counts)
         if not numbers or not all(isinstance(name, str) for name in names):
-            refuse(caller, "data", "labels that no run has")
+            refuse(caller, "data", "invalid labels")
         self.waiting = OrderedDict(zip(names, rows, strict=True))
         self.taken, self.lost = counts

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, one sentence for each failure, and the `--json` switch all commands share."""
+"""How a command ends: its answer as text or JSON, one sentence for each failure, and the exit code."""
 
 from __future__ import annotations
 
@@ -8,21 +8,38 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import wraps
+from typing import Any, NamedTuple
 
 import click
 
 DONE, BAD_INPUT, NOT_CONVERGED, INTERRUPTED = 0, 1, 2, 130
 
 
-def as_json(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the `--json` switch."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(command)
+class Answer(NamedTuple):
+    """What a command prints: `value` with --json, otherwise `text`; `ok` is whether its method converged."""
+
+    value: dict[str, Any]
+    text: str
+    ok: bool = True
 
 
-def emit(value: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print a result, for people or for programs."""
-    click.echo(printable(json.dumps(plain(value), allow_nan=False) if as_json else text))
+def print_answer(command: Callable[..., Answer | int]) -> Callable[..., int]:
+    """Add the `--json` switch to a command, print its answer and return the exit code.
+
+    A command that writes to standard output returns its exit code and prints nothing.
+    """
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+    @wraps(command)
+    def printing(as_json: bool, **options: Any) -> int:
+        answer = command(**options)
+        if isinstance(answer, int):
+            return answer
+        click.echo(printable(json.dumps(plain(answer.value), allow_nan=False) if as_json else answer.text))
+        return DONE if answer.ok else NOT_CONVERGED
+
+    return printing
 
 
 def printable(text: str) -> str:

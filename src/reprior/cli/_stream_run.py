@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
 from reprior import InputError, Stream
 from reprior._check import check_rows, check_source, fail, listed, row_fault
+from reprior._types import Matrix
 from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
-from reprior.cli._options import batch_methods, check_method, parse_options, stream_methods
+from reprior.cli._options import check_method, parse_options
 from reprior.cli._pipes import Arriving, Leaving, Stop
 from reprior.cli._stream_state import Progress, Saved, StreamOptions, restore, save
 from reprior.cli._watch import Watch, make_alarm, moment
@@ -25,10 +26,8 @@ from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, Roles, recognise
 from reprior.io.table import Choice
 from reprior.online.acting import next_test
+from reprior.online.registry import ONLINE
 from reprior.rows.correction import correct_rows
-
-if TYPE_CHECKING:
-    from reprior._types import Matrix
 
 BY_POSITION = "Classes were matched by position, because the input or the source has no class names."
 
@@ -75,7 +74,7 @@ class StreamRun:
         options = self.options
         if options.source is None and options.counts is None:
             fail("stream", "--source", "be given, unless --state names an existing state", "nothing")
-        check_method("stream", options.method, stream_methods(), batch_methods(), "reprior estimate")
+        check_method("stream", options.method, ONLINE, "reprior estimate")
         names = read_names(options.classes, "stream")
         files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,
                             options.source_label, options.calibrate, options.values, names)  # fmt: skip

@@ -6,23 +6,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
 from reprior import Stream
 from reprior._check import check_number, fail
+from reprior._types import Vector
 from reprior.cli._atomic import keep_apart
+from reprior.cli._labels import LateLabels
 from reprior.cli._pipes import tail_of
-from reprior.io.records import form_from_json, form_to_json
+from reprior.cli._watch import Watch
+from reprior.io.records import Form, form_from_json, form_to_json
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
-
-if TYPE_CHECKING:
-    from reprior._types import Vector
-    from reprior.cli._labels import LateLabels
-    from reprior.cli._watch import Watch
-    from reprior.io.records import Form
 
 KIND, STREAM = "stream-job", "stream"
 
@@ -64,7 +61,7 @@ class StreamOptions:
         check_number(self.remember, STREAM, "--remember", low=1, whole=True)
         check_number(self.level, STREAM, "--level", low=0, high=1, open_low=True)
         if self.name is not None and self.label is None:
-            raise click.UsageError("--id names rows for late labels: say what holds those with --label")
+            raise click.UsageError("--id needs --label, the key of the late labels")
         keep_apart(STREAM, self.output, self.input, self.source, self.counts, self.state)
         if self.state is not None and is_special(self.state):
             fail(STREAM, "--state", "be a file, which a restart can read again", self.state)
@@ -83,7 +80,7 @@ class StreamOptions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What tells the source from another; "" if no file was named."""
+        """A hash of the source files, by which a restart knows another source; "" if no file was named."""
         paths = [path for path in (self.source, self.counts) if path is not None]
         content = (blake2b(path.read_bytes()).digest() if path.is_file() else b"" for path in paths)
         return blake2b(b"".join(content)).hexdigest() if paths else ""
@@ -166,7 +163,7 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved |
     fingerprint = take(fields, "source", str, STREAM)
     if options.fingerprint not in ("", fingerprint):
         fail(STREAM, "--source", f"be the source that {path} was made from, or be left out", "another",
-             remedy="After a retraining name another state file, to start again")  # fmt: skip
+             remedy="After retraining name a new state file")  # fmt: skip
     names = ("offset", "written", "skipped", "records")
     numbers = {name: take(fields, name, int, STREAM) for name in names}
     if min(numbers.values()) < 0:
@@ -178,7 +175,7 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved |
     try:
         form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), STREAM) else None
     except (LookupError, TypeError, ValueError, AttributeError):
-        refuse(STREAM, "data", "records of no form that there is")
+        refuse(STREAM, "data", "an unknown format of records")
     labels.restore(fields, k, STREAM)
     watch.restore(fields, k, STREAM)
     weights = take(fields, "weights", np.ndarray, STREAM, (k,))

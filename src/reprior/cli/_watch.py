@@ -6,24 +6,19 @@ import json
 import os
 import shlex
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
-from reprior import Alarm, InputError
+from reprior import Alarm, InputError, Stream
 from reprior._check import fail
+from reprior._types import Matrix
 from reprior.estimates.show import applied
 from reprior.online.acting import NOT, ActsEvent, acts_event, without_warning
-from reprior.online.alarm import RENEW
 from reprior.state import refuse, take
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reprior import Stream
-    from reprior._types import Matrix, Vector
 
 HOOK_SECONDS = 60  # that a hook may take before it is ended
 
@@ -42,12 +37,12 @@ def moment(value: Any, number: int) -> tuple[float, bool]:
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp(), True
     except (TypeError, ValueError, OverflowError):
         fail("stream", "input", "have a time in every row, as seconds or like 2026-11-16T12:00:00Z", repr(value)[:60],
-             place=f"row {number}", remedy="`--time` says what holds it")  # fmt: skip
+             place=f"row {number}", remedy="Name its column with `--time`")  # fmt: skip
 
 
 class Watch:
-    """An alarm that looks at rows by sixteen, so that a restart never changes what it says, or none; and whether the
-    stream corrects."""
+    """The alarm of a stream, if it has one, the time of its samples, and whether at least half of the correction is
+    applied."""
 
     def __init__(self, alarm: Alarm | None, hook: str | None) -> None:
         self.alarm, self.reported = alarm, False
@@ -55,9 +50,6 @@ class Watch:
             self.hook = shlex.split(hook) if hook else None
         except ValueError as error:
             raise click.UsageError(f"--on-alarm takes a command with its arguments: {error}") from error
-        self.rows: list[Vector] = []  # not looked at yet
-        self.times: list[float] = []
-        self.believed: Vector | None = None
         self.clock, self.dated = -np.inf, False
         self.before = 0  # rows that the stream had learned when the alarm began
         self.acting = True  # whether at least half of the correction was applied at the last look
@@ -66,42 +58,27 @@ class Watch:
     def rearm(self, n: int) -> None:
         """Start the alarm anew after `n` rows: the last one was dealt with."""
         if self.alarm is None:
-            fail("stream", "--rearm", "be used with an alarm", "none", remedy="`--alarm` asks for one")
+            fail("stream", "--rearm", "be used with an alarm", "none", remedy="Add `--alarm`")
         self.alarm.reset()
-        self.reported, self.before, self.rows, self.times, self.believed = False, n, [], [], None
+        self.reported, self.before = False, n
 
     def learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> ActsEvent | None:
         """Let the stream learn calibrated rows, and the alarm see them. Return the event if the stream stops to correct
         or corrects again; `rows` must not go beyond the stream's next test."""
-        before = stream.n
+        before, seconds = stream.n, np.full(len(rows), np.nan)
+        for i, (time, dated) in enumerate(times):
+            seconds[i] = self.clock = max(self.clock, time)  # records may come late
+            self.dated = self.dated or dated
         with without_warning():
-            self._learn(stream, rows, times)
+            if self.alarm is None:
+                stream.learn_calibrated(rows)
+            else:
+                self.alarm.watch_calibrated(stream, rows, seconds)
         event = acts_event(stream, before, self.acting)
         if event is not None:
             self.acting = event.kind != NOT
             self.events.append(event)
         return event
-
-    def _learn(self, stream: Stream, rows: Matrix, times: list[tuple[float, bool]]) -> None:
-        seconds = []
-        for time, dated in times:
-            self.clock, self.dated = max(self.clock, time), self.dated or dated  # records may come late
-            seconds.append(self.clock)
-        if self.alarm is None:
-            stream.learn_calibrated(rows)
-            return
-        start = 0
-        while start < len(rows):
-            if not self.rows:
-                self.believed = stream.prior
-            stop = min(len(rows), start + RENEW - len(self.rows))
-            self.times += seconds[start:stop]
-            self.rows += [np.array(row, np.float64) for row in rows[start:stop]]
-            stream.learn_calibrated(rows[start:stop])
-            if len(self.rows) == RENEW:
-                self.alarm.look(np.array(self.rows), self.believed, self.times or None)
-                self.rows, self.times = [], []
-            start = stop
 
     def verdict(self) -> dict[str, Any] | None:
         """Return when the alarm was raised, since when and by which classes; None: it was not."""
@@ -142,35 +119,24 @@ class Watch:
             click.echo(f"The alarm was raised, but --on-alarm failed: {failed}", err=True)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what a state must keep."""
+        """Return the alarm and what was reported of it, for the state file."""
         return {
             "alarm": self.alarm.to_bytes() if self.alarm else b"", "alarm_reported": self.reported,
-            "alarm_dated": self.dated,
-            "alarm_clock": None if np.isinf(self.clock) else self.clock, "alarm_rows": np.array(self.rows, np.float64),
-            "alarm_times": list(self.times), "alarm_believed": self.believed, "alarm_before": self.before,
-            "acting": self.acting,
+            "alarm_dated": self.dated, "alarm_clock": None if np.isinf(self.clock) else self.clock,
+            "alarm_before": self.before, "acting": self.acting,
         }  # fmt: skip
 
     def restore(self, saved: dict[str, Any], n_classes: int, caller: str) -> None:
-        """Go on from what a state has kept."""
+        """Continue from the fields that `to_fields` made; fields of another stream are refused."""
         data = take(saved, "alarm", np.ndarray, caller, (None,)).tobytes()
         self.alarm = Alarm.from_bytes(data) if data else None
         self.reported, self.dated = (take(saved, f"alarm_{name}", bool, caller) for name in ("reported", "dated"))
         self.acting = take(saved, "acting", bool, caller)
         clock = take(saved, "alarm_clock", (int, float, type(None)), caller)
         self.clock = -np.inf if clock is None else float(clock)
-        rows, times = saved.get("alarm_rows"), take(saved, "alarm_times", list, caller)
-        believed = take(saved, "alarm_believed", (np.ndarray, type(None)), caller, (n_classes,))
-        if not isinstance(rows, np.ndarray) or (rows.shape != (0,) and rows.shape[1:] != (n_classes,)):
-            refuse(caller, "data", "rows that no alarm waits for")
-        if len(rows) >= RENEW or len(times) not in (0, len(rows)) or (len(rows) and believed is None):
-            refuse(caller, "data", "rows that no alarm waits for")
-        if any(type(time) not in (int, float) for time in times):
-            refuse(caller, "data", "times that are none")
-        before = take(saved, "alarm_before", int, caller)
-        if before < 0:
-            refuse(caller, "data", "a negative number of rows")
-        self.rows, self.times, self.believed, self.before = list(rows), times, believed, before
+        self.before = take(saved, "alarm_before", int, caller)
+        if self.before < 0 or (self.alarm and len(self.alarm.source.prior) != n_classes):
+            refuse(caller, "data", "an alarm of another stream")
 
 
 def make_alarm(source: Any, wanted: bool | None) -> Alarm | None:

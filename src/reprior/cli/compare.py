@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
 
+from reprior._types import Vector
+from reprior.assess.compare import compare
+from reprior.assess.metrics import kl
 from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, inputs
+from reprior.cli._options import by_option, input_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import as_json, emit
-
-if TYPE_CHECKING:
-    from reprior._types import Vector
+from reprior.cli._shell import Answer, print_answer
+from reprior.io.files import open_table
+from reprior.io.keys import group_keys
+from reprior.io.labels import label_columns
+from reprior.io.prepare import ordered
+from reprior.io.sources import read_prior
+from reprior.io.table import Choice
 
 WAYS = ("sharing", "separate", "one prior for all")
 
 
 @click.command("compare")
-@inputs
+@input_options
 @by_option
 @click.option("--truth", type=click.Path(exists=True, path_type=Path),
               help="The true class prior, or labelled samples: adds the error of each method. With --by: labelled"
               " samples with that column.")  # fmt: skip
-@as_json
-def command(truth: Path | None, as_json: bool, **files: Any) -> None:
+@print_answer
+def command(truth: Path | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET with every method and compare the results.
 
     With --by it compares three ways: groups that share information (default), separate groups, and one prior
@@ -36,15 +42,10 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
     \b
     Example:  reprior compare scores.parquet --source model.reprior
     """
-    from reprior.assess.compare import compare
-    from reprior.io.sources import read_prior
-    from reprior.io.table import Choice
-
     job, true = read_inputs("compare", **files), None
     wanted = Choice(caller="compare", with_labels=True, label=files["label"], columns=files["columns"], by=files["by"])
     if files["by"]:
-        by_group(job, truth, wanted, as_json)
-        return
+        return by_group(job, truth, wanted)
     if truth is not None:
         true = read_prior(truth, job.source.classes, job.table.n_classes, wanted)
     with progress(job.rows):
@@ -55,14 +56,12 @@ def command(truth: Path | None, as_json: bool, **files: Any) -> None:
              "log_likelihood": row.estimate.log_likelihood / row.estimate.n, "seconds": row.seconds,
              "distance": row.distance} for row in compared]  # fmt: skip
     value = {"classes": job.classes, "matched": job.matched, "warning": job.warning, "methods": rows}
-    note = f"All were given the same rows. The default is {job.method_text}."
-    emit(value | job.taken, f"{compared}\n{note}{job.note}", as_json)
+    note = f"All methods had the same samples. The default is {job.method_text}."
+    return Answer(value | job.taken, f"{compared}\n{note}{job.note}")
 
 
-def by_group(inputs: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> None:
+def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     """Show how far the ways to estimate the mix of each group differ, and how wrong each is where that is known."""
-    from reprior.assess.metrics import kl
-
     true = None if truth is None else true_mixes(inputs, truth, wanted)
     seconds, priors = [], []
     with progress(inputs.rows):
@@ -92,16 +91,11 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any, as_json: bool) -> 
                  " largest of them, and in which group.")  # fmt: skip
     value = {"classes": inputs.classes, "matched": inputs.matched, "warning": inputs.warning, "by": wanted.by,
              "keys": keys, "ways": rows}  # fmt: skip
-    emit(value | inputs.taken, "\n".join(lines) + inputs.note, as_json)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note)
 
 
 def true_mixes(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
-    from reprior.io.files import open_table
-    from reprior.io.keys import group_keys
-    from reprior.io.labels import label_columns
-    from reprior.io.prepare import ordered
-
     table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
     keys, labels = group_keys(table), table.load().labels
     y = label_columns(labels, table, truth, len(keys), inputs.source.classes)

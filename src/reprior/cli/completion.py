@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from reprior.cli._shell import as_json, emit
+from reprior.cli._shell import Answer, print_answer
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@as_json
-def command(shell: str, as_json: bool) -> None:
+@print_answer
+def command(shell: str) -> Answer:
     """Print the script for completion in SHELL.
 
     \b
@@ -22,4 +22,4 @@ def command(shell: str, as_json: bool) -> None:
 
     kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
     script = kinds[shell](cli, {}, "reprior", "_REPRIOR_COMPLETE").source()
-    emit({"shell": shell, "script": script}, script, as_json)
+    return Answer({"shell": shell, "script": script}, script)

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
+from reprior import InputError
+from reprior._check import check_level, counted, fail
+from reprior._types import Matrix, Vector
 from reprior.cli._atomic import alone, keep_apart
 from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import anyway_option, by_option, inputs, method_options
+from reprior.cli._options import anyway_option, by_option, input_options, method_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reprior._types import Matrix, Vector
-    from reprior.estimates.sets import Scores
-    from reprior.io.table import Part, Sets
-    from reprior.pipelines.watch import Watch
+from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, print_answer
+from reprior.estimates.sets import Scores, scores, scores_of
+from reprior.estimates.show import first_lines, stopped
+from reprior.io.files import SUFFIXES, SUFFIXES_OF
+from reprior.io.keys import CHANGED, group_codes
+from reprior.io.npy import npy_header
+from reprior.io.sources import read_prior
+from reprior.io.table import Choice, Part, Sets
+from reprior.pipelines.watch import Watch
+from reprior.rows.correction import correct_rows
+from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
 
 STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
 SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
@@ -31,7 +41,7 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
 
 
 @click.command("correct")
-@inputs
+@input_options
 @method_options
 @by_option
 @click.option("-o", "--output", required=True, type=click.Path(allow_dash=True, path_type=Path),
@@ -44,11 +54,11 @@ UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".z
 @click.option("--sets", type=float, metavar="LEVEL",
               help="Add the column `set`: prediction sets with this coverage, for example 0.9.")  # fmt: skip
 @click.option("--sets-by-class", is_flag=True, help="Guarantee the coverage for each class; sets are larger.")
-@as_json
+@print_answer
 def command(
     output: Path, prior: Path | None, watch: Path | None, anyway: bool, sets: float | None, sets_by_class: bool,
-    as_json: bool, **files: Any,
-) -> int:  # fmt: skip
+    **files: Any,
+) -> Answer | int:  # fmt: skip
     """Correct the predictions of TARGET for the estimated class prior; with --by, one prior per group.
 
     After a crash run the same command again: it continues, and the result has the same bytes.
@@ -57,29 +67,27 @@ def command(
     Example:  reprior correct scores.parquet --source model.reprior -o corrected.parquet
     """
     if prior is not None and files["by"]:
-        raise click.UsageError("Give --prior or --by: a prior from a file is the same for all groups")
+        raise click.UsageError("Pass either --prior or --by: a prior from a file is the same for all groups")
     if watch is not None and (prior is not None or files["by"]):
-        raise click.UsageError("Give --watch without --prior and --by: it is about the estimate of all samples")
+        raise click.UsageError("Pass --watch without --prior and --by: it judges one estimate of all samples")
     keep_apart("correct", output, files["target"], files["source"], files["counts"], prior, watch)
     with alone("correct", watch, "--watch") if watch is not None else nullcontext():
-        return run(output, Wanted(prior, watch, anyway, sets, sets_by_class), as_json, files)
+        return run(output, Wanted(prior, watch, anyway, sets, sets_by_class), files)
 
 
-def run(output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
-    """Read the inputs, correct them, and return the exit code."""
-    from reprior.state import is_special, whole_file
-
+def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
+    """Read the inputs and correct them; what goes to a pipe has no answer but an exit code."""
     job, target = read_inputs("correct", **files), files["target"]
     check_suffix(output, job.table.parts[0].kind, folder=target.is_dir())
     wanted = wanted._replace(sets=check_sets(job, wanted.sets, wanted.by_class))
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
-        weighted = find_weights(job, wanted)
+        weighting = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            job.table.parts[0].rewrite(out, *correction(job, weighted, job.table.parts[0]))
-        save_watch(wanted, weighted)
-        return DONE if weighted["ok"] else NOT_CONVERGED
+            job.table.parts[0].rewrite(out, *correction(job, weighting, job.table.parts[0]))
+        save_watch(wanted, weighting)
+        return DONE if weighting.ok else NOT_CONVERGED
     with alone("correct", output, "--output"):
-        return corrected(job, target, output, wanted, as_json, files)
+        return corrected(job, target, output, wanted, files)
 
 
 class Wanted(NamedTuple):
@@ -95,11 +103,9 @@ class Wanted(NamedTuple):
 
 def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | None:
     """Return the level of the sets, if they are wanted and can be had."""
-    from reprior._check import check_level, fail
-
     if level is None:
         if by_class:
-            raise click.UsageError("--sets-by-class says how --sets LEVEL is meant: give both")
+            raise click.UsageError("--sets-by-class needs --sets LEVEL")
         return None
     if inputs.source.heldout is None:
         fail("correct", "--sets", "be measured on held-out samples with labels", "class counts alone",
@@ -111,29 +117,17 @@ def check_sets(inputs: Inputs, level: float | None, by_class: bool) -> float | N
     return check_level(level, "correct")
 
 
-def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_json: bool, files: dict[str, Any]) -> int:
-    """Write the corrected files, or the rest of them after a crash; say what was done and return the exit code."""
-    from reprior.estimates.show import first_lines
-    from reprior.state import hidden, whole_file
-
-    prior = wanted.prior
-    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns",
-                                                 "target_labels")]  # fmt: skip
-    listed = (
-        Path(files["target_labels"])
-        if inputs.target_labels is not None and inputs.target_labels.listed is not None
-        else None
-    )
-    settings += [str(wanted.sets), str(wanted.by_class)]
-    read = [files["source"], files["counts"], files["classes"], prior, listed, wanted.watch]
-    mark = fingerprint(inputs, read, settings)
+def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer:
+    """Write the corrected files, or the rest of them after a crash, and return what was done."""
+    mark = fingerprint(inputs, wanted, files)
     journal = read_journal(output, mark)
     if not journal:
-        journal = {**find_weights(inputs, wanted), "mark": mark, "parts": 0, "rows": 0}
+        journal = {**find_weights(inputs, wanted)._asdict(), "mark": mark, "parts": 0, "rows": 0}
         write_journal(output, journal)
+    weighting = Weighting(**{name: journal[name] for name in Weighting._fields})
     parts, kept = inputs.table.parts, journal["parts"]
     for part in parts[kept:]:
-        fn, sets = correction(inputs, journal, part)
+        fn, sets = correction(inputs, weighting, part)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         if part.mapped:
             write_mapped(part, path, fn, output, journal)
@@ -143,32 +137,25 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, as_jso
         journal |= {"parts": journal["parts"] + 1, "rows": 0}
         if journal["parts"] < len(parts):  # behind the last one there is nothing to go on with
             write_journal(output, journal)
-    save_watch(wanted, journal)
+    save_watch(wanted, weighting)
     hidden(output, "journal").unlink(missing_ok=True)
-    value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": journal["ok"],
-             "verdict": journal["verdict"], "acts": journal["acts"], "matched": inputs.matched,
+    value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": weighting.ok,
+             "verdict": weighting.verdict, "acts": weighting.acts, "matched": inputs.matched,
              "warning": inputs.warning}  # fmt: skip
-    by = "" if prior else f" by {inputs.method_text}"
-    head = f"{output}: {len(parts)} file{'s' * (len(parts) > 1)} corrected{by}"
+    by = "" if wanted.prior else f" by {inputs.method_text}"
+    head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
-    lines = first_lines(head, journal["verdict"], journal["stopped"])
-    emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(journal["verdict"]), as_json)
-    return DONE if journal["ok"] else NOT_CONVERGED
+    lines = first_lines(head, weighting.verdict, weighting.stopped)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(weighting.verdict), weighting.ok)
 
 
-def correction(inputs: Inputs, weighted: dict[str, Any], part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
+def correction(inputs: Inputs, weighting: Weighting, part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
     """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
     of the rows corrected last, if they are wanted."""
-
-    from reprior._check import fail
-    from reprior.io.keys import CHANGED, group_codes
-    from reprior.io.table import Sets
-    from reprior.rows.correction import correct_rows
-
-    weights, calibrator = weighted["weights"], inputs.pipeline.calibrator
-    by, least, at = inputs.table.choice.by, weighted.get("least"), 0
+    weights, least, calibrator = weighting.weights, weighting.least, inputs.pipeline.calibrator
+    by, at = inputs.table.choice.by, 0
     last: Any = None
-    slots = {key: g for g, key in enumerate(weighted.get("groups", []))}
+    slots = {key: g for g, key in enumerate(weighting.groups)}
     codes = None if by is None else group_codes(inputs.table, part, slots, fixed=True)
 
     def fixed(rows: Matrix) -> Matrix:
@@ -180,7 +167,7 @@ def correction(inputs: Inputs, weighted: dict[str, Any], part: Part) -> tuple[Ca
             return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
-            fail("correct", part.name, "have the rows it had at first", "more of them", remedy=CHANGED)
+            fail("correct", part.name, "not grow while it is read", "more rows than before", remedy=CHANGED)
         out = correct_rows(calibrated, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out
@@ -190,25 +177,30 @@ def correction(inputs: Inputs, weighted: dict[str, Any], part: Part) -> tuple[Ca
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
     """Refuse a file name that promises another format than the target has, which is the one that is written."""
-    from reprior._check import fail
-    from reprior.io.files import SUFFIXES, SUFFIXES_OF
-
     promised = output.suffix.lower()
     if promised in (*SUFFIXES, *UNWRITTEN) and promised not in SUFFIXES_OF[kind] and not folder:
         fail("correct", "--output", f"end in {' or '.join(SUFFIXES_OF[kind])}, the format of the target", output)
 
 
-def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
-    """Return what the journal keeps of a correction: `weights` (K,), estimated or from a file, or (G, K) with the keys
-    of `groups`; `least`, the cutoffs of sets, if they are wanted; `ok`, whether the method converged; `verdict`;
-    `acts`, how much is applied, and `stopped`, a line if that is less than half; `watch`, the bytes of its memory.
-    """
-    import numpy as np
+class Weighting(NamedTuple):
+    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and what was said of them.
 
-    from reprior.estimates.sets import scores, scores_of
-    from reprior.estimates.show import stopped
-    from reprior.io.sources import read_prior
-    from reprior.io.table import Choice
+    `acts` is how much of the correction is applied, `stopped` a line if that is less than half, `least` the cutoffs of
+    sets if they are wanted, `watch` the bytes of the memory over runs.
+    """
+
+    weights: Any
+    ok: bool = True
+    verdict: list[str] = []  # noqa: RUF012  # never changed
+    acts: dict[str, Any] | None = None
+    stopped: str = ""
+    least: Any = None
+    watch: bytes = b""
+    groups: list[Any] = []  # noqa: RUF012
+
+
+def find_weights(inputs: Inputs, wanted: Wanted) -> Weighting:
+    """Return the class weights to correct by: those of a prior from a file, or of the estimate."""
 
     def cutoffs(of: Scores) -> Any:
         return of.cutoffs(wanted.sets or 0.0, by_class=wanted.by_class)
@@ -217,10 +209,8 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
         prior = read_prior(wanted.prior, inputs.source.classes, inputs.table.n_classes, Choice(caller="correct"))
         stored = stored_weights(wanted.prior, inputs)
         weights = prior / inputs.source.prior if stored is None else stored
-        weighted = {"weights": weights, "ok": True, "verdict": [], "acts": None, "stopped": "", "least": None}
-        if wanted.sets:
-            weighted["least"] = cutoffs(scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights))
-        return weighted
+        own = scores_of(inputs.source, inputs.pipeline.calibrator, prior, None, weights) if wanted.sets else None
+        return Weighting(weights, least=cutoffs(own) if own else None)
     on_reject = "ignore" if wanted.anyway else "scale"
     watch = None if wanted.watch is None else read_watch(wanted.watch, inputs, on_reject)
     with progress(inputs.rows):
@@ -228,45 +218,35 @@ def find_weights(inputs: Inputs, wanted: Wanted) -> dict[str, Any]:
             estimate = inputs.estimate(on_reject=on_reject)
         else:
             estimate = watch.estimate(inputs.rows, **inputs.labels)
-    alone = inputs.table.choice.by is None
-    acts = estimate.acts
-    weighted = {
-        "ok": estimate.status.ok, "verdict": inputs.verdict(estimate), "acts": acts and acts._asdict(),
-        "stopped": stopped(acts), "watch": b"" if watch is None else watch.to_bytes(),
-    }  # fmt: skip
-    if alone:
-        return weighted | {"weights": estimate.weights, "least": cutoffs(scores(estimate)) if wanted.sets else None}
+    ok, acts = estimate.status.ok, estimate.acts
+    weighting = Weighting(estimate.weights, ok, inputs.verdict(estimate), acts and acts._asdict(), stopped(acts),
+                          watch=b"" if watch is None else watch.to_bytes())  # fmt: skip
+    if inputs.table.choice.by is None:
+        return weighting._replace(least=cutoffs(scores(estimate)) if wanted.sets else None)
     with progress(inputs.rows):
         groups = inputs.groups(on_reject=on_reject)
-    return weighted | {
-        "weights": groups.weights, "groups": list(groups.keys),
-        "ok": estimate.status.ok and bool(groups.converged.all()),
-        "least": np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None,
-    }  # fmt: skip
+    least = np.stack([cutoffs(scores(groups[key])) for key in groups]) if wanted.sets else None
+    ok = ok and bool(groups.converged.all())
+    return weighting._replace(weights=groups.weights, groups=list(groups.keys), ok=ok, least=least)
 
 
 def read_watch(path: Path, inputs: Inputs, on_reject: str) -> Watch:
     """Return what earlier runs remember of this deployment, or a new memory if there is none."""
-    from reprior._check import fail
-    from reprior.pipelines.watch import Watch
-
     now = inputs.pipeline
     if not path.exists():
         return Watch(now, on_reject=on_reject)
     then = Watch.load(path)
     if then.pipeline.to_bytes() != now.to_bytes():
         fail("correct", "--watch", "belong to this source and method", f"{path}, which belongs to another",
-             remedy="After a retraining name another file, to start again")  # fmt: skip
+             remedy="After retraining name a new file")  # fmt: skip
     return Watch(now, on_reject=on_reject, evidence=then.evidence, n_batches=then.n_batches)
 
 
-def save_watch(wanted: Wanted, weighted: dict[str, Any]) -> None:
+def save_watch(wanted: Wanted, weighting: Weighting) -> None:
     """Write what the run adds to the memory, whole or not at all. The journal has it, so that a run which continues
     after a crash counts its batch once."""
-    from reprior.state import write_atomically
-
     if wanted.watch is not None:
-        write_atomically(wanted.watch, bytes(weighted["watch"]))
+        write_atomically(wanted.watch, bytes(weighting.watch))
 
 
 def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
@@ -274,12 +254,6 @@ def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
 
     Weights for another source are refused, because its probabilities imply another prior.
     """
-    import json
-
-    import numpy as np
-
-    from reprior._check import fail
-
     made = json.loads(prior.read_bytes()) if prior.suffix == ".json" else None
     if not isinstance(made, dict) or "source_prior" not in made:
         return None
@@ -296,11 +270,6 @@ def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
 
 def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
     """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from reprior.io.npy import npy_header
-    from reprior.state import hidden, whole_file
-
     keep_freed_memory()
     ((array, _),) = part.read()
     header, width = npy_header(array), array.shape[1] * array.itemsize
@@ -335,8 +304,6 @@ def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output:
 
 def keep_freed_memory() -> None:
     """Let the C library keep what a block of rows gives back: fresh pages for each cost more than correcting it."""
-    import ctypes
-
     if adjust := getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None:
         for trim_or_map in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc
             adjust(trim_or_map, 1 << 26)
@@ -344,9 +311,6 @@ def keep_freed_memory() -> None:
 
 def read_journal(output: Path, mark: str) -> dict[str, Any]:
     """Return how far an earlier run of this very job got; nothing if there was none."""
-    from reprior import InputError
-    from reprior.state import decode, hidden
-
     try:
         journal = decode(hidden(output, "journal").read_bytes(), "correct-journal", "correct")
     except (OSError, InputError):
@@ -356,16 +320,19 @@ def read_journal(output: Path, mark: str) -> dict[str, Any]:
 
 def write_journal(output: Path, journal: dict[str, Any]) -> None:
     """Note, whole or not at all, the weights in use and how far the job got."""
-    from reprior.state import encode, hidden, naming, write_atomically
-
     with naming(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(hidden(output, "journal"), encode("correct-journal", journal))
 
 
-def fingerprint(inputs: Inputs, files: list[Path | None], settings: list[str]) -> str:
+def fingerprint(inputs: Inputs, wanted: Wanted, files: dict[str, Any]) -> str:
     """Return what tells whether a journal belongs to this very job: same files, unchanged, same settings."""
-    names = [part.name for part in inputs.table.parts] + [str(file) for file in files if file is not None]
+    settings = [str(files[name]) for name in ("method", "options", "calibrate", "values", "label", "source_columns",
+                                              "target_labels")]  # fmt: skip
+    settings += [str(wanted.sets), str(wanted.by_class)]
+    labels = files["target_labels"] if inputs.target_labels and inputs.target_labels.listed else None
+    read = [files["source"], files["counts"], files["classes"], wanted.prior, labels, wanted.watch]
+    names = [part.name for part in inputs.table.parts] + [str(file) for file in read if file is not None]
     stats = [os.stat(name) for name in names if os.path.exists(name)]
     about = [names, [(stat.st_size, stat.st_mtime_ns) for stat in stats], settings, repr(inputs.table.choice)]
     return blake2b(repr(about).encode(), digest_size=16).hexdigest()

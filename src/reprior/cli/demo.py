@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
 
-from reprior.cli._shell import as_json, emit
-
-if TYPE_CHECKING:
-    from reprior import Source
-    from reprior.simulate import Sample
-
+import reprior as rp
+from reprior import Source
+from reprior import datasets as shipped
+from reprior.cli._shell import Answer, print_answer
+from reprior.simulate import Sample
 
 NO_PICTURE = "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
 TYPICAL = "Netherlands"  # the picture explains its mix: among the 13 of a region, its error is near the middle
@@ -30,8 +30,8 @@ PICTURES = (".png", ".svg", ".pdf")
 @click.option("--seed", type=int, help="Random seed.  [default: 0; not for lid176]")
 @click.option("-o", "--output", default="demo.png", show_default=True, type=click.Path(path_type=Path),
               help="Picture file.")  # fmt: skip
-@as_json
-def command(data: str, rows: int | None, ratio: float | None, seed: int | None, output: Path, as_json: bool) -> None:
+@print_answer
+def command(data: str, rows: int | None, ratio: float | None, seed: int | None, output: Path) -> Answer:
     """Correct a real classifier under label shift, and draw the result.
 
     lid176 is fastText's language identifier on short texts of fifteen data sets, each with its own class prior.
@@ -46,17 +46,12 @@ def command(data: str, rows: int | None, ratio: float | None, seed: int | None, 
         chosen = [name for name, value in (("--rows", rows), ("--ratio", ratio), ("--seed", seed)) if value is not None]
         if chosen:
             raise click.UsageError(f"{chosen[0]} works with banking77 and clinc150 only.")
-        _channels(output, as_json)
-    else:
-        _methods(data, 2000 if rows is None else rows, 0.05 if ratio is None else ratio, seed or 0, output, as_json)
+        return _channels(output)
+    return _methods(data, 2000 if rows is None else rows, 0.05 if ratio is None else ratio, seed or 0, output)
 
 
-def _channels(output: Path, as_json: bool) -> None:
-    import numpy as np
-
-    import reprior as rp
-    from reprior import datasets as shipped
-
+def _channels(output: Path) -> Answer:
+    """Correct the language identifier on each of its data sets."""
     data = shipped.load("lid176")
     start = time.perf_counter()
     pipe = rp.pipeline(data.heldout_proba, data.heldout_y, classes=data.classes)
@@ -82,7 +77,7 @@ def _channels(output: Path, as_json: bool) -> None:
         "data": data.name, "heldout_rows": len(data.heldout_y), "seconds": round(time.perf_counter() - start, 2),
         "channels": table, "picture": _draw_channels(output, table, shares), "origin": data.origin,
     }  # fmt: skip
-    emit(value, _channels_text(value, len(data.classes)), as_json)
+    return Answer(value, _channels_text(value, len(data.classes)))
 
 
 def _named(prior: Any, classes: tuple[str, ...]) -> dict[str, float]:
@@ -123,12 +118,8 @@ def _draw_channels(path: Path, table: dict[str, dict[str, float]], shares: dict[
     return str(path)
 
 
-def _methods(data: str, rows: int, ratio: float, seed: int, output: Path, as_json: bool) -> None:
-    import numpy as np
-
-    import reprior as rp
-    from reprior import datasets as shipped
-
+def _methods(data: str, rows: int, ratio: float, seed: int, output: Path) -> Answer:
+    """Estimate a simulated shift of an intent classifier by every method."""
     dataset = shipped.load(data)
     source = rp.summarize(dataset.heldout_proba, dataset.heldout_y, classes=dataset.classes)
     rng = np.random.default_rng(seed)
@@ -155,7 +146,7 @@ def _methods(data: str, rows: int, ratio: float, seed: int, output: Path, as_jso
     picture = _draw(output, source, target, priors, table, dataset.name)
     value = {"data": dataset.name, "rows": rows, "ratio": ratio, "seed": seed, "methods": table, "picture": picture,
              "origin": dataset.origin}  # fmt: skip
-    emit(value, _text(value, len(dataset.classes)), as_json)
+    return Answer(value, _text(value, len(dataset.classes)))
 
 
 def _text(value: dict[str, Any], n_classes: int) -> str:

@@ -7,25 +7,24 @@ from typing import Any
 
 import click
 
+from reprior.assess.diagnose import diagnose
 from reprior.cli._inputs import read_inputs
-from reprior.cli._options import inputs, method_options
+from reprior.cli._options import input_options, method_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import as_json, emit
+from reprior.cli._shell import Answer, print_answer
 
 
 @click.command("diagnose")
-@inputs
+@input_options
 @method_options
 @click.option("--alpha", default=0.05, show_default=True, help="Level of the tests.")
-@as_json
-def command(alpha: float, as_json: bool, **files: Any) -> None:
+@print_answer
+def command(alpha: float, **files: Any) -> Answer:
     """Test whether TARGET has shifted and whether it is label shift, and predict the accuracy.
 
     \b
     Example:  reprior diagnose scores.parquet --source model.reprior
     """
-    from reprior.assess.diagnose import diagnose
-
     job = read_inputs("diagnose", **files)
     with progress(job.rows):
         estimate = job.estimate(on_reject="ignore")
@@ -34,4 +33,4 @@ def command(alpha: float, as_json: bool, **files: Any) -> None:
     value |= {"shifted": diagnosis.shifted, "applies": diagnosis.applies, "sentences": str(diagnosis).split("\n"),
               "n": diagnosis.estimate.n, "n_labels": diagnosis.estimate.n_labels, "matched": job.matched,
               "warning": job.warning} | job.taken  # fmt: skip
-    emit(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note}", as_json)
+    return Answer(value, f"{diagnosis}\nThe estimate was made by {job.method_text}.{job.note}")

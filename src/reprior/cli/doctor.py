@@ -8,8 +8,11 @@ from importlib import metadata
 from typing import Any
 
 import click
+import numpy as np
 
-from reprior.cli._shell import as_json, emit
+from reprior._kernels import NATIVE, SENTENCE
+from reprior.adapters.spark.session import HOW_JAVA, JAVA
+from reprior.cli._shell import Answer, print_answer
 
 EXTRAS = {  # extra: (module, what it is for)
     "plot": ("matplotlib", "the picture of `demo`"),
@@ -28,17 +31,13 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @click.command("doctor")
-@as_json
-def command(as_json: bool) -> None:
+@print_answer
+def command() -> Answer:
     """Show versions, compiled kernels and installed extras.
 
     \b
     Example:  reprior doctor
     """
-    import numpy as np
-
-    from reprior._kernels import NATIVE
-
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     limits = [f"{os.environ[name]} ({name})" for name in THREADS if name in os.environ]
     value: dict[str, Any] = {
@@ -56,10 +55,11 @@ def command(as_json: bool) -> None:
         from reprior.adapters.spark.session import java_version, workers_python
 
         value["spark"] = {"java": java_version(), "workers' python": workers_python()}
-    emit(value, "\n".join(_lines(value)), as_json)
+    return Answer(value, "\n".join(_lines(value)))
 
 
 def _version(module: str) -> str | None:
+    """Return the installed version of a package, None if there is none."""
     try:
         return metadata.version(DISTRIBUTIONS.get(module, module))
     except metadata.PackageNotFoundError:
@@ -67,8 +67,7 @@ def _version(module: str) -> str | None:
 
 
 def _lines(value: dict[str, Any]) -> list[str]:
-    from reprior._kernels import NATIVE, SENTENCE
-
+    """Return versions, kernels and extras as lines for people."""
     lines = [f"{name:<10} {version}" for name, version in value["versions"].items()]
     lines.append(f"kernels    {'native (compiled)' if NATIVE else SENTENCE}")
     lines += ["blas       {name} {version}, threads: {threads}".format(**value["blas"]), "extras"]
@@ -86,8 +85,6 @@ def _lines(value: dict[str, Any]) -> list[str]:
 
 def _spark(state: dict[str, Any]) -> list[str]:
     """Return what Spark needs besides pyspark, and how to get what is missing."""
-    from reprior.adapters.spark.session import HOW_JAVA, JAVA
-
     java, theirs, ours = state["java"], state["workers' python"], platform.python_version()
     fine = java is not None and java >= JAVA
     lines = [f"Java {java}" if fine else f"Java {java or 'is missing'}. {HOW_JAVA}."]

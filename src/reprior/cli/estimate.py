@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from reprior import PriorEstimate
+from reprior._check import counted
 from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, inputs, level_option, method_options
+from reprior.cli._options import by_option, input_options, level_option, method_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
-
-if TYPE_CHECKING:
-    from reprior import PriorEstimate
-    from reprior.model.groups import Groups
+from reprior.cli._shell import Answer, print_answer
+from reprior.estimates.show import estimate_shown, first_lines, stopped
+from reprior.estimates.show_groups import groups_text
+from reprior.model.groups import Groups
+from reprior.report.collect import grouped
 
 
 @click.command("estimate")
-@inputs
+@input_options
 @method_options
 @by_option
 @level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes.")
 @click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all.")
-@as_json
-def command(level: float, no_interval: bool, top: int, as_json: bool, **files: Any) -> int:
+@print_answer
+def command(level: float, no_interval: bool, top: int, **files: Any) -> Answer:
     """Estimate the class prior of TARGET: a file or folder of predictions, or - for standard input.
 
     \b
@@ -34,29 +36,26 @@ def command(level: float, no_interval: bool, top: int, as_json: bool, **files: A
     with progress(job.rows):
         estimate = job.estimate()
         parts = job.groups() if files["by"] else None
-        text = shown(estimate, parts, job, files["by"], None if no_interval else level, top)
-    emit(*text, as_json)
-    return DONE if estimate.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
+        return shown(estimate, parts, job, files["by"], None if no_interval else level, top)
 
 
 def shown(
     estimate: PriorEstimate, parts: Groups | None, inputs: Inputs, by: str | None, level: float | None, top: int
-) -> tuple[dict[str, Any], str]:
-    """Return an estimate, and that of the groups by the column `by` if there are any, as values and as text."""
-    from reprior._check import counted
-    from reprior.estimates.show import estimate_shown, first_lines, stopped
-    from reprior.estimates.show_groups import groups_text
-    from reprior.report.collect import grouped
-
+) -> Answer:
+    """Return the answer about an estimate, and about that of the groups by the column `by` if there are any."""
     value = described(estimate, inputs, level)
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
-    first = first_lines(head, inputs.verdict(estimate), stopped(estimate.acts))
+    first, note = (
+        first_lines(head, inputs.verdict(estimate), stopped(estimate.acts)),
+        inputs.note_after(value["verdict"]),
+    )
     if parts is None or by is None:
-        shown = estimate_shown(estimate, level, top, head)._replace(before=first)
-        return value, shown.text + inputs.note_after(value["verdict"])
+        text = estimate_shown(estimate, level, top, head)._replace(before=first).text
+        return Answer(value, text + note, estimate.status.ok)
     text = groups_text(parts, level=level, top=top, first=first, status=estimate.status)
-    return value | grouped(parts, by, level), text + inputs.note_after(value["verdict"])
+    ok = estimate.status.ok and bool(parts.converged.all())
+    return Answer(value | grouped(parts, by, level), text + note, ok)
 
 
 def described(estimate: PriorEstimate, inputs: Inputs, level: float | None) -> dict[str, Any]:

@@ -7,29 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import SourceFiles, read_names, read_pipeline, with_method
 from reprior.cli._options import classes_option, method_options, source_options, values_options
-from reprior.cli._shell import DONE, as_json, emit
+from reprior.cli._shell import Answer, print_answer
+from reprior.rows.calibrated import SMALLEST_NORMAL, Calibrator
 
 
 @click.command("fit")
 @click.argument("heldout", required=False, type=click.Path(path_type=Path))
-@source_options[0]
-@source_options[1]
-@source_options[2]
-@source_options[3]
+@source_options("--label")
 @classes_option
-@values_options[0]
-@values_options[1]
+@values_options
 @method_options
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output file: model.reprior, say.")
-@as_json
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output file: model.reprior.")
+@print_answer
 def command(
     heldout: Path | None, output: Path, method: str | None, options: tuple[str, ...], classes: Path | None,
-    values: str | None, as_json: bool, **files: Any,
-) -> int:  # fmt: skip
+    values: str | None, **files: Any,
+) -> Answer:  # fmt: skip
     """Fit a pipeline to HELDOUT, predictions with labels, and save it to one file.
 
     With training counts (--counts) and no HELDOUT nothing is calibrated.
@@ -50,16 +48,11 @@ def command(
              "source": pipe.source.made, "warning": fitted.warning}  # fmt: skip
     lines = [f"{output}: {len(pipe.source.prior)} classes, {held:,} held-out samples, method {pipe.method},"
              f" calibration {kind}", f"Use it as --source, or as reprior.load({str(output)!r})."]  # fmt: skip
-    emit(value, "\n".join([*lines, *([fitted.warning] if fitted.warning else [])]), as_json)
-    return DONE
+    return Answer(value, "\n".join([*lines, *([fitted.warning] if fitted.warning else [])]))
 
 
 def of_logits(pipe: Any) -> Any:
     """Return the pipeline as one whose rows are logits, as those it was fitted to were."""
-    import numpy as np
-
-    from reprior.rows.calibrated import SMALLEST_NORMAL, Calibrator
-
     k = len(pipe.source.prior)
     cal = pipe.calibrator or Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None)
     return replace(pipe, calibrator=replace(cal, of_logits=True))

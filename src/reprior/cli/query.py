@@ -8,22 +8,26 @@ from typing import Any
 
 import click
 
+from reprior._check import counted, fail
+from reprior.assess.query import query
 from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import read_inputs
-from reprior.cli._options import inputs, method_options
+from reprior.cli._options import input_options, method_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import as_json, emit
+from reprior.cli._shell import Answer, print_answer
+from reprior.io.labels import filled_in, read_ids, write_list
+from reprior.state import whole_file
 
 
 @click.command("query")
-@inputs
+@input_options
 @method_options
 @click.option("-n", "size", default=100, show_default=True, help="Number of samples.")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Output file (CSV).")
 @click.option("--id", "name", help="Column with ids.  [default: id or row_id, else row numbers from 0]")
 @click.option("--seed", default=0, show_default=True, help="Random seed.")
-@as_json
-def command(size: int, output: Path, name: str | None, seed: int, as_json: bool, **files: Any) -> None:
+@print_answer
+def command(size: int, output: Path, name: str | None, seed: int, **files: Any) -> Answer:
     """Choose the samples of TARGET whose labels are most informative, and write a list for you to fill in.
 
     Pass the completed list as --labels to estimate, correct, report, diagnose, and to query for the next round.
@@ -31,11 +35,6 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
     \b
     Example:  reprior query scores.parquet --source model.reprior -n 100 -o to_label.csv
     """
-    from reprior._check import counted, fail
-    from reprior.assess.query import query
-    from reprior.io.labels import read_ids, write_list
-    from reprior.state import whole_file
-
     keep_apart("query", output, files["target"], files["source"], files["counts"])
     refuse_filled_in(output, files["target_labels"])
     job = read_inputs("query", **files)
@@ -63,15 +62,12 @@ def command(size: int, output: Path, name: str | None, seed: int, as_json: bool,
         lines[0] += f"; {counted(estimate.n_labels, 'row')} had one already"
     if waiting:
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
-    lines.append(f"Fill in the column label, then say --labels {output}.")
-    emit(value, "\n".join(lines) + job.note, as_json)
+    lines.append(f"Fill in the column label, then pass --labels {output}.")
+    return Answer(value, "\n".join(lines) + job.note)
 
 
 def refuse_filled_in(output: Path, labels: str | None) -> None:
     """Refuse to replace a list with labels, unless it is the one to continue from."""
-    from reprior._check import fail
-    from reprior.io.labels import filled_in
-
     if (count := filled_in(output)) and not (labels and os.path.exists(labels) and os.path.samefile(labels, output)):
         fail("query", "-o", "be a new file, or the list given as --labels", f"{output}, which has labels ({count})",
              remedy=f"Add `--labels {output}` to keep them")  # fmt: skip

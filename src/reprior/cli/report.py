@@ -9,36 +9,35 @@ from typing import Any
 
 import click
 
+from reprior._check import counted
 from reprior.cli._atomic import keep_apart
 from reprior.cli._inputs import read_inputs
-from reprior.cli._options import by_option, inputs, level_option, method_options
+from reprior.cli._options import by_option, input_options, level_option, method_options
 from reprior.cli._progress import progress
-from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit, plain
+from reprior.cli._shell import Answer, plain, print_answer
+from reprior.estimates.show import first_lines, stopped
+from reprior.estimates.show_groups import groups_rows
+from reprior.report.collect import collect, grouped
+from reprior.report.page import GROUPS, page
+from reprior.state import whole_file
 
 
 @click.command("report")
-@inputs
+@input_options
 @method_options
 @by_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="HTML file; not needed with --json.")
 @level_option
 @click.option("--title", help="Title of the page.")
-@as_json
-def command(output: Path | None, level: float, title: str | None, as_json: bool, **files: Any) -> int:
+@print_answer
+def command(output: Path | None, level: float, title: str | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET and write one self-contained HTML file.
 
     \b
     Example:  reprior report scores.parquet --source model.reprior -o report.html
     """
-    from reprior._check import counted
-    from reprior.estimates.show import first_lines, stopped
-    from reprior.estimates.show_groups import groups_rows
-    from reprior.report.collect import collect, grouped
-    from reprior.report.page import GROUPS, page
-    from reprior.state import whole_file
-
-    if output is None and not as_json:
-        raise click.UsageError("Say where the page goes with -o FILE, or ask for --json")
+    if output is None and not click.get_current_context().params["as_json"]:
+        raise click.UsageError("Name the HTML file with -o FILE, or pass --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
     job = read_inputs("report", **files)
     name, used = Path(str(files["target"])).name, job.taken
@@ -67,5 +66,5 @@ def command(output: Path | None, level: float, title: str | None, as_json: bool,
     content |= {"matched": job.matched} | used
     about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
     lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
-    emit(content, "\n".join(lines) + job.note_after(content["verdict"]), as_json)
-    return DONE if estimate.status.ok and (not files["by"] or by_group.converged.all()) else NOT_CONVERGED
+    return Answer(content, "\n".join(lines) + job.note_after(content["verdict"]),
+                  estimate.status.ok and (not files["by"] or bool(by_group.converged.all())))  # fmt: skip

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
+from reprior._check import counted, fail, listed
 from reprior.cli._options import level_option
-from reprior.cli._shell import as_json, emit
-
-if TYPE_CHECKING:
-    from reprior import Pipeline, Stream
+from reprior.cli._shell import Answer, print_answer
+from reprior.cli._watch import Watch
+from reprior.estimates.show import Shown, applied, cut, first_lines, share, stopped, table
+from reprior.io.files import whole
+from reprior.io.sources import is_saved
+from reprior.pipelines.load import load
+from reprior.pipelines.watch import Watch as Deployment
+from reprior.state import decode, kind_of, take
 
 LISTED = 20  # classes, or keys
 JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records": int, "skipped": int, "settings": dict}
@@ -20,23 +26,13 @@ JOB: dict[str, type] = {"output": str, "offset": int, "written": int, "records":
 @click.command("show")
 @click.argument("saved", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @level_option
-@as_json
-def command(saved: Path, level: float, as_json: bool) -> None:
+@print_answer
+def command(saved: Path, level: float) -> Answer:
     """Print the content of SAVED, a file from `reprior fit`, `reprior stream --state` or `save`.
 
     \b
     Example:  reprior show state.bin
     """
-    from reprior import Alarm, AlarmTable, Pipeline, Stream, StreamTable
-    from reprior._check import counted, fail, listed
-    from reprior.cli._watch import Watch
-    from reprior.estimates.show import Shown, applied, first_lines, stopped, table
-    from reprior.io.files import whole
-    from reprior.io.sources import is_saved
-    from reprior.pipelines.load import load
-    from reprior.pipelines.watch import Watch as Deployment
-    from reprior.state import decode, kind_of, take
-
     data = whole(saved)
     if not is_saved(saved):
         fail("show", str(saved), "be what `reprior fit`, `reprior stream --state` or `save` wrote", "another file",
@@ -46,16 +42,16 @@ def command(saved: Path, level: float, as_json: bool) -> None:
     value: dict[str, Any] = {"kind": kind}
     if isinstance(held, Stream):
         value |= described(held, level)
-        lines = [f"{saved}: {held.n} rows learned by {held.method.name}, calibration {value['calibration']}"]
+        head = f"{saved}: {held.n} rows learned by {held.method.name}, calibration {value['calibration']}"
+        more = []
         if kind == "stream-job":
-            saved_run = decode(data, "stream-job", "show", name=str(saved))
-            watch = Watch(None, None)
-            watch.restore(saved_run, len(held.source.prior), "show")
-            job = {name: take(saved_run, name, kind, "show") for name, kind in JOB.items()}
-            value |= job | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
-            lines.append(f"input read to byte {job['offset']}; {job['written']} bytes written to {job['output']}")
-            lines.append(raised(value))
-        lines = first_lines(lines[0], [*lines[1:], applied(held.acts)], stopped(held.acts))
+            run = stored_run(data, held, str(saved))
+            value |= run
+            more = [
+                f"input read to byte {run['offset']}; {run['written']} bytes written to {run['output']}",
+                raised(run),
+            ]
+        lines = first_lines(head, [*more, applied(held.acts)], stopped(held.acts))
         lines = [Shown(lines, *table(held, held.interval(level), LISTED)).text]
     elif isinstance(held, Pipeline):
         value |= fitted(held)
@@ -68,29 +64,43 @@ def command(saved: Path, level: float, as_json: bool) -> None:
         off = [key for key in keys if stopped(held.acts(key))]
         value |= {"method": held.method.name, "streams": len(keys), "keys": keys[:LISTED],
                   "not_label_shift": off[:LISTED]}  # fmt: skip
-        lines = [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, LISTED)}"]
-        if off:
-            less = f"{counted(len(off), 'stream applies', 'streams apply')} less than half of the correction"
-            lines.insert(0, f"{less}: {listed(off, LISTED)}")
-    elif isinstance(held, Alarm):
-        verdict = held.verdict
-        called = [str(name) for name in verdict.names or verdict.classes]
-        value |= {"n": verdict.n, "watched": True, "alarm": None}
-        if verdict:
-            value["alarm"] = {"raised_at": verdict.raised_at, "since": verdict.since, "classes": called}
-        lines = [f"{saved}: an alarm that has seen {verdict.n:,} rows", raised(value)]
-    elif isinstance(held, AlarmTable):
-        loud = [name for name in held if held[name]]
-        value |= {"streams": len(held), "raised": loud[:LISTED]}
-        lines = [f"{saved}: alarms of {len(held):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
+        less = f"{counted(len(off), 'stream applies', 'streams apply')} less than half of the correction"
+        lines = [f"{less}: {listed(off, LISTED)}"] * bool(off)
+        lines += [f"{saved}: {len(keys):,} streams learned by {held.method.name}", f"keys: {listed(keys, LISTED)}"]
     elif isinstance(held, Deployment):
         value |= {"batches": held.n_batches, "acts": held.acts._asdict()}
         head = f"{saved}: a deployment of {counted(held.n_batches, 'batch', 'batches')}"
         lines = first_lines(head, [applied(held.acts)], stopped(held.acts))
+    elif isinstance(held, (Alarm, AlarmTable)):
+        about, lines = alarm_shown(held, str(saved))
+        value |= about
     else:
         value |= {"calibration": held.kind}
         lines = [f"{saved}: a calibrator, {held.kind}"]
-    emit(value, "\n".join(lines), as_json)
+    return Answer(value, "\n".join(lines))
+
+
+def stored_run(data: bytes, stream: Stream, name: str) -> dict[str, Any]:
+    """Return how far a run of `reprior stream` got, by the bytes of its state, and its alarm."""
+    fields = decode(data, "stream-job", "show", name=name)
+    watch = Watch(None, None)
+    watch.restore(fields, len(stream.source.prior), "show")
+    run = {name: take(fields, name, kind, "show") for name, kind in JOB.items()}
+    return run | {"watched": watch.alarm is not None, "alarm": watch.verdict()}
+
+
+def alarm_shown(alarm: Alarm | AlarmTable, name: str) -> tuple[dict[str, Any], list[str]]:
+    """Return one alarm, or those of many streams, as values and as lines."""
+    if isinstance(alarm, AlarmTable):
+        loud = [key for key in alarm if alarm[key]]
+        lines = [f"{name}: alarms of {len(alarm):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
+        return {"streams": len(alarm), "raised": loud[:LISTED]}, lines
+    verdict = alarm.verdict
+    value: dict[str, Any] = {"n": verdict.n, "watched": True, "alarm": None}
+    if verdict:
+        called = [str(label) for label in verdict.names or verdict.classes]
+        value["alarm"] = {"raised_at": verdict.raised_at, "since": verdict.since, "classes": called}
+    return value, [f"{name}: an alarm that has seen {verdict.n:,} rows", raised(value)]
 
 
 def fitted(pipe: Pipeline) -> dict[str, Any]:
@@ -127,8 +137,6 @@ def raised(value: dict[str, Any]) -> str:
 
 def sources(pipe: Pipeline) -> list[str]:
     """Return lines of the classes that a pipeline knows with their source shares, the largest first."""
-    from reprior.estimates.show import cut, share
-
     prior = pipe.source.prior
     order = sorted(range(len(prior)), key=lambda j: -prior[j])
     called = [cut(pipe.source.called[j]) for j in order[:LISTED]]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
+from reprior import simulate
+from reprior._check import fail
 from reprior.cli._atomic import keep_apart
 from reprior.cli._options import values_options
-from reprior.cli._shell import as_json, emit
+from reprior.cli._shell import Answer, print_answer
+from reprior.io.files import open_table
+from reprior.io.labels import label_columns
+from reprior.io.prepare import prepared
+from reprior.io.table import Choice
+from reprior.state import whole_file
 
 SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5}  # with their usual strength
 
@@ -24,26 +35,15 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 @click.option("--seed", default=0, show_default=True, help="Random seed.")
 @click.option("--columns", help="Columns of the probabilities.")
 @click.option("--label", help="Column of the labels.  [default: label or y]")
-@values_options[0]
-@values_options[1]
-@as_json
-def command(pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int, as_json: bool,
-            values: str | None, **columns: Any) -> None:  # fmt: skip
+@values_options
+@print_answer
+def command(pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int,
+            values: str | None, **columns: Any) -> Answer:  # fmt: skip
     """Draw samples from POOL, labelled predictions, with a new class prior.
 
     \b
     Example:  reprior simulate heldout.npz --shift dirichlet --rows 1000 -o shifted.npz
     """
-    import numpy as np
-
-    from reprior import simulate
-    from reprior._check import fail
-    from reprior.io.files import open_table
-    from reprior.io.labels import label_columns
-    from reprior.io.prepare import prepared
-    from reprior.io.table import Choice
-    from reprior.state import whole_file
-
     writers = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
     if output.suffix not in writers:
         fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
@@ -64,21 +64,17 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
             "prior": dict(zip(classes, sample.prior.tolist(), strict=True)),
             "reused": [classes[j] for j in sample.reused]}  # fmt: skip
     again = f"; rows of {len(sample.reused)} classes occur more than once" if sample.reused else ""
-    emit(summary, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}", as_json)
+    return Answer(summary, f"{output}: {rows} rows of {k} classes, {shift} {value:g}, seed {seed}{again}")
 
 
 def write_npz(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
     """Write rows, labels, class names if there are any, and the prior they have."""
-    import numpy as np
-
     names: dict[str, Any] = {"classes": np.array(classes)} if classes else {}
     np.savez_compressed(file, proba=sample.proba, y=sample.y, prior=sample.prior, **names)
 
 
 def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
     """Write rows as a list column beside their labels, with the class names, if there are any, in the schema."""
-    import json
-
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -91,11 +87,6 @@ def write_parquet(file: Any, sample: Any, classes: tuple[str, ...] | None) -> No
 
 def write_csv(file: Any, sample: Any, classes: tuple[str, ...] | None) -> None:
     """Write rows as one column per class, called by its name or index, before a column of labels."""
-    import csv
-    import io
-
-    from reprior._check import fail
-
     names = classes or tuple(str(k) for k in range(sample.proba.shape[1]))
     if "label" in names:
         fail("simulate", "--output", "end in .npz or .parquet if a class is called 'label'", "a .csv file")

@@ -18,20 +18,30 @@ from typing import Any
 
 import click
 
+from reprior._check import InputError, counted, fail
+from reprior.adapters.spark.blocks import SparkBlocks, hive_columns
+from reprior.adapters.spark.frames import correct as corrected
+from reprior.adapters.spark.groups import groups
+from reprior.adapters.spark.parts import file_system
+from reprior.adapters.spark.session import context, session, submitted
+from reprior.adapters.spark.stream import follow, write_batch
 from reprior.cli._inputs import Inputs, SourceFiles, read_pipeline, refuse_unsorted, with_method
 from reprior.cli._options import (
     anyway_option,
-    batch_methods,
     by_option,
     check_method,
     level_option,
+    logits_option,
     method_options,
     parse_options,
     stream_method_options,
-    stream_methods,
-    values_options,
 )
-from reprior.cli._shell import DONE, NOT_CONVERGED, as_json, emit
+from reprior.cli._shell import Answer, print_answer, run
+from reprior.cli.estimate import shown
+from reprior.estimates.show import first_lines, stopped
+from reprior.io.labels import TargetLabels, checked_labels, column_in
+from reprior.io.table import Choice, Part, Table
+from reprior.online.registry import ONLINE
 
 
 @click.group("spark")
@@ -65,29 +75,24 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @method_options
 @by_option
 @labels_option
-@values_options[1]
+@logits_option
 @level_option
 @click.option("--no-interval", is_flag=True, help="Skip the intervals; saves a few passes.")
 @click.option("--top", default=20, show_default=True, help="Number of classes to list; 0 lists all.")
-@as_json
-def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: str | None, **files: Any) -> int:
+@print_answer
+def estimate(level: float, no_interval: bool, top: int, master: str | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET, a folder of Parquet files (s3://… too) that all workers can read.
 
     \b
     Example:  reprior spark estimate scores/ --source model.reprior
     """
-    from reprior.adapters.spark.groups import groups
-    from reprior.cli.estimate import shown
-
     by = files["by"]
     with running(master, paths_only=not by) as spark:
         inputs = opened(spark, "estimate", **files)
         estimated = inputs.estimate()
         named = {"by": by, "columns": files["columns"], "estimate": estimated}
         parts = groups(inputs.pipeline, spark, files["target"], **named) if by else None
-        text = shown(estimated, parts, inputs, by, None if no_interval else level, top)
-    emit(*text, as_json)
-    return DONE if estimated.status.ok and (parts is None or parts.converged.all()) else NOT_CONVERGED
+        return shown(estimated, parts, inputs, by, None if no_interval else level, top)
 
 
 @command.command("correct")
@@ -98,8 +103,8 @@ def estimate(level: float, no_interval: bool, top: int, as_json: bool, master: s
 @labels_option
 @click.option("-o", "--output", required=True, help="Output folder; must not exist.")
 @anyway_option
-@as_json
-def correct(output: str, anyway: bool, as_json: bool, master: str | None, **files: Any) -> int:
+@print_answer
+def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answer:
     """Correct the predictions of TARGET, a folder of Parquet files, for the estimated class prior.
 
     Other columns, types and partitions stay the same.
@@ -107,17 +112,10 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
     \b
     Example:  reprior spark correct scores/ --source model.reprior -o corrected/
     """
-    from reprior._check import fail
-    from reprior.adapters.spark.blocks import hive_columns
-    from reprior.adapters.spark.frames import correct as corrected
-    from reprior.adapters.spark.groups import groups
-    from reprior.adapters.spark.parts import file_system
-    from reprior.estimates.show import first_lines, stopped
-
     target = files["target"]
     system, inside = file_system(output, "correct")
     if system.get_file_info(inside).type:
-        fail("correct", "--output", "name a folder that is not there yet", output)
+        fail("correct", "--output", "name a new folder", output)
     with running(master) as spark:
         inputs = opened(spark, "correct", **files)
         estimated = inputs.estimate(on_reject="ignore" if anyway else "scale")
@@ -129,18 +127,11 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
         by = hive_columns([about.file.path for about in inputs.rows.surveys])
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)
-    value = {
-        "output": output,
-        "rows": estimated.n,
-        "ok": estimated.status.ok,
-        "verdict": verdict,
-        "acts": estimated.acts and estimated.acts._asdict(),
-        "matched": inputs.matched,
-    }
+    value = {"output": output, "rows": estimated.n, "ok": estimated.status.ok, "verdict": verdict,
+             "acts": estimated.acts and estimated.acts._asdict(), "matched": inputs.matched}  # fmt: skip
     head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
     lines = first_lines(head, verdict, stopped(estimated.acts))
-    emit(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), as_json)
-    return DONE if estimated.status.ok else NOT_CONVERGED
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), estimated.status.ok)
 
 
 @command.command("stream")
@@ -153,12 +144,10 @@ def correct(output: str, anyway: bool, as_json: bool, master: str | None, **file
 @click.option("--files", default=100, show_default=True, help="Maximum number of files per micro-batch.")
 @click.option("--every", type=float, metavar="SECONDS",
               help="Interval at which to look for new files.  [default: process all files and stop]")  # fmt: skip
-@click.option(
-    "--skip-bad", is_flag=True, help="Write null for rows that are not probabilities instead of stopping."
-)
-@as_json
-def stream(input: str, output: str, files: int, every: float | None, as_json: bool, master: str | None,
-           **following: Any) -> int:  # fmt: skip
+@click.option("--skip-bad", is_flag=True, help="Write null for rows that are not probabilities instead of stopping.")
+@print_answer
+def stream(input: str, output: str, files: int, every: float | None, master: str | None,
+           **following: Any) -> Answer:  # fmt: skip
     """Correct each new Parquet file in the folder INPUT and follow the class prior of each key.
 
     A sample is corrected before it is learned, and learned and written exactly once. After a crash, or when there are
@@ -168,10 +157,7 @@ def stream(input: str, output: str, files: int, every: float | None, as_json: bo
     \b
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
     """
-    from reprior._check import counted
-    from reprior.adapters.spark.stream import follow, write_batch
-
-    check_method("stream", following["method"], stream_methods(), batch_methods(), "reprior spark estimate")
+    check_method("stream", following["method"], ONLINE, "reprior spark estimate")
     fit = read_pipeline("stream", SourceFiles(following.pop("source"), columns=following["columns"]))
     pipe, warning, options = fit.pipeline, fit.warning, parse_options(following.pop("options"))
     if fit.values == "logits" and pipe.calibrator is not None:  # the stream itself takes them
@@ -190,17 +176,11 @@ def stream(input: str, output: str, files: int, every: float | None, as_json: bo
     n = sum(progress["numInputRows"] for progress in done)
     value = {"output": output, "rows": n, "batches": len(done), "warning": warning}
     batches = counted(len(done), "micro-batch", "micro-batches")
-    emit(value, f"{output}: {n:,} rows in {batches}" + f"\n{warning}" * bool(warning), as_json)
-    return DONE
+    return Answer(value, f"{output}: {n:,} rows in {batches}" + f"\n{warning}" * bool(warning))
 
 
 def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str | None, **files: Any) -> Inputs:
     """Return the rows on the cluster and the pipeline for them, as other commands have them."""
-    from reprior._check import fail
-    from reprior.adapters.spark.blocks import SparkBlocks
-    from reprior.io.labels import TargetLabels, checked_labels, column_in
-    from reprior.io.table import Choice, Part, Table
-
     if by and labels:
         fail(caller, "--labels", "be left out with --by", "both", remedy="Groups do not take labels yet")
     columns = files["columns"]
@@ -232,8 +212,6 @@ def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
 
     Spark's own talk goes to a file: its Java process writes where standard error goes when it is started.
     """
-    from reprior.adapters.spark.session import context, session, submitted
-
     start = context if paths_only else session
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells the whole way of an error that we say in a sentence
     if submitted():  # whoever has submitted it has its log, and stops its session
@@ -277,8 +255,6 @@ class SparkStopped(click.ClickException):
 
 def explained(error: Exception, log: str) -> Exception:
     """Return the sentence about a bad row that a worker's error holds; of other errors of Spark the first line."""
-    from reprior._check import InputError
-
     marker = "InputError: "
     if type(error).__module__.split(".")[0] not in ("py4j", "pyspark"):
         return error
@@ -291,6 +267,4 @@ def explained(error: Exception, log: str) -> Exception:
 
 
 if __name__ == "__main__":  # by spark-submit
-    from reprior.cli._shell import run
-
     sys.exit(run(command))

@@ -9,21 +9,21 @@ from typing import Any
 
 import click
 
+from reprior._check import counted
 from reprior.cli._atomic import alone
-from reprior.cli._options import calibrate_option, classes_option, counts_option, stream_method_options, values_options
+from reprior.cli._options import classes_option, source_options, stream_method_options, values_options
 from reprior.cli._shell import DONE, INTERRUPTED, printable
+from reprior.cli._stream_run import BY_POSITION, StreamRun
+from reprior.cli._stream_state import StreamOptions
+from reprior.estimates.show import applied
 
 
 @click.command("stream")
 @click.argument("input", default="-", type=click.Path(allow_dash=True, path_type=Path))
 @click.option("-s", "--source", type=click.Path(path_type=Path), help="As for estimate; --state remembers it.")
-@counts_option
-@click.option("--source-columns", help="Columns of the probabilities in the source, if they differ from --columns.")
-@click.option("--source-label", help="Column of the held-out labels.  [default: label or y]")
-@calibrate_option
+@source_options("--source-label")
 @classes_option
-@values_options[0]
-@values_options[1]
+@values_options
 @stream_method_options
 @click.option("--columns", help="Key or columns of the probabilities: a,b,c or first:last.")
 @click.option("--label", help="Key of the label; null or empty if unknown.")
@@ -64,11 +64,6 @@ def command(as_json: bool, **settings: Any) -> int:
 
 def follow(as_json: bool, settings: dict[str, Any]) -> int:
     """Follow the stream, report what was done and return the exit code."""
-    from reprior._check import counted
-    from reprior.cli._stream_run import BY_POSITION, StreamRun
-    from reprior.cli._stream_state import StreamOptions
-    from reprior.estimates.show import applied
-
     run = StreamRun(StreamOptions(**settings))
     try:
         if run.warning:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted, spelled
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, Column, class_places
+from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted
+from reprior._check.columns import FLOAT, ID_NAMES, LIST, Column, class_places, named_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
@@ -32,11 +32,11 @@ def called(columns: tuple[str, ...] | None, n_classes: int, choice: Choice, name
 
 
 def places_of(wanted: tuple[str, ...], names: tuple[str, ...], caller: str, name: str, remedy: str = "") -> list[int]:
-    """Return the place among the classes `found` in a file of each of the source's; others than those are refused."""
-    place, ours = {spelled(label): j for j, label in enumerate(names)}, [spelled(label) for label in wanted]
-    if place.keys() != {*ours} or len(place) < len(names):
+    """Return the place among the classes of a file, `names`, of each of the source's; other classes are refused."""
+    places = named_places(names, wanted)
+    if len(names) != len(wanted) or not places:
         fail(caller, name, "have the classes of the source", classes_apart(names, len(names), wanted), remedy=remedy)
-    return [place[label] for label in ours]
+    return places
 
 
 def classes_apart(names: tuple[str, ...] | None, n_classes: int, wanted: tuple[str, ...] | None) -> str:
@@ -51,7 +51,7 @@ def check_width(n_columns: int, caller: str, name: str) -> None:
     """Refuse a file of more columns than a reader of columns can hold."""
     if n_columns > MAX_COLUMNS:
         fail(caller, name, f"have at most {MAX_COLUMNS:,} columns", f"{n_columns:,}",
-             remedy="Save rows of so many classes as NPY, or as one column of lists in Parquet")  # fmt: skip
+             remedy="Save this many classes as NPY, or as one list column in Parquet")  # fmt: skip
 
 
 def pick(choice: Choice, columns: list[str]) -> list[str]:
@@ -117,7 +117,7 @@ def filter_floats(columns: Sequence[Column]) -> list[str]:
 def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> NoReturn:
     """Refuse a column that is not there, and list what is: first what may hold labels, if it is those that lack."""
     labels = wanted in (choice.by, choice.label, *LABEL_NAMES)
-    how = f"Name what holds the probabilities with `{choice.option}`, labels with `--label`"
+    how = f"Name the columns of the probabilities with `{choice.option}`, labels with `--label`"
     some = wanted == choice.label and not choice.with_labels  # labels of some rows, which also come as a list
     if wanted == choice.by or some:
         held = "labels with `--labels`" if some else f"{SOUGHT[choice.by_option]} with `{choice.by_option}`"

@@ -16,7 +16,7 @@ CHANGED = "The file was changed while it was read. Run the command again"
 
 
 def group_codes(table: Table, part: Part, slots: dict[Hashable, int], *, fixed: bool = False) -> NDArray[np.int64]:
-    """Return the number in `slots` of each row's key (n,); keys that are not there are added unless all are `known`."""
+    """Return the number in `slots` of each row's key (n,); a new key is added, or refused if `fixed`."""
     assert part.groups is not None
     choice, codes, first = table.choice, [], 0
     with readable(part.name, choice.caller):
@@ -29,7 +29,7 @@ def group_codes(table: Table, part: Part, slots: dict[Hashable, int], *, fixed: 
                          place=f"row {first + row} of this file (the first is row 0)",
                          remedy="Drop those rows, or give them a key of their own")  # fmt: skip
                 if fixed and key not in slots:
-                    fail(choice.caller, part.name, "have the groups it had at first", repr(key)[:60], remedy=CHANGED)
+                    fail(choice.caller, part.name, "have the same groups in every pass", repr(key)[:60], remedy=CHANGED)
             codes.append(np.array([slots.setdefault(key, len(slots)) for key in keys], np.int64))
             first += len(keys)
     return np.concatenate([np.empty(0, np.int64), *codes])

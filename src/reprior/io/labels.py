@@ -108,8 +108,8 @@ def checked_labels(
     return labels
 
 
-def read_ids(target: Path, choice: Choice, name: str | None, given_by: str = "--id") -> Ids:
-    """Return what names the rows: a column of ids, whose name is given by an option or by a list, or their numbers."""
+def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id") -> Ids:
+    """Return what names the rows: a column of ids, whose name an option or a list has, or their numbers."""
     why = ""
     for column in ID_NAMES if name is None else (name,):
         try:
@@ -126,9 +126,9 @@ def read_ids(target: Path, choice: Choice, name: str | None, given_by: str = "--
         lacks = f"has {f'{bad!r} twice' if bad else 'nothing in one row'}"
         why = why or f"{column!r} {lacks}"
         if name is not None:
-            fail(choice.caller, given_by, f"name rows by a column of {target} that tells all of them apart",
+            fail(choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
                  f"{name!r}, which {lacks}",
-                 remedy="Leave it out to go by the rows' numbers" if given_by == "--id" else
+                 remedy="Leave it out to go by the rows' numbers" if option == "--id" else
                  f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
     return Ids(ROW, None, why)
 
@@ -160,7 +160,7 @@ def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
         fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
-             remedy="`reprior query` writes such a file")  # fmt: skip
+             remedy="`reprior query` writes a file of this form")  # fmt: skip
     ids = ids_of(named, target, choice, path)
     name, lines = ids.column, filled_lines(reader)
     rows = row_numbers(lines, ids, path, target, choice.caller, n)

@@ -10,8 +10,26 @@ import numpy as np
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.io.columns import no_column
-from reprior.io.ndjson import rows_of
+from reprior.io.ndjson import NdjsonForm
 from reprior.io.table import Choice
+
+
+def library() -> Any:
+    """Return the module msgpack, or say how to get it."""
+    try:
+        import msgpack
+    except ImportError as error:
+        raise ImportError(
+            "msgpack streams need msgpack. In the folder of reprior's source: pip install '.[stream]'"
+        ) from error
+    return msgpack
+
+
+def unpacker_of(data: bytes) -> Any:
+    """Return what unpacks the values in `data`, of which the last may not be whole."""
+    unpacker = library().Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
+    unpacker.feed(data)
+    return unpacker
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +44,17 @@ class MsgpackForm:
     unused: tuple[str, ...] = ()
 
     def cut(self, data: bytes) -> tuple[list[Any], int]:
-        import msgpack
-
-        unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-        unpacker.feed(data)
-        records, end = [], 0
+        unpacker, records, end = unpacker_of(data), [], 0
         try:
             for record in unpacker:
                 records.append(record)
                 end = unpacker.tell()  # not only after the last: half a record behind it counts as read
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, library().UnpackException) as error:
             fail(self.caller, "input", "be msgpack values one after the other", repr(str(error)))
         return records, end
 
     def length(self, data: bytes, count: int) -> int:
-        import msgpack
-
-        unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-        unpacker.feed(data)
+        unpacker = unpacker_of(data)
         for _ in range(count):
             unpacker.skip()
         return int(unpacker.tell())
@@ -68,21 +79,16 @@ class MsgpackForm:
                 if not isinstance(row, bytes) or len(row) != size:
                     fail(self.caller, "input", f"have {size} bytes of float32 in every row", repr(row)[:80],
                          place=f"row {first + number}")  # fmt: skip
-        return rows_of(records, self.key, None, self.n_classes, "input", first, self.caller)
+        return NdjsonForm(self.key, None, self.n_classes, self.caller).numbers(records, first)
 
     def write(self, records: list[Any], rows: Matrix) -> bytes:
-        if self.key is None:
-            return pack_raw(rows) if self.raw else pack_lists(rows)
-        import msgpack
-
         values = [row.tobytes() for row in rows.astype("<f4")] if self.raw else rows.tolist()
-        pack = msgpack.Packer().pack
-        return b"".join(pack({**r, self.key: v}) for r, v in zip(records, values, strict=True))
+        if self.key is not None:
+            values = [{**record, self.key: value} for record, value in zip(records, values, strict=True)]
+        return b"".join(map(library().Packer().pack, values))
 
     def write_value(self, value: dict[str, Any]) -> bytes:
-        import msgpack
-
-        packed: bytes = msgpack.packb(value)
+        packed: bytes = library().packb(value)
         return packed
 
     @property
@@ -90,57 +96,15 @@ class MsgpackForm:
         return None
 
 
-def headed(head: bytes, body: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
-    """Return rows of bytes with the same few bytes before each."""
-    out = np.empty((len(body), len(head) + body.shape[1]), np.uint8)
-    out[:, : len(head)] = np.frombuffer(head, np.uint8)
-    out[:, len(head) :] = body
-    return out.tobytes()
-
-
-def array_head(short: int, codes: tuple[int, int], size: int) -> bytes:
-    """Return the msgpack header of something of `size` items or bytes."""
-    if size <= short:
-        return bytes([0x90 | size])
-    return (
-        bytes([codes[0]]) + size.to_bytes(2, "big") if size < 1 << 16 else bytes([codes[1]]) + size.to_bytes(4, "big")
-    )
-
-
-def pack_lists(rows: Matrix) -> bytes:
-    """Return each row as a msgpack list of float64: all rows at once, since they have one layout."""
-    n, k = rows.shape
-    body = np.empty((n, k, 9), np.uint8)
-    body[:, :, 0] = 0xCB
-    body[:, :, 1:] = rows.astype(">f8").view(np.uint8).reshape(n, k, 8)
-    return headed(array_head(15, (0xDC, 0xDD), k), body.reshape(n, 9 * k))
-
-
-def pack_raw(rows: Matrix) -> bytes:
-    """Return each row as msgpack bytes that hold its float32 values."""
-    body = np.ascontiguousarray(rows, "<f4").view(np.uint8)
-    size = body.shape[1]
-    head = bytes([0xC4, size]) if size < 256 else array_head(0, (0xC5, 0xC6), size)
-    return headed(head, body)
-
-
 def msgpack_form(data: bytes, choice: Choice, n_classes: int, label: str | None) -> tuple[MsgpackForm, int] | None:
     """Return the form of the first msgpack value that is no mere label, once it is there whole, and where it starts."""
-    try:
-        import msgpack
-    except ImportError as error:
-        raise ImportError(
-            "msgpack streams need msgpack. In the folder of reprior's source: pip install '.[stream]'"
-        ) from error
-    unpacker = msgpack.Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
-    unpacker.feed(data)
-    key, start = choice.columns or "proba", 0
+    unpacker, key, start = unpacker_of(data), choice.columns or "proba", 0
     try:
         while isinstance(value := unpacker.unpack(), dict) and label in value and key not in value:
             start = unpacker.tell()
-    except msgpack.OutOfData:
+    except library().OutOfData:
         return None
-    except (ValueError, msgpack.UnpackException) as error:
+    except (ValueError, library().UnpackException) as error:
         fail(choice.caller, "input", "be NDJSON, CSV or msgpack", repr(str(error)))
     if not isinstance(value, dict):
         return MsgpackForm(None, isinstance(value, bytes), n_classes, choice.caller), start

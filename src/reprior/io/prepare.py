@@ -59,7 +59,7 @@ def read_text(line: bytes, caller: str, name: str) -> str:
     if "\0" not in text:
         return text
     if CONTROL.match(line):
-        fail(caller, name, "be a file of a kind that reprior reads", "bytes that are no text",
+        fail(caller, name, "be a file of a kind that reprior reads", "binary data",
              remedy="Give CSV, NDJSON, Parquet, Arrow, NPY or NPZ")  # fmt: skip
     fail(caller, name, "be text in UTF-8", f"another encoding: {line[:40]!r}", remedy="Save it as UTF-8")
 
@@ -79,7 +79,7 @@ def check_commas(text: str, caller: str, name: str) -> None:
 def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = ()) -> None:
     """Refuse the first line of a CSV file that is in another encoding, has other separators than commas, or is a row.
 
-    Names that look like probabilities are a row, unless they are `known`.
+    Names that look like probabilities are a row, unless they are `classes`.
     """
     text = read_text(line, caller, name)
     try:
@@ -105,6 +105,8 @@ def prepared(table: Table, values: str | None) -> Table:
 
 
 def _part(part: Part, values: str, caller: str) -> Part:
+    """Return a part whose rows `prepare` makes probabilities."""
+
     def read() -> Iterator[Chunk]:
         for number, chunk in enumerate(part.read()):
             if number == 0:
@@ -134,6 +136,7 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
 
 
 def _ordered(part: Part, order: Labels, classes: tuple[str, ...]) -> Part:
+    """Return a part whose columns are read in this order, and written in their own."""
     back = np.argsort(order)
 
     def read() -> Iterator[Chunk]:

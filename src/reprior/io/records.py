@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, called, choose, places_of
 from reprior.io.files import FIRST_BYTES
 from reprior.io.msgpack import MsgpackForm, msgpack_form
-from reprior.io.ndjson import dump, layout, parse_lines, replaced, rows_of
+from reprior.io.ndjson import NdjsonForm, dump, length_of_lines, parse_lines, recognise_json, whole_lines
 from reprior.io.prepare import check_header
 from reprior.io.table import Choice
 
@@ -54,63 +53,12 @@ class Form(Protocol):
     def unused(self) -> tuple[str, ...]: ...
 
 
-def whole_lines(data: bytes) -> tuple[list[bytes], int]:
-    """Return the lines that have ended, without empty ones, and the bytes up to there."""
-    end = data.rfind(b"\n") + 1
-    return [line for line in data[:end].split(b"\n") if line.strip()], end
-
-
-def length_of_lines(data: bytes, count: int) -> int:
-    """Return the bytes up to the end of the last of so many lines, empty ones not counted."""
-    end = 0
-    while count:
-        start, end = end, data.index(b"\n", end) + 1
-        count -= bool(data[start:end].strip())
-    return end
-
-
 def cells(line: bytes) -> list[str] | None:
     """Return the values of a CSV line, or None if it is none."""
     try:
         return next(csv.reader([line.decode().rstrip("\r\n")], strict=True))
     except (ValueError, csv.Error, StopIteration):
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class NdjsonForm:
-    """One JSON value a line; a number of other fields may stand beside the probabilities and stay as they are."""
-
-    key: str | None
-    classes: tuple[str, ...] | None
-    n_classes: int
-    caller: str
-    opening: str = ""
-    unused: tuple[str, ...] = ()
-
-    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
-
-    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
-        values = parse_lines(records, "input", first, self.caller)
-        return [value if isinstance(value, dict) else {} for value in values]
-
-    def bare(self, fields: dict[str, Any]) -> bool:
-        held = (self.key,) if self.key is not None else self.classes or ()
-        return bool(held and fields) and not any(name in fields for name in held)
-
-    def rows(self, records: list[Any], first: int) -> Matrix:
-        values = parse_lines(records, "input", first, self.caller)
-        return rows_of(values, self.key, self.classes, self.n_classes, "input", first, self.caller)
-
-    def write(self, records: list[Any], rows: Matrix) -> bytes:
-        if self.key is None and self.classes is None:
-            return json.dumps(rows.tolist(), separators=(",", ":"))[1:-1].replace("],", "]\n").encode() + b"\n"
-        values = parse_lines(records, "input", 0, self.caller)
-        return b"".join(dump(replaced(v, self.key, self.classes, r)) for v, r in zip(values, rows, strict=True))
-
-    @property
-    def named(self) -> tuple[str, ...] | None:
-        return self.classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +149,8 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
         return None
     if value is None:
         return csv_form(line, choice, n_classes, roles), end
-    key, classes, _, unused = layout(value, choice, "input", roles)
-    return NdjsonForm(key, classes and matched(classes, choice), n_classes, choice.caller, unused=unused), start
+    form = recognise_json(value, choice, "input", roles).form
+    return replace(form, classes=form.classes and matched(form.classes, choice), n_classes=n_classes), start
 
 
 def refuse_other_files(data: bytes, caller: str) -> None:

@@ -75,7 +75,7 @@ class FileBlocks:
             return add_up(self._sums(self._decoded() if self.kept is None else self._kept(self.kept), fn))
         self._forget()
         try:
-            total = add_up(self._sums(self._checked(), fn))
+            total = add_up(self._sums(self._decoded(), fn))
             self.n = self.read  # not before every row has been looked at
         finally:
             if self.n is None:
@@ -93,6 +93,7 @@ class FileBlocks:
         return self.changed
 
     def _forget(self) -> None:
+        """Close the scratch file, so that later passes decode the files again."""
         if self.kept is not None:
             self.kept.close()
         self.kept = self.dtype = None
@@ -112,16 +113,35 @@ class FileBlocks:
             yield value
 
     def _decoded(self) -> Iterator[Segment]:
+        """Yield the rows as the files have them; those of the first pass are checked, and kept if possible."""
+        first_pass = self.n is None
+        if first_pass and (self.change is not None or not all(part.mapped for part in self.table.parts)):
+            self.kept = tempfile.TemporaryFile()  # noqa: SIM115
         total = 0
-        for _, _, chunk in one_ahead(self.table.chunks()):
-            for first, rows, blocks in pieces(chunk.proba):
-                yield Segment(total + first, rows, partial(self._seen, blocks))
+        for part, first, chunk in one_ahead(self.table.chunks()):
+            for start, rows, blocks in pieces(chunk.proba):
+                check = partial(check_block, part, self.table.choice, first + start, total + start)
+                yield Segment(
+                    total + start, rows, partial(self._blocks, blocks, check if first_pass else None, total + start)
+                )
             total += len(chunk.proba)
+        if not total:
+            fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
+        self.read = total
 
-    def _seen(self, blocks: Callable[[], Iterator[Matrix]]) -> Iterator[Matrix]:
-        """Yield blocks as `fn` shall see them."""
-        change = self.change
-        return blocks() if change is None else (change(np.asarray(block, np.float64)) for block in blocks())
+    def _blocks(
+        self, blocks: Callable[[], Iterator[Matrix]], check: Callable[[int, Matrix], None] | None, first: int
+    ) -> Iterator[Matrix]:
+        """Yield blocks as `fn` takes them: changed, and in the first pass checked and written to the scratch file."""
+        for at, block in numbered(blocks()):
+            if check is not None:
+                check(at, block)
+            rows = block if self.change is None else self.change(np.asarray(block, np.float64))
+            if check is not None:
+                with self.turn:  # threads come in any order
+                    if self.kept is not None and not self._keep(self.kept, first + at, rows):
+                        self._forget()
+            yield rows
 
     def _kept(self, file: IO[bytes]) -> Iterator[Segment]:
         assert self.n is not None
@@ -129,28 +149,6 @@ class FileBlocks:
         for first in range(0, self.n, size):
             rows = min(size, self.n - first)
             yield Segment(first, rows, partial(read_blocks, file, first, rows, self.n_classes, self.dtype))
-
-    def _checked(self) -> Iterator[Segment]:
-        if self.change is not None or not all(part.mapped for part in self.table.parts):
-            self.kept = tempfile.TemporaryFile()  # noqa: SIM115
-        total = 0
-        for part, first, chunk in one_ahead(self.table.chunks()):
-            for segment in pieces(chunk.proba):
-                start, rows, _ = segment
-                raw = partial(checked, segment, partial(self._check, part, first + start, total + start))
-                yield Segment(total + start, rows, partial(self._keeping, raw, total + start))
-            total += len(chunk.proba)
-        if not total:
-            fail(self.table.choice.caller, self.table.parts[0].name, "have at least one row", "none")
-        self.read = total
-
-    def _keeping(self, blocks: Callable[[], Iterator[Matrix]], first: int) -> Iterator[Matrix]:
-        """Yield blocks as `fn` shall see them, once they are written to their place in the scratch file."""
-        for at, block in numbered(self._seen(blocks), first):
-            with self.turn:  # threads come in any order
-                if self.kept is not None and not self._keep(self.kept, at, block):
-                    self._forget()
-            yield block
 
     def _keep(self, file: IO[bytes], first: int, block: Matrix) -> bool:
         """Return whether rows could be kept: not where the disk is full, nor where parts have several types."""
@@ -167,23 +165,15 @@ class FileBlocks:
             return False
         return True
 
-    def _check(self, part: Part, first: int, total: int, at: int, block: Matrix) -> None:
-        check_block(part, self.table.choice, first + at, total + at, block)
 
-
-def check_block(part: Part, choice: Choice, first: int, total: int, block: Matrix) -> None:
-    """Refuse rows of a part that are no probabilities; the first is row `first` of its file, row `total` of all."""
+def check_block(part: Part, choice: Choice, first: int, total: int, at: int, block: Matrix) -> None:
+    """Refuse a block of a part with rows that are no probabilities; it begins `at` rows after row `first` of its
+    file, which is row `total` of all."""
     if fault := row_fault(block):
-        place = f"row {total + fault.row} of all, row {first + fault.row} of this file (the first is row 0)"
+        row = at + fault.row
+        place = f"row {total + row} of all, row {first + row} of this file (the first is row 0)"
         remedy = left_aside(fault, part.n_classes, part.unused) or fault.shell + taken(fault.rule, part, choice)
         fail(choice.caller, part.name, fault.rule, fault.value, place=place, remedy=remedy)
-
-
-def checked(segment: Segment, check: Callable[[int, Matrix], None]) -> Iterator[Matrix]:
-    """Yield the blocks of a segment that `check(rows before it, block)` lets pass."""
-    for at, block in numbered(segment.blocks()):
-        check(at, block)
-        yield block
 
 
 def pieces(rows: Matrix) -> Iterator[Segment]:

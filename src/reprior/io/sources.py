@@ -142,8 +142,8 @@ def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[A
         return None
     if isinstance(value, dict) and isinstance(value.get("prior"), list):
         if of_source and "source_prior" in value:
-            fail(caller, name, "tell what the classifier was trained on", "an estimate, whose prior is a target's",
-                 remedy="Give what that estimate had as its source; `correct --prior` takes estimates")  # fmt: skip
+            fail(caller, name, "hold training counts or held-out samples", "an estimate of a target prior",
+                 remedy="Pass the source of that estimate. `correct --prior` takes estimates")  # fmt: skip
         return value["prior"], tuple(map(str, value["classes"])) if value.get("classes") else None
     if isinstance(value, dict) and value and all(type(item) in (int, float) for item in value.values()):
         return list(value.values()), tuple(map(str, value))

@@ -149,8 +149,8 @@ class readable:
         reason = " ".join(str(error).split())[:200]
         try:
             fail(self.caller, self.name, "be a readable, whole file", repr(reason))
-        except InputError as told:
-            raise told from error
+        except InputError as sentence:
+            raise sentence from error
 
 
 def raised_here(error: BaseException) -> bool:

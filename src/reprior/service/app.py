@@ -41,7 +41,8 @@ def expected(error: Exception) -> Response:
         return Response(error_body(error.status_code, text), error.status_code, error.headers,
                         media_type="application/json")  # fmt: skip
     log.error("unexpected %s", place(error))
-    return Response(error_body(500, "The server has a fault. Its log says where."), 500, media_type="application/json")
+    body = error_body(500, "Internal error. The server's log has the details.")
+    return Response(body, 500, media_type="application/json")
 
 
 class App:
@@ -104,7 +105,7 @@ class App:
         try:
             self._guard.check(scope)
             if b"%2f" in scope.get("raw_path", b"").lower():
-                raise Missing("No name in an address holds a slash, however it is written.")
+                raise Missing("A name in an address must not contain a slash, not even encoded.")
             if path.endswith("/samples") and scope["method"] == "POST" and is_samples(path):  # past the router
                 scope["endpoint"] = post_samples
                 kind, body = await post_samples(self.hub, scope, receive)

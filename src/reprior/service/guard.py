@@ -89,7 +89,7 @@ class Guard:
         if origin is None or method in ("GET", "HEAD") or headers.get(b"sec-fetch-site") == "same-origin":
             return
         if origin.split("://")[-1].lower() != host.lower() and origin.lower() != self.settings.origin:
-            raise Refused(403, "A page from elsewhere may not change anything here.", CLOSE)
+            raise Refused(403, "Requests from pages of other sites may not change anything.", CLOSE)
 
     def _sender(self, scope: Scope, headers: dict[bytes, str]) -> str:
         """Return the address that a request comes from; a trusted proxy names it."""

@@ -201,7 +201,7 @@ class Hub:
             if present is not None:
                 if present.definition.digest == digest_of(stored.definition):
                     return False
-                raise Conflict(f"The stream {name!r} is there already, with another definition. Delete it first, or"
+                raise Conflict(f"The stream {name!r} exists already with another definition. Delete it first, or"
                                f" POST the definition to /streams/{{name}}/versions.")  # fmt: skip
             if len(self.streams) >= self.settings.limits.streams:
                 fail("PUT", "streams", f"be at most {self.settings.limits.streams}", "one more",

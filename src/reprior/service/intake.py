@@ -57,7 +57,7 @@ def check_address(url: str) -> Address:
         fail("serve", "--intake", "start with " + ", ".join(f"{kind}://" for kind in PORTS), shown)
     topic, query = unquote(parts.path.strip("/")), {name: values[-1] for name, values in parse_qs(parts.query).items()}
     if not topic or not parts.hostname:
-        fail("serve", "--intake", "name a host and what to read there, as redis://HOST:PORT/KEY does", shown)
+        fail("serve", "--intake", "be like redis://HOST:PORT/KEY", shown)
     stream = query.pop("stream", topic)
     return Address(parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme], topic, stream, parts.username,
                    parts.password, query)  # fmt: skip

@@ -22,11 +22,11 @@ NAMED = {
 ERRORS = {
     "400": "The body or the query is refused; the sentence says why.",
     "401": "A bearer token is needed.",
-    "403": "A page from elsewhere may not change anything.",
+    "403": "Requests from pages of other sites may not change anything.",
     "404": "There is nothing of that name.",
     "405": "This address does not take this method.",
     "408": "The body came too slowly.",
-    "409": "It is there already, and different, or cannot be read by this release.",
+    "409": "It exists already and differs, or this release cannot read it.",
     "413": "The body is too large.",
     "415": "The content type is not known.",
     "421": "The header Host must name this server.",
@@ -148,7 +148,7 @@ def creating(made: dict[str, Any], *codes: str) -> dict[str, Any]:
     """Return an operation that makes something of a definition, with these codes of success."""
     done = made["responses"].pop("200")
     made["responses"] = dict.fromkeys(codes, done) | made["responses"]
-    return also_msgpack(made) | {"x-also": "A saved pipeline or stream as application/octet-stream is taken too."}
+    return also_msgpack(made) | {"x-also": "A saved pipeline or stream as application/octet-stream is accepted too."}
 
 
 def server_paths() -> dict[str, Any]:
@@ -159,7 +159,7 @@ def server_paths() -> dict[str, Any]:
         "limit": {"type": "integer", "minimum": 0, "maximum": 200},
     }  # fmt: skip
     entries = {"stream": TEXT, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}}
-    healthy = operation("Say whether all is well", schema({"ok": FLAG}, ("ok",)), named=False, errors=("503",))
+    healthy = operation("Health of the server", schema({"ok": FLAG}, ("ok",)), named=False, errors=("503",))
     events = operation("Follow the server, and a stream", None, named=False, kind="text/event-stream",
                        query={"stream": TEXT}, errors=("404", "503"))  # fmt: skip
     streams = schema({"total": WHOLE, "streams": LIST}, ("total",))
@@ -190,7 +190,7 @@ def stream_paths() -> dict[str, Any]:
     wholes = {"type": "array", "items": WHOLE}
     history = schema({"t": NUMBERS, "n": wholes, "classes": wholes, "prior": ROWS, "lower": ROWS, "upper": ROWS,
                       "shift": NUMBERS}, ("t", "n", "prior"))  # fmt: skip
-    acknowledge = operation("Say who has dealt with an alarm", schema({"id": WHOLE, "by": TEXT}),
+    acknowledge = operation("Acknowledge an alarm", schema({"id": WHOLE, "by": TEXT}),
                             body=closed({**PERSON, "next": {"enum": ["restart", "accept"]}}, ("by",)))  # fmt: skip
     acknowledge["parameters"] = [NAMED, {"name": "id", "in": "path", "required": True, "schema": WHOLE}]
     delete = operation("Remove a stream", schema({"deleted": TEXT}), body=closed({"confirm": TEXT}, ("confirm",)))
@@ -204,7 +204,7 @@ def stream_paths() -> dict[str, Any]:
             "delete": delete,
         },
         f"{stream}/samples": {"post": also_msgpack(operation("Learn rows", ANSWER, body=samples))},
-        f"{stream}/labels": {"post": also_msgpack(operation("Take in late labels", ANSWER, body=labels))},
+        f"{stream}/labels": {"post": also_msgpack(operation("Learn late labels", ANSWER, body=labels))},
         f"{stream}/versions": {
             "post": creating(renew, "200", "201"),
             "get": operation("Model versions, newest first", schema({"versions": LIST}, ("versions",))),
@@ -223,9 +223,9 @@ def inference_paths() -> dict[str, Any]:
     tensors = {"type": "array", "items": TENSOR, "minItems": 1, "maxItems": 1}
     body = schema({"inputs": tensors, "id": TEXT, "parameters": {"type": "object"}}, ("inputs",))
     answer = schema({"model_name": TEXT, "outputs": LIST})
-    infer = operation("Learn rows and answer with them corrected", answer, body=body)
+    infer = operation("Learn samples and return them corrected", answer, body=body)
     metadata = operation("Describe a stream as a model", schema({"name": TEXT}))
-    ready = operation("Say whether a stream is ready", schema({"ready": FLAG}))
+    ready = operation("Readiness of a stream", schema({"ready": FLAG}))
     event = operation("Take an event of KServe's payload logger", schema({"taken": FLAG}, ("taken",)), body={},
                       named=False, errors=("404",))  # fmt: skip
     return {
@@ -246,7 +246,7 @@ def openapi() -> dict[str, Any]:
         "info": {
             "title": "reprior",
             "version": version("reprior"),
-            "description": "Streams of a classifier's outputs: learn them, know the prior, correct the next.",
+            "description": "Follow streams of predicted probabilities: estimate the class prior and correct samples.",
         },
         "paths": server_paths() | stream_paths() | inference_paths(),
         "components": {

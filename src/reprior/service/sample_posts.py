@@ -17,7 +17,6 @@ from reprior.service.wire import MSGPACK, body_of, check_keys, json_bytes, pack,
 
 KEYS = ("proba", "dtype", "client", "seq", "correct", "ids")
 BODIES = {False: b"application/json", True: b"application/msgpack"}
-ONE_WRITE = 16 << 10  # bytes of an answer up to which joining it to its head is cheaper than a second write
 HEAD = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 
 
@@ -94,11 +93,7 @@ async def send_whole(send: Any, kind: bytes, body: bytes) -> None:
     cycle.response_started, cycle.waiting_for_100_continue = True, False
     close = b"" if cycle.keep_alive else b"connection: close\r\n"
     head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %s\r\n%s%s\r\n" % (kind, length, HEAD, close)
-    if len(body) <= ONE_WRITE:
-        cycle.transport.write(head + body)
-    else:
-        cycle.transport.write(head)
-        cycle.transport.write(body)
+    cycle.transport.write(head + body)
     cycle.response_complete = True
     cycle.message_event.set()
     if not cycle.keep_alive:

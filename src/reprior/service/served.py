@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Vector
-from reprior.online.acting import without_warning
+from reprior.online.acting import next_test, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
@@ -26,6 +27,7 @@ RATE_SECONDS = 10.0  # over which samples per second are averaged
 POINT_ROWS = 16  # samples for which a point of the history is worth its place
 POINT_SECONDS = 10.0  # for which fewer samples wait for a point
 CURVE_POINTS = 40  # of the small curve in the list of streams
+NO_WARNING = nullcontext()  # around samples that no test of the stream follows
 
 
 @dataclass(slots=True)
@@ -116,12 +118,13 @@ class ServedStream:
         stream, watch = self.stream, self.watch
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
-        with without_warning():  # the server raises an alarm
-            if not watch.active:
-                stream.learn_calibrated(rows)
-                raised = False
-            else:
+        tested = stream.n + len(rows) >= next_test(stream.n)
+        with without_warning() if tested else NO_WARNING:  # the server raises an alarm
+            if watch.active:
                 raised = self._learn_watched(rows, now)
+            else:
+                raised = False
+                stream.learn_calibrated(rows)
         self.activity.count(len(rows), now)
         return Learned(raised, rows)
 
@@ -242,7 +245,7 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
     values = np.frombuffer(stored.state, "<f8").astype(np.float64) if len(stored.state) % 8 == 0 else np.empty(0)
     if len(values) != len(state.values):
         fail("serve", "state", f"hold {len(state.values)} numbers of 8 bytes", f"{len(stored.state)} bytes",
-             remedy=f"The stream {stored.name!r} is damaged; `reprior serve check` looks for more")  # fmt: skip
+             remedy=f"The stream {stored.name!r} is damaged; run `reprior serve check`")  # fmt: skip
     test = None if stored.test is None else Alarm.from_bytes(stored.test)
     return ServedStream(
         stored.id, stored.name, stored.created, stored.version, stored.version_since, definition,

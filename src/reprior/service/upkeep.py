@@ -29,7 +29,7 @@ class FileReport:
 def check(path: Path) -> FileReport:
     """Return what is wrong with a file and how much it holds."""
     if not path.exists():
-        fail("serve", "db", "be there to be checked", f"no file {path.name}")
+        fail("serve", "db", "exist", f"no file {path.name}")
     with closing(connect(path, 5.0)) as db:
         problems: list[str] = []
         try:
@@ -95,9 +95,9 @@ def copy(source: Path, target: Path) -> None:
 def backup(db: Path, target: Path) -> dict[str, int]:
     """Copy a database, also one that is being served, and return what the copy holds."""
     if not db.exists():
-        fail("serve backup", "--db", "name a file that is there", db.name)
+        fail("serve backup", "--db", "name an existing file", db.name)
     if target.exists():
-        fail("serve backup", "FILE", "be a new file", f"{target.name}, which is there already")
+        fail("serve backup", "FILE", "be a new file", f"{target.name}, which exists already")
     copy(db, target)
     return sound(target, "serve backup")
 
@@ -105,10 +105,10 @@ def backup(db: Path, target: Path) -> dict[str, int]:
 def restore(db: Path, source: Path, *, replace: bool = False) -> dict[str, int]:
     """Put a copy in the place of a database that no server has open, and return what it holds."""
     if not source.exists():
-        fail("serve restore", "FILE", "name a file that is there", source.name)
+        fail("serve restore", "FILE", "name an existing file", source.name)
     if db.exists() and not replace:
-        fail("serve restore", "--db", "be a new file", f"{db.name}, which is there already",
-             remedy="Give --replace to lose what it holds")  # fmt: skip
+        fail("serve restore", "--db", "be a new file", f"{db.name}, which exists already",
+             remedy="Pass --replace to overwrite it")  # fmt: skip
     held = sound(source, "serve restore")
     lock = db.with_name(db.name + ".lock")
     make_private(lock)

@@ -155,7 +155,8 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
     elif kind in ("application/json", "text/json", ""):
         value = parse_json(body, caller) if body else {}
     else:
-        raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack.")
+        raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack,"
+                      " or application/octet-stream for a saved pipeline or stream.")
     if not isinstance(value, dict):
         fail(caller, "body", "be an object", type(value).__name__)
     return value
