@@ -1,7 +1,9 @@
-"""How often `diagnose` calls label shift something else, and how often it finds what is something else.
+"""How often `diagnose` calls label shift something else, how often it finds what is something else, and how often wrong
+labels of held-out samples are noticed.
 
 python benchmarks/diagnosis.py gaussians [--trials 100]   # exact posteriors, and weak classifiers
 python benchmarks/diagnosis.py outputs [--trials 30]      # classifiers that nothing was designed on, and shipped ones
+python benchmarks/diagnosis.py labels [--trials 200]      # swapped columns, shuffled labels, with a rare class
 
 The test was designed on other draws from the worlds marked so. Outputs of real and of weak classifiers go through the
 default pipeline. Label shift itself, and no shift, get three times the trials. `real_drift.py` has dated data.
@@ -16,6 +18,7 @@ from _worlds import Gaussians, clipped, draw, in_turn, shipped, unseen
 
 import reprior as rp
 from reprior.assess.diagnose import diagnose
+from reprior.pipelines.fit import fit_pipeline
 
 N, HELD, FOREIGN = 2000, 1000, 0.1
 DESIGNED_ON = ("Gaussians, K=10", "Gaussians, K=20", "Gaussians, K=30", "Gaussians, K=50")
@@ -99,6 +102,31 @@ def outputs():
             yield case.name, kinds, draw_from
 
 
+def labels(trials):
+    """Store how often `pipeline` doubts held-out labels: two normal classes, 1,000 samples, a few of them rare."""
+    found, spoil = {}, {
+        "true labels": lambda rows, y, rng: (rows, y),
+        "swapped columns": lambda rows, y, rng: (rows[:, ::-1], y),
+        "shuffled labels": lambda rows, y, rng: (rows, rng.permutation(y)),
+    }  # fmt: skip
+    for distance in (1.0, 2.0, 3.0, 4.0):
+        for rare in (5, 10, 20, 50, 200):
+            doubted = dict.fromkeys(spoil, 0)
+            for trial in range(trials):
+                rng = np.random.default_rng([trial, rare, int(distance)])
+                y = (np.arange(HELD) < rare).astype(int)
+                x = rng.normal(size=HELD) + distance * y - distance / 2
+                p = 1 / (1 + np.exp(-distance * x) * (HELD - rare) / rare)
+                for kind, change in spoil.items():
+                    rows, own = change(np.column_stack([1 - p, p]), y, rng)
+                    doubted[kind] += bool(fit_pipeline(rows, own).label_mismatch)
+                progress(trial + 1, trials, f"{distance} standard deviations, {rare} rare samples")
+            found[f"{distance:g}, {rare}"] = {kind: count / trials for kind, count in doubted.items()}
+    rows = [[*where.split(", "), *(f"{100 * rate:.1f} %" for rate in rates.values())] for where, rates in found.items()]
+    head = ["distance of the classes", "rare held-out samples", *(f"doubted: {kind}" for kind in spoil)]
+    store("diagnosis_labels", {"heldout": HELD, "trials": trials, "found": found}, markdown(head, rows))
+
+
 def run(name, kinds, drawn, trials):
     found = {}
     for kind, options in kinds.items():
@@ -123,9 +151,12 @@ def run(name, kinds, drawn, trials):
 def main():
     parts = {"gaussians": gaussians, "outputs": outputs}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=parts)
+    parser.add_argument("part", choices=(*parts, "labels"))
     parser.add_argument("--trials", type=int, default=100)
     asked = parser.parse_args()
+    if asked.part == "labels":
+        labels(asked.trials)
+        return
     found = {}
     for name, kinds, drawn in parts[asked.part]():
         found[name] = run(name, kinds, drawn, asked.trials)

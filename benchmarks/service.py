@@ -30,11 +30,13 @@ MARKS = "return performance.getEntriesByName('reprior-list').map(m => m.startTim
 PAINT = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
 SERVER = """
 import asyncio, sys
-from pathlib import Path
+if sys.argv[1] != "-":
+    from reprior.cli import main
+    sys.argv = ["reprior", "serve", "--db", sys.argv[1], "--port", sys.argv[2], "--max-rate", "1e9"]
+    sys.exit(main())
 from reprior.service.server import make
 from reprior.service.settings import Limits, Settings
-db = None if sys.argv[1] == "-" else Path(sys.argv[1])
-server = make(Settings(db, limits=Limits(rate=1e9)), "127.0.0.1", int(sys.argv[2]))
+server = make(Settings(None, limits=Limits(rate=1e9)), "127.0.0.1", int(sys.argv[2]))
 import uvloop
 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
     runner.run(server.serve())
@@ -62,7 +64,8 @@ class Server:
             made.bind(("127.0.0.1", 0))
             self.port = made.getsockname()[1]
         line = [sys.executable, "-c", code, "-" if db is None else str(db), str(self.port)]
-        self.process = subprocess.Popen(line, env=os.environ | ({"PYTHONPATH": source} if source else {}))
+        environment = os.environ | ({"PYTHONPATH": source} if source else {})
+        self.process = subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.url = f"http://127.0.0.1:{self.port}"
         for _ in range(600):
             try:
