@@ -365,7 +365,7 @@ def test_a_shift_beyond_doubt_has_no_p_of_zero(call, tmp_path):
     np.save(tmp_path / "t.npy", rng.dirichlet([1, 9], 20_000))
     code, out, _ = call("diagnose", tmp_path / "t.npy", "-s", tmp_path / "held.npz")
     assert code == 0
-    assert "shifted against the source (p < 1e-12)" in out
+    assert "changed against the held-out samples (p < 1e-12)" in out
 
 
 def test_two_interruptions_leave_no_rows_of_zeros(call, tmp_path, monkeypatch):

@@ -111,7 +111,7 @@ def test_a_sum_is_told_in_digits_that_show_what_is_wrong(call, refused, files, t
     np.save(tmp_path / "t.npy", [[0.333, 0.333, 0.3329999, 0.0]] * 3)
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"])
     assert "(±0.001); got a sum of 0.9989999" in err
-    assert "say `--normalize`" in err
+    assert "pass `--normalize`" in err
 
 
 @pytest.mark.parametrize("extra", [[], ["--normalize"]])
@@ -119,7 +119,7 @@ def test_negative_numbers_may_be_logits_only(refused, files, tmp_path, extra):
     np.save(tmp_path / "t.npy", [[1.0, -1, 2, 2]])
     err = refused("estimate", tmp_path / "t.npy", "-s", files["counts"], *extra)
     assert "no negative number" in err
-    assert "If these are logits, say `--logits`." in err
+    assert "If these are logits, pass `--logits`." in err
     assert "--normalize" not in err
 
 
@@ -153,9 +153,10 @@ def test_a_late_label_that_is_still_unknown_changes_nothing(call, files, tmp_pat
 
 def test_what_is_said_of_late_labels_names_the_options(call, files, tmp_path):
     given = ["-s", files["counts"], "--label", "truth"]
-    assert "Say with `--id` what names rows" in call("stream", late(tmp_path, {"id": "a3", "truth": "cat"}), *given)[2]
+    said = call("stream", late(tmp_path, {"id": "a3", "truth": "cat"}), *given)[2]
+    assert "Name the column of the sample ids with `--id`" in said
     err = call("stream", late(tmp_path, {"ID": "a3", "truth": "cat"}), *given, "--id", "id")[2]
-    assert "`--id id` and `--label truth` say where to look" in err
+    assert "`--id id` and `--label truth` name the two columns" in err
     err = call("stream", late(tmp_path, {"id": "a3", "truth": "cow"}), *given, "--id", "id")[2]
     assert "`--label` must hold names of classes; got cow, first at row 4" in err
 
@@ -227,7 +228,7 @@ def test_labels_beside_columns_with_other_names_lead_to_the_names(refused, held,
     rows, y = held
     path = write(tmp_path / "s.csv", rows, None, {"label": y}, ["p0", "p1", "p2", "p3"])
     err = refused("fit", path, "-o", tmp_path / "m.reprior")
-    assert "The classes are p0, p1, p2, p3. If the columns are called otherwise than the classes, name these by" in err
+    assert "The classes are p0, p1, p2, p3. If the columns have other names than the classes, pass the class" in err
     assert "`--classes FILE`" in err
 
 
@@ -248,7 +249,7 @@ def test_a_range_of_columns_that_runs_backwards_is_named(ask, refused, files, ki
 def test_columns_left_aside_do_not_hide_how_to_normalise(refused, files, held, tmp_path, command):
     bad = write(tmp_path / "t.csv", 1.05 * held[0][:50], {"score": [0.25] * 50})
     err = refused(command, bad, "-s", files["heldout"], *(["--emit", "prior"] if command == "stream" else []))
-    assert "unused: score. If these are rounded probabilities or counts, say `--normalize`" in err
+    assert "unused: score. If these are rounded probabilities or counts, pass `--normalize`" in err
     assert "`--normalize`" in err
 
 

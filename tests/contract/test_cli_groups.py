@@ -90,7 +90,7 @@ def test_each_group_has_its_mix(ask, call, files, shops, name):
     assert any(line.startswith("The groups differ") for line in lines)
     at = next(i for i, line in enumerate(lines) if line.startswith("group "))
     assert [line.split()[:3] for line in lines[at + 1 : at + 3]] == [["north", "400", "ant"], ["south", "300", "dog"]]
-    assert lines[at + 3] == "… and 1 group with no more rows than these"
+    assert lines[at + 3] == "… and 1 group of at most this size"
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -204,7 +204,7 @@ def test_what_cannot_be_a_key_or_goes_with_it_is_refused(refused, files, shops, 
     assert "np.savez" in refused("estimate", files["npy"], "-s", held, "--by", "shop")
     assert "`--method` must be ebls with --by" in refused("estimate", path, "-s", held, "--by", "shop", "-m", "mlls")
     prior = files["counts"]
-    assert "Give --prior or --by" in refused("correct", path, *out, "--by", "shop", "--prior", prior)
+    assert "Pass either --prior or --by" in refused("correct", path, *out, "--by", "shop", "--prior", prior)
     spoilt = spoil(folder, "t.ndjson", tmp_path, ["a"])
     assert "must have text or numbers as keys; got ['a'], first at row 5" in refused(
         "estimate", spoilt, "-s", held, "--by", "shop"

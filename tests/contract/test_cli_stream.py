@@ -73,7 +73,7 @@ def test_a_state_of_another_run_is_refused(call, files, tmp_path):
     assert "belong to a run with" in err
     code, _, err = call(*given, "-s", files["counts"])
     assert code == 1
-    assert "After a retraining name another state file" in err
+    assert "After retraining name a new state file" in err
     assert call(*given, "-s", tmp_path / "not-there.csv")[0] == 1
     assert call(*given)[0] == 0
     (tmp_path / "s").write_bytes(b"noise")
@@ -160,7 +160,7 @@ def test_labels_of_forgotten_rows_are_counted_and_wrong_ones_refused(call, refus
     assert f"1,000 rows, {len(told)} labels; no state kept" in err
     (tmp_path / "in").write_bytes(data.replace(b'"ant"', b'"eel"', 1))
     assert "must hold names of classes; got eel, first at row" in refused(*given, "--emit", "prior")
-    assert "say what holds those with --label" in refused("stream", tmp_path / "in", *given[2:4], "--id", "id")
+    assert "--id needs --label" in refused("stream", tmp_path / "in", *given[2:4], "--id", "id")
     (tmp_path / "in.csv").write_bytes(labelled(files, "csv")[0])
     csv = ["stream", tmp_path / "in.csv", *given[2:4], "--label", "y"]
     assert "must have the column 'y'; got id, ant" in refused(*csv)

@@ -134,7 +134,7 @@ def write(path, rows):
 def test_rows_that_are_no_probabilities_are_told_what_to_say(call, refused, files, tmp_path):
     given = ["-s", files["counts"]]
     np.save(tmp_path / "shares.npy", [[2.0, 1, 1, 1]])
-    assert "say `--normalize`, which divides each row by its sum. If these are logits, say `--logits`" in refused(
+    assert "pass `--normalize`, which divides each row by its sum. If these are logits, pass `--logits`" in refused(
         "estimate", tmp_path / "shares.npy", *given
     )
     for line in (["stream", files["ndjson lists"]], ["estimate", files["npy"]]):
@@ -227,7 +227,7 @@ def test_an_estimate_is_no_source(ask, refused, files, tmp_path, option):
     (tmp_path / "est.json").write_text(json.dumps(ask("estimate", files["npy"], "-s", files["heldout"])))
     given = ["-s", files["heldout"]] if option == "--counts" else []
     said = refused("estimate", files["npy"], *given, option, tmp_path / "est.json")
-    assert "must tell what the classifier was trained on; got an estimate, whose prior is a target's" in said
+    assert "must hold training counts or held-out samples; got an estimate of a target prior" in said
 
 
 def test_a_demo_draws_no_page(refused, tmp_path):

@@ -33,7 +33,7 @@ def test_groups_read_as_what_they_have_in_common_and_a_short_table(groups, pipe)
     assert lines[1].startswith("Common prior: ")
     assert lines[2].startswith("The groups ")
     assert "array(" not in repr(groups) + repr(groups.population)
-    assert lines.count("… and 2 groups with no more rows than these") == 1
+    assert lines.count("… and 2 groups of at most this size") == 1
     assert len(lines) < 20
     alone = pipe.groups([0, 1], make_problem().proba[:2], share=False)
     assert repr(alone).startswith("Estimates of 2 separate groups from 2 samples, 5 classes\n")

@@ -211,7 +211,7 @@ def test_numbers_of_other_types_are_read(world):
     with pytest.raises(rp.InputError, match=r"no negative number; got -0\.1"):
         rp.mlls([1, 1], decimals)
     words = pa.table({"ant": ["a", "b"], "bee": [0.75, 1.1]})
-    with pytest.raises(rp.InputError, match="hold numbers alone; got another type in the column 'ant'"):
+    with pytest.raises(rp.InputError, match="hold only numbers; got another type in the column 'ant'"):
         rp.mlls([1, 1], words)
     codes = pa.table({"ant": pa.array([0.5, 0.5]).dictionary_encode(), "bee": [0.5, 0.5]})
     with pytest.raises(rp.InputError, match="another type in the column 'ant'"):

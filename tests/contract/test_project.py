@@ -9,12 +9,14 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import reprior
+from reprior.model.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
@@ -128,6 +130,53 @@ def test_the_headline_tables_are_those_of_the_stored_results() -> None:
     assert done.stdout.strip() in (ROOT / "README.md").read_text(encoding="utf-8"), "run python benchmarks/headline.py"
 
 
+DRIFT = {  # rows of the table in docs/limits.md, and of the stored results
+    "correction in full, each batch": "corrected in full",
+    "`pipe.estimate`, each batch": "default",
+    "`pipe.watch()`": "watch",
+    "`pipe.stream()`": "stream",
+    "`pipe.stream()`, 5 % late labels": "stream, late labels",
+    "`pipe.watch()`, 20 labels per batch": "20 labels, watch",
+    "the batch's true prior": "true prior",
+    "QuaPy, EMQ with BCTS": "QuaPy, EMQ-BCTS",
+}
+
+
+def table_rows(text: str) -> dict[str, list[str]]:
+    """Return the cells of each row of the tables of a page by the first cell; of rows alike, the first."""
+    rows: dict[str, list[str]] = {}
+    for line in re.findall(r"^\|(.*)\|$", text, re.M):
+        name, *cells = [cell.strip() for cell in line.split("|")]
+        rows.setdefault(name, cells)
+    return rows
+
+
+def test_the_table_of_real_drift_is_that_of_the_stored_results() -> None:
+    shown = table_rows((ROOT / "docs" / "limits.md").read_text(encoding="utf-8"))
+    stored = table_rows((ROOT / "benchmarks" / "results" / "real_drift.md").read_text(encoding="utf-8"))
+    for name, cells in ((name, stored[row]) for name, row in DRIFT.items()):
+        losses = [f"{float(cells[i].split()[0]):+.3f}".replace("-", "−") for i in (0, 6)]
+        harmed = [f"{int(float(cells[i].rstrip('%')) + 0.5)} %" for i in (2, 8)]
+        assert shown[name] == [losses[0], harmed[0], losses[1], harmed[1]], name
+
+
+def test_the_constants_of_the_default_are_those_of_the_code() -> None:
+    shown = {}
+    for name, cells in table_rows((ROOT / "docs" / "how-the-default-works.md").read_text(encoding="utf-8")).items():
+        pairs = [name, *cells]
+        shown |= dict(zip(pairs[::2], pairs[1::2], strict=False))
+    for name, value in asdict(Settings()).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        assert shown[f"`{name}`"] == ", ".join(f"{x:.10g}" for x in numbers), name
+
+
+def test_the_citation_has_the_version_and_a_year() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in text
+    assert re.search(r"^date-released: \d{4}-\d\d-\d\d$", text, re.M)
+
+
 def test_every_page_is_linked_from_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
@@ -176,6 +225,8 @@ def test_a_new_method_is_one_line_in_a_registry_and_the_command_line_knows_it(mo
 
     monkeypatch.setitem(reprior.METHODS, "cautious", reprior.mlls)
     monkeypatch.setitem(reprior.ONLINE, "online-cautious", reprior.ONLINE["fth"])
+    for module in ("_options", "estimate", "stream"):  # imported anew, after the registry has changed
+        monkeypatch.delitem(sys.modules, f"reprior.cli.{module}", raising=False)
     assert "cautious" in CliRunner().invoke(cli, ["estimate", "--help"]).output
     assert "online-cautious" in CliRunner().invoke(cli, ["stream", "--help"]).output
 

@@ -272,7 +272,7 @@ def test_repr_is_aligned(k):
     assert {len(line) for line in rows} == {len(rows[0])}
     assert all("×" in line for line in rows[1:])
     assert len(rows[0]) <= 110
-    assert lines[len(rows) :] == ([f"… and {k - 3:,} classes that moved less"] if k > 3 else [])
+    assert lines[len(rows) :] == ([f"… and {k - 3:,} classes with smaller changes"] if k > 3 else [])
 
 
 def test_the_same_as_json(ask, files):

@@ -321,8 +321,8 @@ def test_labels_are_observed_as_the_library_does_it(http, name):
     assert http.get(f"/streams/{name}").json()["prior"] == stream.prior.tolist()  # the good first row is undone
     more = {"proba": rows[:5].tolist(), "y": [0] * 5}
     assert error(http.post(url, json=more), 400) == (
-        "labels: `y` must belong to rows that were learned; got 7 labels of 6 rows. Learn a row first, and take in its"
-        " label once."
+        "labels: `y` must belong to samples that were learned; got 7 labels of 6 samples. Learn a sample first. Each"
+        " sample takes one label."
     )
     assert http.get(f"/streams/{name}").json()["labels"] == 2
     assert http.get(f"/streams/{name}").json()["prior"] == stream.prior.tolist()
@@ -410,7 +410,7 @@ def test_metrics_health_and_unknown_addresses(http, name):
     health = http.get("/healthz").json()
     assert (health["ok"], health["trouble"]) == (True, None)
     assert "nothing at this address" in error(http.get("/nowhere"), 404)
-    assert "holds a slash" in error(http.put("/streams/team%2Fmodel", json={"source": [1, 1]}), 404)
+    assert "contain a slash" in error(http.put("/streams/team%2Fmodel", json={"source": [1, 1]}), 404)
     assert "does not take this method" in error(http.post("/healthz"), 405)
 
 
@@ -447,7 +447,7 @@ def test_other_hosts_and_other_pages_are_refused(tmp_path):
     with Background(settings) as running, httpx.Client(base_url=running.url) as http:
         assert "Host" in error(http.get("/streams", headers={"Host": "evil.example"}), 421)
         said = http.put("/streams/a", json={"source": [1, 1]}, headers={"Origin": "http://evil.example"})
-        assert "elsewhere" in error(said, 403)
+        assert "pages of other sites" in error(said, 403)
         own = http.put("/streams/a", json={"source": [1, 1]}, headers={"Origin": running.url})
         assert own.status_code == 201
 
@@ -695,7 +695,7 @@ def test_check_finds_damage(tmp_path, call):
 
 def test_the_command_refuses_what_it_should(refused, tmp_path, monkeypatch):
     monkeypatch.delenv("REPRIOR_TOKEN", raising=False)
-    assert "name the file" in refused("serve")
+    assert "name the database file" in refused("serve")
     assert "no token is set" in refused("serve", "--db", tmp_path / "x.db", "--host", "0.0.0.0")
     assert "at least 8" in refused("serve", "--db", tmp_path / "x.db", "--token", "short")
 
@@ -1013,7 +1013,7 @@ def test_the_client_takes_counts_by_name(tmp_path, animals):
             told = client.put(name, given)
             assert told["classes"] == OTHER_ORDER
             np.testing.assert_allclose(told["source"], [0.1, 0.7, 0.2])
-        with pytest.raises(rp.InputError, match="sorted order of its names"):
+        with pytest.raises(rp.InputError, match="sorted by name"):
             client.put("unsorted", counts, heldout=(rows, y))
         with pytest.raises(rp.InputError, match="A Pipeline or Stream is given as `source` or `saved`"):
             client.put("slip", [1, 1], pipeline=rp.pipeline(counts=[1, 1]))

@@ -25,7 +25,7 @@ BLOCKS = [rows_of(4, 3, seed) for seed in range(200)]
 
 
 @pytest.mark.parametrize(("url", "said"), [
-    ("ftp://x/y", "start with redis://"), ("redis://localhost", "name a host"), ("kafka:///topic", "name a host"),
+    ("ftp://x/y", "start with redis://"), ("redis://localhost", "be like redis"), ("kafka:///topic", "be like redis"),
 ])  # fmt: skip
 def test_a_bad_address_is_refused_without_its_password(url, said):
     with pytest.raises(rp.InputError, match=said) as caught:

@@ -17,8 +17,8 @@ from service_help import free_port, rows_of, wait_for
 
 import reprior as rp
 from reprior.service import hub as hub_module
+from reprior.service import served, supervise, webhook
 from reprior.service import server as server_module
-from reprior.service import supervise, webhook
 from reprior.service.access import Access, Token
 from reprior.service.alarm_store import AlarmStore
 from reprior.service.commits import Unavailable
@@ -128,6 +128,7 @@ def test_a_commit_task_that_ends_answers_who_waits_and_ends_the_server(tmp_path,
 def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplog, task):
     monkeypatch.setattr(supervise, "PAUSE", 0.01)
     monkeypatch.setattr(webhook, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(served, "POINT_SECONDS", 1.0)
     settings = Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/", webhook_private=True)
     with Background(settings) as running, httpx.Client(base_url=running.url) as http:
         http.put("/streams/s", json={"source": [1, 1]})

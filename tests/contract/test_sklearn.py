@@ -247,7 +247,7 @@ def test_labels_of_some_rows_are_taken():
     np.testing.assert_array_equal(model.prior_, expected.prior)
     np.testing.assert_array_equal(model.weights_, expected.weights)
     np.testing.assert_allclose(model.predict_proba(X_new.to_numpy()), expected.correct(raw), rtol=1e-9)
-    with pytest.raises(InputError, match=r"adapt: .* order of `X`; .* Say `labels.loc\[X.index\]`"):
+    with pytest.raises(InputError, match=r"adapt: .* order of `X`; .* Pass `labels.loc\[X.index\]`"):
         model.adapt(X_new, labels=some[::-1])
     with pytest.warns(UserWarning, match="labels|Labels"):
         model.adapt(X_new, labels=y_new.map({"ham": "spam", "spam": "ham"}))

@@ -192,7 +192,7 @@ def test_rows_are_kept_and_those_of_a_replaced_file_are_refused(blocks, made, tm
     part = tmp_path / "rows" / "part-002.parquet"
     write_parts(tmp_path / "new", problem.proba[::-1], 4)
     os.replace(tmp_path / "new" / "part-001.parquet", part)
-    with pytest.raises(rp.InputError, match=r"part-002.parquet` must stay as it was when it was first read"):
+    with pytest.raises(rp.InputError, match=r"part-002.parquet` must not change while it is read"):
         ones(blocks)
     part.unlink()
     with pytest.raises(rp.InputError, match=r"part-002.parquet` must stay .* got no file"):
@@ -335,7 +335,7 @@ def test_the_command_line_says_what_the_other_one_says(spark, made, tmp_path, as
         rows = np.array(sorted(row.proba for row in fixed.collect()))
         expected = np.array(sorted(pipe.estimate(problem.proba).correct(problem.proba).tolist()))
         np.testing.assert_allclose(rows, expected, atol=1e-6)
-        assert "must name a folder that is not there yet" in refused("spark", "correct", folder, *there, "-o", folder)
+        assert "must name a new folder" in refused("spark", "correct", folder, *there, "-o", folder)
         assert "No such file" in refused("spark", "estimate", tmp_path / "nowhere", *there)
         bad = problem.proba[:6].copy()
         bad[4] = np.nan
@@ -409,7 +409,7 @@ def test_without_java_a_sentence_says_how_to_get_it(made, tmp_path):
     env = os.environ | {"JAVA_HOME": str(tmp_path)}
     ended = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("Error: spark: `java` must be there in version 17 or newer; got none. Install Java")
+    assert ended.stderr.startswith("Error: spark: `java` must be installed in version 17 or newer; got none. ")
     assert ended.stderr.count("\n") == 1
 
 
@@ -449,7 +449,7 @@ def test_groups_are_those_of_numpy(spark, made, tmp_path, share):  # noqa: F811
     for (shop, mine), (other, theirs) in zip(fixed, sorted(own), strict=True):
         assert shop == other
         np.testing.assert_allclose(mine, theirs, atol=1e-6)
-    with pytest.raises(rp.InputError, match="must be a column of the rows; got id, proba, shop"):
+    with pytest.raises(rp.InputError, match="must be a column of the data; got id, proba, shop"):
         groups(pipe, spark, frame, by="store")
     assert SparkBlocks(spark, tmp_path / "rows").n == 900
 

@@ -117,7 +117,7 @@ def test_bad_rows_end_the_query_or_pass_by_and_another_pipeline_is_refused(spark
     assert bad.proba is None
     assert max(row.reprior_n for row in out if row.shop == keys[33]) == (keys[:60] == keys[33]).sum() - 1
     write(tmp_path / "in", 1, problem, keys, np.arange(60, 70))
-    with pytest.raises(Exception, match="must be the one that the checkpoint was begun with"):
+    with pytest.raises(Exception, match="must be the one that started the checkpoint"):
         followed(spark, rp.pipeline(counts=dict.fromkeys(NAMES, 5)), tmp_path, skip_bad=True)
 
 

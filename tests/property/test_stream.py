@@ -65,7 +65,7 @@ def test_labels_come_between_any_blocks_and_survive_bytes(name: str, problem, da
         other = rp.Stream.from_bytes(other.to_bytes())
         if one.state.labels >= stop:
             for refuses in (one, other):
-                with pytest.raises(rp.InputError, match="belong to rows that were learned"):
+                with pytest.raises(rp.InputError, match="belong to samples that were learned"):
                     refuses.observe(rows[row], y)
             at = stop
             continue

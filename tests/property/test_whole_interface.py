@@ -125,7 +125,10 @@ def beside(found, but=1):
     return {name: merged(value) for name, value in found.items() if name not in NOT_BY_CLASS}
 
 
-# a class more counts in "equal shares of all classes", a shift that few samples of a blurred classifier cannot rule out
+# A class more counts in "equal shares of all classes", which few samples of a blurred classifier cannot rule out.
+# Over seeds 0 to 59 a class that never occurs moves a share by 0.0001 (median), 0.003 (nine in ten), 0.037 (largest),
+# a key of a table by 0.006, 0.061, 0.143; a split class moves a share by 0.003, 0.023, 0.118. Tolerances leave room for
+# rarer worlds.
 WITHOUT = {"shares": 0.08, "prior": 0.1, "groups": 0.08, "stream": 0.2, "table": 0.3}
 MERGED = {"shares": 0.2, "prior": 0.2, "groups": 0.2, "stream": 0.2, "table": 0.25}
 

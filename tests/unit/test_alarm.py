@@ -155,7 +155,7 @@ def test_it_goes_on_from_its_bytes():
     again, stream_again = Alarm.from_bytes(alarm.to_bytes()), Stream.from_bytes(stream.to_bytes())
     assert again.verdict == alarm.verdict
     assert again.watch(stream_again, rows[405:]) == alarm.watch(stream, rows[405:])
-    with pytest.raises(InputError, match=r"^Alarm.delay: `alarm` must have reference rows"):
+    with pytest.raises(InputError, match=r"^Alarm.delay: `alarm` must have reference samples"):
         again.delay(HALVED)
     with pytest.raises(InputError, match="must hold a 'alarm'"):
         Alarm.from_bytes(stream.to_bytes())
@@ -177,7 +177,7 @@ def test_bad_input_is_refused_and_changes_nothing():
     assert alarm.verdict == before
     assert alarm.to_bytes() == bytes_before
     assert stream.n == 50
-    with pytest.raises(InputError, match="Make it by `summarize`"):
+    with pytest.raises(InputError, match=r"Use `pipe\.source`"):
         Alarm(PRIOR)
     with pytest.raises(InputError, match="`mode` must be one of 'monitor', 'ever'"):
         Alarm(src, mode="always")
@@ -245,7 +245,7 @@ def test_times_and_names_are_told_where_they_are_known():
     said = silent.watch(Stream("online-ebls", src), rows)
     assert (said.since, said.since_time, said.raised_time) == (verdict.since, None, None)
     for bad, sentence in (
-        (times[:-1], r"have shape \(1500,\)"), (times[::-1], "not go back"), (times * np.nan, "be finite"),
+        (times[:-1], r"have shape \(1500,\)"), (times[::-1], "never decrease"), (times * np.nan, "be finite"),
         (times.astype("datetime64[s]"), "be numbers.*Pass seconds"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"Alarm.watch: `times` must {sentence}"):

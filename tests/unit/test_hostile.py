@@ -253,13 +253,15 @@ FRAME = pd.DataFrame([[0.8, 0.2], [0.3, 0.7]] * 5, columns=["cat", "dog"])
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (FRAME.assign(dog="x"), "got text, as 'x', in the column 'dog'. Leave that column out, or turn it into"),
+        (FRAME.assign(dog="x"), "got text, as 'x', in the column 'dog'. Remove that column, or convert it to"),
         (FRAME.to_numpy().astype(object), "got objects, as 0.8. Pass `proba.astype(float)`."),
         (sparse.csr_matrix(FRAME.to_numpy()), "got a sparse matrix. Pass `proba.toarray()`."),
         (FRAME.to_dict("records"), "got a list of dicts. Pass `pandas.DataFrame(proba)`."),
-        ("scores.csv", "got the text 'scores.csv'. If that is a file, read it first"),
-        (Path("scores.csv"), "got the text 'scores.csv'. If that is a file, read it first"),
-        ([["0.8", "0.2"]], "got text, as '0.8'. Leave text out, or turn it into numbers."),
+        (FRAME.to_dict("list"), "got a dict of columns. Pass `pandas.DataFrame(proba)`."),
+        ({name: FRAME[name].to_numpy() for name in FRAME}, "got a dict of columns. Pass `pandas.DataFrame(proba)`."),
+        ("scores.csv", "got the text 'scores.csv'. If it is a file, read it first"),
+        (Path("scores.csv"), "got the text 'scores.csv'. If it is a file, read it first"),
+        ([["0.8", "0.2"]], "got text, as '0.8'. Remove text, or convert it to numbers."),
     ],
 )
 def test_what_is_no_array_of_numbers_is_called_by_what_it_is(given, said):
@@ -305,5 +307,5 @@ def test_a_number_of_labels_that_cannot_be_is_refused(labels: float) -> None:
             with pytest.raises(rp.InputError, match="hold what reprior writes"):
                 type(value).from_bytes(encode(kind, fields | {"labels": forged}))
         told = type(value).from_bytes(encode(kind, fields | {"labels": np.full(shape, len(ROWS), np.int64)}))
-        with pytest.raises(rp.InputError, match="belong to rows that were learned"):
+        with pytest.raises(rp.InputError, match="belong to samples that were learned"):
             told.observe(*["a"] * len(shape), ROWS[0], 1)

@@ -75,7 +75,7 @@ def test_labels_outweigh_a_classifier_that_misleads(misled):
     pipe, proba, y = misled
     true = np.bincount(y, minlength=5) / len(y)
     errors = [np.mean([rp.metrics.kl(true, pipe.estimate(proba, labels=some(y, m, seed), check=False).shares)
-                       for seed in range(5)]) for m in (0, 200, 1000)]  # fmt: skip
+                       for seed in range(seeds)]) for m, seeds in ((0, 1), (200, 5), (1000, 3))]  # fmt: skip
     assert errors[0] > 0.05  # outputs alone are far off, and held-out rows do not tell
     assert errors[1] < 0.3 * errors[0]
     assert errors[2] < 0.5 * errors[1]
@@ -84,11 +84,10 @@ def test_labels_outweigh_a_classifier_that_misleads(misled):
 def test_the_interval_narrows_and_covers(misled):
     pipe, proba, y = misled
     true, widths = np.bincount(y, minlength=5) / len(y), {}
-    for m in (0, 200, 1000, 2000):
-        found = [pipe.estimate(proba, labels=some(y, m, seed), check=False).interval() for seed in range(8)]
-        widths[m] = np.mean([b - a for a, b in found])
-        if m:
-            assert np.mean([(a - 1e-9 <= true) & (true <= b + 1e-9) for a, b in found]) > 0.8
+    for m, seeds in ((200, 8), (1000, 4), (2000, 1)):  # all labels are the same for every seed
+        intervals = [pipe.estimate(proba, labels=some(y, m, seed), check=False).interval() for seed in range(seeds)]
+        widths[m] = np.mean([b - a for a, b in intervals])
+        assert np.mean([(a - 1e-9 <= true) & (true <= b + 1e-9) for a, b in intervals]) > 0.8
     assert widths[2000] < widths[1000] < widths[200]
     assert widths[2000] < 1e-6  # what is known of these rows is known
 

@@ -79,7 +79,7 @@ def test_without_labels_only_the_tests_scale_the_correction(problem) -> None:
 @pytest.mark.parametrize("method", ["online-ebls", "online-fmapls", "fth"])
 def test_labels_of_rows_that_were_never_learned_are_refused(method, problem) -> None:
     stream = rp.Stream(method, problem.source)
-    said = "^Stream.observe: `y` must belong to rows that were learned; got 1 label of 0 rows. Learn a row first"
+    said = "^Stream.observe: `y` must belong to samples that were learned; got 1 label of 0 samples. Learn a "
     with pytest.raises(rp.InputError, match=said):
         stream.observe(problem.proba[0], 1)
     assert stream == rp.Stream(method, problem.source)
@@ -89,7 +89,7 @@ def test_labels_of_rows_that_were_never_learned_are_refused(method, problem) -> 
     before = stream.to_bytes()
     assert step(stream.state, problem.proba[:1]).labels == 3
     for again in (stream, rp.Stream.of(stream.state), rp.Stream.from_bytes(before)):
-        with pytest.raises(rp.InputError, match="got 4 labels of 3 rows"):
+        with pytest.raises(rp.InputError, match="got 4 labels of 3 samples"):
             again.observe(problem.proba[0], 1)
         assert again.to_bytes() == before
 
@@ -128,7 +128,7 @@ def test_labels_of_a_label_shift_leave_its_correction_in_charge(banking) -> None
     stream.learn_many(t.proba)
     observed(stream, t.proba[:400], t.y[:400])
     assert stream.acts.share > 0.9
-    assert stream.acts.reason.startswith("Labels give label shift the weight 9")
+    assert stream.acts.reason.startswith("Given the labels, label shift has the weight 9")
 
 
 def test_labels_take_over_if_inputs_have_changed() -> None:

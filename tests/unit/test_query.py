@@ -95,7 +95,7 @@ def test_rounds_ask_for_new_rows_until_none_is_left():
     np.testing.assert_allclose(w, 1)  # all that are left have the same chance, 1
     est = pipe.estimate(problem.proba, labels=labels)
     np.testing.assert_allclose(est.shares, np.bincount(problem.y, minlength=5) / 120)
-    with pytest.raises(rp.InputError, match="have rows without a label; got labels for all 120 rows"):
+    with pytest.raises(rp.InputError, match="have samples without a label; got labels for all 120 rows"):
         rp.query(est)
 
 
@@ -118,7 +118,7 @@ def test_estimates_of_every_method_and_rows_of_any_kind_can_be_asked(method):
 
 def test_what_cannot_be_asked_is_refused(problem):
     est = rp.ebls(problem.source, problem.proba)
-    with pytest.raises(rp.InputError, match="carry its target rows"):
+    with pytest.raises(rp.InputError, match="have its samples"):
         rp.query(est.detach())
     with pytest.raises(rp.InputError, match="`n` must be a whole number"):
         rp.query(est, 0)

@@ -77,5 +77,5 @@ def test_a_stream_goes_to_a_file_and_back(tmp_path) -> None:
 @pytest.mark.parametrize("field", ["floor", "log_likelihood", "ridge", "n"])
 def test_a_forged_integer_of_400_digits_is_refused(field: str) -> None:
     fields = decode(rp.calibrate.fit([[0.9, 0.1], [0.2, 0.8]], [0, 1], kind="ts").to_bytes(), "calibrator", "test")
-    with pytest.raises(rp.InputError, match="a header that is no JSON"):
+    with pytest.raises(rp.InputError, match="a header that is not JSON"):
         rp.load(encode("calibrator", fields | {field: 10**400}))

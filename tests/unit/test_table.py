@@ -225,7 +225,7 @@ def test_what_a_table_shows_of_a_stream_cannot_lose_what_is_learned() -> None:
     table.learn(["a"], ROWS[:1])
     shown = table["a"]
     for learn in (shown.learn_one, shown.learn_many, shown.learn_calibrated, lambda p: shown.observe(p, 1)):
-        with pytest.raises(rp.InputError, match=r"^Stream.\w+: `stream` must be one that can learn.*`learn`"):
+        with pytest.raises(rp.InputError, match=r"^Stream.\w+: `stream` must be able to learn.*`learn`"):
             learn(ROWS[0])
     np.testing.assert_array_equal(shown.prior, table.prior("a"))
     for ends, same in zip(shown.interval(0.8), table.interval("a", 0.8), strict=True):
@@ -419,19 +419,19 @@ def test_no_key_takes_more_labels_than_rows() -> None:
     table = rp.StreamTable("online-ebls", SOURCE, max_streams=2, on_evict=left.__setitem__)
     table.learn(["a"] * 40, rows)
     before = table.to_bytes()
-    with pytest.raises(rp.InputError, match=r"^StreamTable.observe: `y` must belong .* got 1 label of 0 rows of 'b'"):
+    with pytest.raises(rp.InputError, match=r"^StreamTable.observe: `y` must .* got 1 label of 0 samples of 'b'"):
         table.observe("b", rows[0], 5)  # a misspelt key must not get a stream
     assert table.to_bytes() == before
     table.learn(["b"], rows[:1])
     table.observe("b", rows[0], 5)
 
     def told_enough(some: rp.StreamTable) -> None:
-        with pytest.raises(rp.InputError, match="got 2 labels of 1 row of 'b'"):
+        with pytest.raises(rp.InputError, match="got 2 labels of 1 sample of 'b'"):
             some.observe("b", rows[0], 5)
 
     told_enough(table)
     told_enough(rp.StreamTable.from_bytes(table.to_bytes()))
-    with pytest.raises(rp.InputError, match="got 2 labels of 1 row"):
+    with pytest.raises(rp.InputError, match="got 2 labels of 1 sample"):
         rp.Stream.from_bytes(table.pop("b").to_bytes()).observe(rows[0], 5)
     table.learn(["b"], rows[:1])  # another stream, in the row of the table that the old one had
     table.observe("b", rows[0], 5)
