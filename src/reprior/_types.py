@@ -240,8 +240,8 @@ class Acts(NamedTuple):
     """How much of the correction is applied, and why.
 
     `share` is between 0 (predictions are only calibrated) and 1 (they are corrected in full), and `reason` a sentence.
-    `log_evidence` is the log Bayes factor of label shift against any other change, the lowest of all tests so far; None
-    without a test. `amplification` is the change of the estimated shares divided by the change of the mean prediction.
+    `log_evidence` is the log Bayes factor of label shift against any other change, given all tests so far; None without
+    a test. `amplification` is the change of the estimated shares divided by the change of the mean prediction.
     """
 
     share: float
@@ -254,7 +254,7 @@ class StreamChecks(NamedTuple):
     """Results of a stream's tests so far; None if its method has no test.
 
     `no_shift` is the probability that the class prior has not shifted. `log_evidence` is the log Bayes factor of label
-    shift against any other change, the lowest of all tests so far. `label_shift` is the probability of label shift,
+    shift against any other change, given all tests so far. `label_shift` is the probability of label shift,
     given this evidence and labels. `amplification` is the change of the estimated prior divided by the change of the
     mean prediction.
     """

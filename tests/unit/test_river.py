@@ -130,7 +130,7 @@ def test_other_changes_are_detected_once_and_do_not_count_as_prior_drift(model) 
         if i == 399:
             assert (detector.drift_detected, detector.acts.share > 0.5) == (False, True)
             assert detector.acts == prior.acts
-    assert raised == [800]  # the first test after the change
+    assert raised == [500]  # the first test after the change
     assert detector.acts.share < 0.5
     assert detector.acts.reason.startswith("The data differ by more than their class prior")
     assert detector.clone().acts.share > 0.5

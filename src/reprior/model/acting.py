@@ -16,7 +16,7 @@ from reprior._types import Acts, Matrix, MomentReference, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
 from reprior.model.interval import Moments, Posterior, mixture, posterior_spread
-from reprior.model.label_shift import acting_share, amplification, log_evidence
+from reprior.model.label_shift import acting_share, amplification, explanations, log_evidence
 from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
 from reprior.rows.blocks import Blocks
@@ -29,17 +29,24 @@ NOT_TESTED = "Whether the change is label shift was not tested: there are no hel
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence that a deployment's changes are label shift: that of the least favourable test, the largest
-    `amplification`, and what labels added."""
+    """Evidence that a deployment's changes are label shift: that of `n_tests` tests, the `amplification` at the last,
+    and what labels added.
+
+    If something else changes, it does so at one of the tests, each as likely as the others. The Bayes factor against
+    label shift is then the mean of those of the tests. The start counts as a test without evidence.
+    """
 
     log_evidence: float = 0.0
     amplification: float = 1.0
     of_labels: float = 0.0
+    n_tests: float = 1.0
 
     def __add__(self, later: Evidence) -> Evidence:
-        """Return the evidence after a later test: tests in favour do not make up for one against."""
-        return Evidence(min(self.log_evidence, later.log_evidence), max(self.amplification, later.amplification),
-                        self.of_labels + later.of_labels)  # fmt: skip
+        """Return the evidence of both."""
+        n = self.n_tests + later.n_tests
+        against = np.logaddexp(np.log(self.n_tests) - self.log_evidence, np.log(later.n_tests) - later.log_evidence)
+        return Evidence(float(np.log(n) - against), later.amplification,
+                        self.of_labels + later.of_labels, n)  # fmt: skip
 
     def share(self, settings: Settings) -> float:
         """Return the share of the correction that it lets act."""
@@ -55,8 +62,9 @@ def weighed_evidence(
     x, source = moments(sample) @ reference.directions, estimate.source.prior
     prior, base = estimate.weights * source, unshifted * source
     changed = None if (unshifted == 1).all() else base / base.sum()
-    evidence = log_evidence(reference, x.mean(axis=0), x.var(axis=0), len(x), prior / prior.sum(), settings, changed)
-    return Evidence(evidence, amplification(prior / prior.sum() - base / base.sum(), reference.information))
+    mean, variance, prior = x.mean(axis=0), x.var(axis=0), prior / prior.sum()
+    evidence = log_evidence(explanations(reference, settings, changed), mean, variance, len(x), prior)
+    return Evidence(evidence, amplification(prior - base / base.sum(), reference.information))
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:
@@ -157,5 +165,5 @@ def act(
     share = 1.0 if on_reject == "ignore" else evidence.share(settings)
     if isinstance(target, LabelledBlocks):
         made, gain = with_labels(estimate, target, share, unshifted, sample, settings)
-        return made, evidence + Evidence(0.0, 1.0, gain)
+        return made, replace(evidence, of_labels=evidence.of_labels + gain)
     return (estimate if share == 1 else scaled(estimate, share, unshifted, sample)), evidence

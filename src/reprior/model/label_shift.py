@@ -6,7 +6,7 @@ their means between target and held-out samples. Three explanations of d compete
 
     nothing has changed    d ~ N(0, S(1))
     label shift            d ~ N((c − ε) M, S(w) + Mᵀ C M)     C: covariance of a Dirichlet law around the centre c
-    something else         d ~ N(0, S(1) + s² W)               within classes, moments move by s standard deviations
+    something else         one of these, with s² W added       within classes, moments move by s standard deviations
 
 S(w) is the noise of N target and n held-out samples if class weights are w = π/ε:
 
@@ -17,6 +17,8 @@ the classifier knows nothing (I_k = 0). V_k is the covariance of class k, with t
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,63 +100,101 @@ def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
     return eigsh(covariance, k=MAX_DIRECTIONS, v0=np.ones(m), tol=1e-6)  # type: ignore[no-any-return]
 
 
-def log_evidence(
-    reference: MomentReference, mean: Vector, variance: Vector, n: float, prior: Vector, settings: Settings,
-    unshifted: Vector | None = None,
-) -> float:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """The laws of d that compete: nothing has changed, then kinds of label shift.
+
+    `log_chances` (2, C) are their prior log probabilities, without and with another change. `moves` (C, D) are their
+    means and `spreads` (C, D, D) their covariances without noise. `base` (K,) is the prior without shift, `noise` that
+    of this prior, and `drift` (D, D) the covariance of another change. If `with_estimate`, the last law is the
+    estimated prior itself.
+    """
+
+    reference: MomentReference
+    base: Vector
+    log_chances: Vector
+    moves: Matrix
+    spreads: NDArray[np.float64]
+    noise: Noise
+    drift: Matrix
+    with_estimate: bool
+
+
+def explanations(reference: MomentReference, settings: Settings, unshifted: Vector | None = None) -> Explanations:
+    """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default that of held-out samples.
+
+    No Dirichlet law has odd classes (`Settings`), so with many classes the estimated prior itself is one more law, as
+    probable as all Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
+    same probability as that of another change.
+    """
+    means, base = reference.class_means, reference.source_prior if unshifted is None else unshifted
+    k, d = means.shape
+    sizes = np.array(settings.sizes) * k
+    with_estimate = k * settings.odd_share > 1
+    kinds, moves, spreads = list[float](), [np.zeros(d)], [np.zeros((d, d))]
+    for centre in (base, np.full(k, 1 / k)):
+        centred = means - centre @ means
+        covariance = (centred.T * centre) @ centred  # MᵀCM, times the size of the Dirichlet law + 1
+        kinds += [0.5 / len(sizes)] * len(sizes)
+        moves += [(centre - base) @ means] * len(sizes)
+        spreads += [covariance / (size + 1) for size in sizes]
+    if with_estimate:
+        kinds, moves, spreads = [*(0.5 * np.array(kinds)), 0.5], [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
+    shifted = np.array([[1 - settings.no_shift], [1 / (1 + settings.label_shift_odds)]])
+    log_chances = np.log(np.hstack([1 - shifted, shifted * kinds]))
+    drift = settings.drift_scale**2 * reference.within
+    return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base),
+                        drift, with_estimate)  # fmt: skip
+
+
+def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, prior: Vector) -> float:
     """Return log P(moments | nothing or label shift) − log P(moments | something else).
 
-    `mean` and `variance` (D,) are those of the directed moments of `n` target samples, `prior` (K,) is the estimated
-    class prior of the target, and `unshifted` (K,) the prior without shift, by default that of held-out samples.
+    `mean` and `variance` (D,) are those of the directed moments of `n` target samples, and `prior` (K,) is the
+    estimated class prior of the target.
     """
-    base, k = reference.source_prior if unshifted is None else unshifted, len(prior)
-    d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means
-    unchanged, shifted = (noise(reference, x, variance, n) for x in (base, prior))
-    none = log_normal(d, unchanged)
-    other = log_normal(d, unchanged + settings.drift_scale**2 * reference.within)
-    sizes = np.array(settings.sizes) * k
-    each = [log_shifted(reference, d, shifted, centre, centre - base, sizes) for centre in (base, np.full(k, 1 / k))]
-    label_shift = np.logaddexp.reduce(each, axis=None) - np.log(2 * len(sizes))
-    p = settings.no_shift
-    evidence = np.logaddexp(np.log(p) + none, np.log(1 - p) + label_shift) - other
-    return float(np.clip(evidence, -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))
+    reference, base = laws.reference, laws.base
+    moved = prior - base
+    d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means - laws.moves
+    if laws.with_estimate:
+        d[-1] -= moved @ reference.class_means
+    covariance = laws.spreads + noise(reference, prior).of(variance, n)
+    covariance[0] = laws.noise.of(variance, n)
+    both = np.concatenate([covariance, covariance + laws.drift])
+    log_density = log_normal(np.concatenate([d, d]), both).reshape(2, -1) + laws.log_chances
+    as_expected, with_drift = np.logaddexp.reduce(log_density, axis=1)
+    return float(np.clip(as_expected - with_drift, -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))
 
 
-def noise(reference: MomentReference, prior: Vector, variance: Vector, n: float) -> Matrix:
-    """Return S(w) (D, D) of eq. 3 at a target prior (K,). If the target samples have a larger `variance` (D,) than it
-    says, theirs counts."""
-    target = mixed_covariance(reference, prior, prior)
-    scale = np.sqrt(np.maximum(variance / np.diag(target), 1))
-    counts = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / reference.n_heldout
-    return np.asarray(target * np.outer(scale, scale) / n + mixed_covariance(reference, counts, prior))
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The noise S(w) of eq. 3: covariances (D, D) of one target sample, and of the mean of held-out samples."""
+
+    target: Matrix
+    heldout: Matrix
+
+    def of(self, variance: Vector, n: float) -> Matrix:
+        """Return S(w) for `n` target samples. If they have a larger `variance` (D,) than expected, theirs counts."""
+        scale = np.sqrt(np.maximum(variance / np.diag(self.target), 1))
+        return np.asarray(self.target * (scale * scale[:, None] / n) + self.heldout)
 
 
-def mixed_covariance(reference: MomentReference, counts: Vector, prior: Vector) -> Matrix:
-    """Return Σ_k counts_k (V_k + (M_k − πM)ᵀ(M_k − πM)) (D, D)."""
+def noise(reference: MomentReference, prior: Vector) -> Noise:
+    """Return the noise at a target prior (K,): Σ_k counts_k (V_k + (M_k − πM)ᵀ(M_k − πM)) for target and held-out
+    samples."""
     deviation = np.sqrt(np.diag(reference.within))
-    correlation = reference.within / np.outer(deviation, deviation)
     centred = reference.class_means - prior @ reference.class_means
-    own = (reference.deviations.T * counts) @ reference.deviations
-    return np.asarray(correlation * own + (centred.T * counts) @ centred)
+    heldout = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / reference.n_heldout
+    counts = np.stack([prior, heldout])[:, :, None]
+    own, between = (x.T @ (counts * x) for x in (reference.deviations, centred))
+    target, mean = own * (reference.within / np.outer(deviation, deviation)) + between
+    return Noise(target, mean)
 
 
-def log_normal(d: Vector, covariance: Matrix) -> float:
-    """Return the log density of N(0, covariance) at d (D,), up to a constant."""
-    return float(-0.5 * (d @ np.linalg.solve(covariance, d) + np.linalg.slogdet(covariance)[1]))
-
-
-def log_shifted(
-    reference: MomentReference, d: Vector, noise: Matrix, centre: Vector, moved: Vector, sizes: Vector
-) -> Vector:
-    """Return the log densities (C,) at d (D,) of label shift around a `centre` (K,), which is `moved` (K,) from the
-    prior without shift, for Dirichlet laws of `sizes` (C,) samples, up to the same constant."""
-    from scipy.linalg import eigh
-
-    centred = reference.class_means - centre @ reference.class_means
-    variance, vectors = eigh((centred.T * centre) @ centred, noise)  # diagonal in both; the noise is 1
-    z = (d - moved @ reference.class_means) @ vectors
-    total = 1 + np.maximum(variance, 0) / (sizes[:, None] + 1)
-    return np.asarray(-0.5 * ((z**2 / total + np.log(total)).sum(axis=1) + np.linalg.slogdet(noise)[1]))
+def log_normal(d: Matrix, covariance: NDArray[np.float64]) -> Vector:
+    """Return the log densities (C,) of N(0, covariance (C, D, D)) at d (C, D), up to a constant."""
+    squares = (d * np.linalg.solve(covariance, d[..., None])[..., 0]).sum(axis=1)
+    return np.asarray(-0.5 * (squares + np.linalg.slogdet(covariance)[1]))
 
 
 def amplification(moved: Vector, information: Vector) -> float:

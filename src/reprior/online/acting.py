@@ -1,8 +1,9 @@
 """How much of its correction a stream applies: it tests itself for label shift, and labels judge it.
 
-After 50, 100, 200 and 400 samples, and then after every 400, the moments of all samples so far, or of the last 400, are
-compared with those of held-out samples (`model.label_shift`). The least favourable test counts. Between tests a stream
-only adds up moments, so any cut into blocks gives the same state.
+After 50 samples, after every 100 up to 2,000, and then after every 400, a test compares the moments of the last 100
+samples with those of held-out samples (`model.label_shift`). The window is short because changes may be. The evidence
+of all tests counts (`model.acting.Evidence`). Between tests a stream only adds up moments, so any cut into blocks gives
+the same state.
 
 With labels, four corrections compete: none, label shift, and class biases that two memories of labels show. Each has a
 weight, which the labels' likelihood under it multiplies; a part of all weight returns to the start with every label, so
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from reprior.online.stream import Stream
 
 BATCH = Settings()
-FIRST_TESTS, PERIOD = (50, 100, 200), 400  # samples after which a stream tests itself; the second repeats
+FIRST_TEST, WINDOW = 50, 100  # samples after which the first test comes; samples that a later test compares
+FREQUENT, PERIOD = 2000, 400  # samples up to which every window is tested; later one per period is, to save time
 DIRECTIONS = 16  # columns of the kernels' directions; those behind the reference's own are zero
 MIN_SHARE = 1e-12  # of a class, for logarithms
 MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out for good
@@ -42,19 +44,14 @@ N_CORRECTIONS = 4  # none, label shift, biases of two memories
 Parts = dict[str, Vector]
 
 
-def next_test(n: int) -> int:
-    """Return the number of samples, above `n`, after which the next test comes."""
-    return next((m for m in FIRST_TESTS if n < m), (n // PERIOD + 1) * PERIOD)
+def next_stop(n: int) -> int:
+    """Return the number of samples, above `n`, at which a stream next stops: a window ends, or the first test comes."""
+    return FIRST_TEST if n < FIRST_TEST else (n // WINDOW + 1) * WINDOW
 
 
-def n_compared(n: int) -> int:
-    """Return how many samples the test after `n` samples compares: all, or those since the last multiple of PERIOD."""
-    return n - (n - 1) // PERIOD * PERIOD
-
-
-def is_test(n: float) -> bool:
-    """Return whether a test comes after `n` samples."""
-    return n % PERIOD == 0.0 or n in FIRST_TESTS
+def is_stop(n: float) -> bool:
+    """Return whether a window ends, or the first test comes, after `n` samples."""
+    return n % WINDOW == 0.0 or n == FIRST_TEST
 
 
 def padded_directions(reference_of: MomentReference | None) -> Matrix:
@@ -99,32 +96,42 @@ def acts_event(stream: Stream, before: int, acting: bool) -> ActsEvent | None:
     A look comes with each test. Labels that are undecided between both would make many events, so the share must be
     more than one half to return.
     """
-    if stream.n < next_test(before):
+    if stream.n < next_stop(before):
         return None
     acts = stream.acts
     now = acts.share >= (STOP if acting else RETURN)
     return None if now == acting else ActsEvent(AGAIN if now else NOT, stream.n, acts.share, acts.reason)
 
 
-def run_test(method: OnlineEbls, state: Vector) -> bool:
-    """Compare the moments of the latest samples with those of held-out samples, and let the evidence count. Return
-    whether less than half of the correction is applied from now on, and more was before."""
-    part, about = method.parts(state), method.moments
-    assert about is not None
-    before = share_of_tests(method, part)
-    n, d = n_compared(int(state[0])), about.directions.shape[1]
-    mean = part["moment_sums"][:d] / n
-    variance = np.maximum(part["moment_squares"][:d] / n - mean**2, 0.0)
-    prior, base = method.prior(state), method.without_shift
-    changed = None if method.base is None else base
-    evidence = log_evidence(about, mean, variance, n, np.maximum(prior, 1e-12), BATCH, changed)
-    part["log_evidence"][...] = min(float(part["log_evidence"]), evidence)
-    amplified = amplification(prior - base, about.information)
-    part["amplification"][...] = max(float(part["amplification"]), amplified)
-    if state[0] % PERIOD == 0:
-        part["moment_sums"][:] = 0.0
-        part["moment_squares"][:] = 0.0
-    return before >= 0.5 > share_of_tests(method, part)
+def end_window(method: OnlineEbls, state: Vector) -> bool:
+    """Test the window that ends here, if a test is due, and begin the next one. Return whether less than half of the
+    correction is applied from now on, and more was before."""
+    n, begin = int(state[0]), method.offsets
+    sums = state[begin["moment_sums"] : begin["corrections"]].reshape(2, DIRECTIONS)
+    fallen = False
+    if n <= FREQUENT or n % PERIOD == 0:
+        part, laws, size = method.parts(state), method.explanations, min(n, WINDOW)
+        mean, squares = sums[:, : len(laws.reference.mean)] / size
+        before, variance = share_of_tests(method, part), np.maximum(squares - mean**2, 0.0)
+        prior = np.maximum(method.prior(state), MIN_SHARE)
+        amplified = amplification(prior - laws.base, laws.reference.information)
+        tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
+        after = evidence_in(part, n_tests=1.0 + n_tests_before(n)) + tested
+        part["log_evidence"][...], part["amplification"][...] = after.log_evidence, after.amplification
+        fallen = before >= 0.5 > share_of_tests(method, part)
+    if n % WINDOW == 0:
+        sums[:] = 0.0
+    return fallen
+
+
+def n_tests_before(n: int) -> int:
+    """Return the number of tests before the `n`-th sample."""
+    return (n > FIRST_TEST) + min(n - 1, FREQUENT) // WINDOW + max(n - 1 - FREQUENT, 0) // PERIOD
+
+
+def evidence_in(part: Parts, n_tests: float = 1.0) -> Evidence:
+    """Return the evidence of a stream's tests so far, from `n_tests` tests."""
+    return Evidence(float(part["log_evidence"]), float(part["amplification"]), n_tests=n_tests)
 
 
 def warn_once(code: int, fallen: bool) -> int:
@@ -136,32 +143,32 @@ def warn_once(code: int, fallen: bool) -> int:
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
-    """Return the kernel as a function of (slots, rows, axes of rows) that also tests the states of `table` when their
-    tests are due. Rows are learned all or not at all."""
+    """Return the kernel as a function of (slots, rows, axes of rows) that also ends the windows of the states of
+    `table`. Rows are learned all or not at all."""
 
     state: Any = table.data if table.ndim == 1 else None  # a memoryview: an index costs less than that of an array
 
     def learn(slots: Any, rows: Any, ndim: int) -> int:
         if slots is not None:
             return of_many(slots, rows, ndim)
-        if ndim == 2 and hasattr(rows, "shape") and len(rows) >= next_test(int(state[0])) - int(state[0]):
+        if ndim == 2 and hasattr(rows, "shape") and len(rows) >= next_stop(int(state[0])) - int(state[0]):
             return of_block(rows)
         code = kernel(None, rows, ndim)
-        if code == reference.DONE and not state[0] % FIRST_TESTS[0] and is_test(state[0]):
-            return warn_once(code, run_test(method, table))
+        if code == reference.DONE and is_stop(state[0]):
+            return warn_once(code, end_window(method, table))
         return code
 
     def of_block(rows: Matrix) -> int:
         code, first, fallen = int(loops.first_bad_row(rows)), 0, False
         while code == reference.DONE and first < len(rows):
-            last = first + next_test(int(state[0])) - int(state[0])
+            last = first + next_stop(int(state[0])) - int(state[0])
             code, first = kernel(None, rows[first:last], 2), last
-            if code == reference.DONE and is_test(state[0]):
-                fallen |= run_test(method, table)
+            if code == reference.DONE and is_stop(state[0]):
+                fallen |= end_window(method, table)
         return warn_once(code, fallen)
 
     def of_many(slots: Labels, rows: Any, ndim: int) -> int:
-        due = tests_due(table, slots) if hasattr(slots, "shape") and len(slots) == len(rows) else []
+        due = stops_of(table, slots) if hasattr(slots, "shape") and len(slots) == len(rows) else []
         if not len(due):
             return kernel(slots, rows, ndim)
         code, first, fallen = int(loops.first_bad_row(rows)), 0, False
@@ -169,22 +176,22 @@ def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -
             if code == reference.DONE:
                 code = kernel(slots[first:stop], rows[first:stop], ndim)
             if code == reference.DONE and stop in due:
-                fallen |= run_test(method, table[slots[stop - 1]])
+                fallen |= end_window(method, table[slots[stop - 1]])
             first = stop
         return warn_once(code, fallen)
 
     return learn
 
 
-def tests_due(table: Vector, slots: Labels) -> list[int]:
-    """Return after how many rows of these slots (n,) a test comes, increasing."""
+def stops_of(table: Vector, slots: Labels) -> list[int]:
+    """Return after how many rows of these slots (n,) a stream stops, increasing."""
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     rank = np.empty(len(slots), np.int64)
     rank[order] = np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
     n = table[slots, 0] + rank + 1
-    return [int(i) + 1 for i in np.flatnonzero((n % PERIOD == 0) | np.isin(n, FIRST_TESTS))]
+    return [int(i) + 1 for i in np.flatnonzero((n % WINDOW == 0) | (n == FIRST_TEST))]
 
 
 def acts_of(method: OnlineEbls, part: Parts) -> Acts:
@@ -192,7 +199,7 @@ def acts_of(method: OnlineEbls, part: Parts) -> Acts:
     if method.moments is None:
         acts = describe(None, BATCH)
     else:
-        acts = describe(Evidence(float(part["log_evidence"]), float(part["amplification"])), BATCH)
+        acts = describe(evidence_in(part), BATCH)
     if not has_labels(part):
         return acts
     share, biases = float(part["corrections"][1]), float(part["corrections"][2:].sum())

@@ -19,7 +19,7 @@ from reprior._check import check_flag, check_prior
 from reprior._kernels import NATIVE, loops, reference
 from reprior._types import Acts, ClassifierError, Matrix, MomentReference, Source, StreamChecks, Vector
 from reprior.model.classifier_error import measure_error
-from reprior.model.label_shift import MAX_LOG_EVIDENCE, acting_share
+from reprior.model.label_shift import MAX_LOG_EVIDENCE, Explanations, acting_share, explanations
 from reprior.online.acting import (
     DIRECTIONS,
     N_CORRECTIONS,
@@ -85,6 +85,12 @@ class OnlineEbls:
     def moments(self) -> MomentReference | None:
         """What the stream compares its samples with, to test for label shift."""
         return None if self.error is None else self.error.moments
+
+    @cached_property
+    def explanations(self) -> Explanations:
+        """The explanations of a change that a test compares."""
+        assert self.moments is not None
+        return explanations(self.moments, BATCH, None if self.base is None else self.without_shift)
 
     @cached_property
     def log_unshifted(self) -> Vector:
@@ -167,7 +173,7 @@ class OnlineEbls:
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; the evidence of label shift, the
-        amplification, and sums of moments and their squares since the last multiple of 400 samples; weights of the
+        amplification, and sums of moments and their squares since the last multiple of 100 samples; weights of the
         corrections that labels judge, and second derivatives and their products with the biases for two memories of
         labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
@@ -268,7 +274,7 @@ class OnlineEbls:
         mean, precision, weights = part["mean"], part["precision"], part["weights"]
         counted = (precision[..., :k] > 1e-6) & (precision[..., :k] < 1e16)  # by moments, of at most 2⁵³ samples
         labels = (part["curvature"] >= 0) & (part["curvature"] < 1e16) & (np.abs(part["product"]) < 1e19)
-        evidence = (part["log_evidence"] <= 0) & (part["log_evidence"] >= -MAX_LOG_EVIDENCE)
+        evidence = np.abs(part["log_evidence"]) <= MAX_LOG_EVIDENCE
         evidence &= (part["amplification"] >= 1) & (part["amplification"] < 1e9)
         moments = (np.abs(part["moment_sums"]) < 1e12).all() and (part["moment_squares"] >= 0).all()
         corrections = part["corrections"]

@@ -226,7 +226,7 @@ class Stream(Saved):
     def acts(self) -> Acts:
         """How much of the correction is applied, and why.
 
-        The stream tests for label shift after 50, 100, 200 and 400 samples, and then after every 400.
+        The stream tests for label shift after 50 samples, after every 100 up to 2,000, and then after every 400.
         """
         with self._lock:
             return method_acts(self.method, self._values)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Watch(Saved):
     """Estimate batches one after another, and remember whether changes were label shift; made by `Pipeline.watch`.
 
-    Each batch is tested for label shift. Evidence against it lowers the probability of label shift for good; only
-    labels of target samples can raise it again. Corrections are scaled by this probability.
+    Each batch is tested for label shift, and the mean evidence of all tests counts. Corrections are scaled by the
+    probability of label shift. After clear evidence against it, only labels of target samples can raise it again.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Watch(Saved):
         """
         e = self.evidence
         about = {"on_reject": self.on_reject, "n_batches": self.n_batches,
-                 "evidence": [e.log_evidence, e.amplification, e.of_labels]}  # fmt: skip
+                 "evidence": [e.log_evidence, e.amplification, e.of_labels, e.n_tests]}  # fmt: skip
         return encode("watch", {**about, **self.pipeline.fields("Watch.to_bytes")}, key)
 
     @classmethod
@@ -104,8 +104,8 @@ class Watch(Saved):
         caller = "Watch.from_bytes"
         about = decode(data, "watch", caller, key=key)
         n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
-        sound = len(numbers) == 3 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
-        if not sound or n < 0 or numbers[0] > 0 or numbers[1] < 1:
+        sound = len(numbers) == 4 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
+        if not sound or n < 0 or min(numbers[1], numbers[3]) < 1:
             refuse(caller, "data", "invalid numbers")
         return cls(Pipeline.from_fields(about, caller), on_reject=take(about, "on_reject", str, caller),
                    evidence=Evidence(*numbers), n_batches=n)  # fmt: skip

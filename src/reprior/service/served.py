@@ -14,7 +14,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Vector
-from reprior.online.acting import next_test, without_warning
+from reprior.online.acting import next_stop, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
@@ -118,7 +118,7 @@ class ServedStream:
         stream, watch = self.stream, self.watch
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
-        tested = stream.n + len(rows) >= next_test(stream.n)
+        tested = stream.n + len(rows) >= next_stop(stream.n)
         with without_warning() if tested else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
