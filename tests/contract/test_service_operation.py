@@ -61,6 +61,15 @@ def test_a_role_allows_what_it_says(tmp_path, token, allowed):
                 assert answer.status_code in (200, 201, 401)
 
 
+def test_reading_stays_closed_when_the_last_token_for_it_goes():
+    access = Access([Token("admin", "ann", "admin-token"), Token("read", "page", "reading-token")])
+    assert access.allows("read", "reading-token")
+    access.tokens = access.tokens[:1]
+    assert not access.allows("read", "reading-token")
+    assert not access.allows("read", "")
+    assert access.allows("read", "admin-token")
+
+
 def test_a_wrong_token_is_logged_without_it(tmp_path, caplog):
     with Background(Settings(tmp_path / "s.db", access=ROLES)) as running:
         for _ in range(20):
