@@ -232,7 +232,7 @@ def test_a_refusal_arrives_while_the_client_still_sends(tmp_path, wrong):
     access = Access([Token("admin", "ann", "secret-token")]) if wrong == "token" else Access()
     settings = Settings(tmp_path / "s.db", access=access, hosts=("127.0.0.1",),
                         limits=Limits(body=(1 if wrong == "large" else 32) << 20))  # fmt: skip
-    body = b'{"proba": [' + b" " * (12 << 20)
+    body = b'{"proba": [' + b" " * (40 << 20)
     headers = {"Content-Type": "application/json"} | ({"Host": "elsewhere"} if wrong == "host" else {})
     with Background(settings) as running:
         for _ in range(3):

@@ -18,6 +18,7 @@ from reprior.service.late import Unknown
 from reprior.service.store import StoreError
 
 CLOSE = {"Connection": "close"}
+DRAIN_BYTES = 512 << 20  # of a refused body that are read, so that its sender reads the answer
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 CODES = {400: "bad_input", 401: "no_token", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
          408: "too_slow", 409: "conflict", 413: "too_large", 415: "unknown_type", 421: "wrong_host",
@@ -115,15 +116,15 @@ async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> d
     return value
 
 
-async def drain(receive: Any, most: int, seconds: float) -> None:
-    """Read what is left of a body, up to `most` bytes, and forget it.
+async def drain(receive: Any, seconds: float) -> None:
+    """Read what is left of a body, up to DRAIN_BYTES, and forget it.
 
     A client that is still sending would find its connection reset, and would not see the answer.
     """
     size = 0
     try:
         async with asyncio.timeout(seconds):
-            while size <= most:
+            while size <= DRAIN_BYTES:
                 message = await receive()
                 size += len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body"):
