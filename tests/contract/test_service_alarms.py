@@ -250,3 +250,17 @@ def test_that_an_alarm_is_over_is_not_said_before_it_was_raised(tmp_path, monkey
         wait_for(lambda: len(late.got) == 4)
     assert types(late) == ["alarm.raised"] * 3 + ["alarm.resolved"]
     late.close()
+
+
+def test_a_silence_does_not_hold_back_that_an_alarm_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.5)
+    late = Sink(500)
+    with Background(settings(tmp_path, late)) as running, Client(running.url) as client:
+        client.put("s", [1, 1], alarm=ALARM)
+        client.send("s", outputs(0.99, 500))
+        wait_for(lambda: late.got)
+        client.acknowledge("s", client.alarms("s")[0], by="Ann")  # its message waits until the first one is taken
+        client.silence("s", 3600, by="Ann")
+        wait_for(lambda: len(late.got) == 3, 20)
+    assert types(late) == ["alarm.raised"] * 2 + ["alarm.resolved"]
+    late.close()
