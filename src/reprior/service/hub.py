@@ -151,6 +151,8 @@ class Hub:
         if behind and (last or served.point_due(now, self.settings.point_seconds)):
             served.point(now)
             self.mark(served)
+        elif not behind:
+            served.store_test()
         if served.settled:
             self.unsettled.discard(served)
 

@@ -150,11 +150,17 @@ class ServedStream:
         """Let the alarm's test look at the samples that wait; return whether that raised the alarm."""
         assert self.watch.test is not None
         before = self.stream.n - self.watch.waiting_rows - self.watch.test.verdict.n  # samples that it never looked at
-        self.pending.test = True
+        self.watch.test_moved = True
         if not self.watch.look():
             return False
+        self.store_test()
         self.watch.shift = self._shift_alarm(before, now)
         return True
+
+    def store_test(self) -> None:
+        """Let the next commit store the alarm's test, if it has looked at samples since it was stored."""
+        if self.watch.test_moved:
+            self.pending.test, self.watch.test_moved = True, False
 
     def _shift_alarm(self, before: int, now: float) -> dict[str, Any]:
         assert self.watch.test is not None
@@ -196,7 +202,8 @@ class ServedStream:
         return now - activity.point_at >= (max(seconds, POINT_SECONDS) if few and seconds >= 1.0 else seconds)
 
     def point(self, now: float) -> None:
-        """Add a point to the history."""
+        """Add a point to the history, and store the alarm's test with it."""
+        self.store_test()
         self.pending.points.append(self.moment(now))
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
