@@ -308,10 +308,6 @@ class Hub:
             await self.commits.stored(served)
             return await self.alarms.silence(served, wanted)
 
-    def commit_soon(self) -> None:
-        """Commit what there is, though nobody waits for it."""
-        self.commits.soon()
-
     async def load_curves(self, streams: list[ServedStream]) -> None:
         """See to it that streams have their small curve, from the file after a start of the server."""
         for served in streams:

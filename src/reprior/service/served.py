@@ -259,5 +259,3 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
         Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
         stored.last_post, watch=Watch(test), activity=Activity(point_at=stored.last_post),
     )  # fmt: skip
-
-
