@@ -225,6 +225,9 @@ def test_services_of_one_name_in_two_namespaces_do_not_share_a_stream(tmp_path):
     for known in (False, True):  # also after a restart
         with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
             http.put("/streams/s", json={"source": [1, 1]})
+            if not known:  # an event that is refused claims nothing
+                bad = kserve("s", "bad", **{"ce-namespace": "bank"})
+                assert http.post(url, json={"predictions": [[0.4]]}, headers=bad).status_code == 400
             first = http.post(url, json=body, headers=kserve("s", f"a{known}", **{"ce-namespace": "shop"}))
             assert first.status_code == 200
             other = http.post(url, json=body, headers=kserve("s", f"b{known}", **{"ce-namespace": "bank"}))
