@@ -133,9 +133,14 @@ async def drain(receive: Any, seconds: float) -> None:
         return
 
 
+def content_type(text: str | None) -> str:
+    """Return a content type without its parameters; without one, JSON is meant."""
+    return "application/json" if text is None else text.split(";")[0].strip().lower()
+
+
 def kind_of(request: Request) -> str:
-    """Return the content type without its parameters."""
-    return str(request.headers.get("content-type", "application/json")).split(";")[0].strip().lower()
+    """Return the content type of a request."""
+    return content_type(request.headers.get("content-type"))
 
 
 def parse_json(body: bytes, caller: str) -> Any:
@@ -156,8 +161,11 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
     elif kind in ("application/json", "text/json", ""):
         value = parse_json(body, caller) if body else {}
     else:
-        raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack,"
-                      " or application/octet-stream for a saved pipeline or stream.")
+        raise Refused(
+            415,
+            f"{caller}: the content type must be application/json or application/msgpack,"
+            " or application/octet-stream for a saved pipeline or stream.",
+        )
     if not isinstance(value, dict):
         fail(caller, "body", "be an object", type(value).__name__)
     return value
@@ -192,7 +200,6 @@ def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) ->
     return Response(json_bytes(value), status, media_type="application/json")
 
 
-def wants_msgpack(request: Request) -> bool:
-    """Return whether the answer is to be msgpack: as the request asks, or else as it came."""
-    accept = request.headers.get("accept", "")
-    return any(name in accept for name in MSGPACK) or (kind_of(request) in MSGPACK and "json" not in accept)
+def wants_msgpack(accept: str, kind: str) -> bool:
+    """Return whether the answer is to be msgpack: as the header Accept asks, or else as the body came."""
+    return any(name in accept for name in MSGPACK) or (kind in MSGPACK and "json" not in accept)
