@@ -50,10 +50,12 @@ class Activity:
 
 
 class Learned(NamedTuple):
-    """What a post did: whether it raised the alarm, and its samples (n, K) as calibrated (or as they came)."""
+    """What a post did: whether it raised the alarm, its samples (n, K) as calibrated (or as they came), and whether
+    the stream has tested itself for label shift."""
 
     raised: bool
     rows: Matrix
+    tested: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +120,8 @@ class ServedStream:
         stream, watch = self.stream, self.watch
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
-        tested = stream.n + len(rows) >= next_test(stream.n)
+        before = stream.n
+        tested = before + len(rows) >= next_test(before)
         with without_warning() if tested else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
@@ -126,7 +129,7 @@ class ServedStream:
                 raised = False
                 stream.learn_calibrated(rows)
         self.activity.count(len(rows), now)
-        return Learned(raised, rows)
+        return Learned(raised, rows, tested)
 
     def _learn_watched(self, rows: Matrix, now: float) -> bool:
         """Learn rows and let the alarm's test look at them, in blocks; return whether that raised the alarm."""
