@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -14,6 +15,7 @@ httpx = pytest.importorskip("httpx")
 from service_help import CLASSES, Sink, heldout, outputs, wait_for
 
 from reprior.client import Client
+from reprior.online.alarm import Alarm
 from reprior.service import alarms, webhook
 from reprior.service.server import Background
 from reprior.service.settings import Settings
@@ -250,3 +252,37 @@ def test_that_an_alarm_is_over_is_not_said_before_it_was_raised(tmp_path, monkey
         wait_for(lambda: len(late.got) == 4)
     assert types(late) == ["alarm.raised"] * 3 + ["alarm.resolved"]
     late.close()
+
+
+def test_a_silence_does_not_hold_back_that_an_alarm_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(webhook, "FIRST_PAUSE", 0.5)
+    late = Sink(500)
+    with Background(settings(tmp_path, late)) as running, Client(running.url) as client:
+        client.put("s", [1, 1], alarm=ALARM)
+        client.send("s", outputs(0.99, 500))
+        wait_for(lambda: late.got)
+        client.acknowledge("s", client.alarms("s")[0], by="Ann")  # its message waits until the first one is taken
+        client.silence("s", 3600, by="Ann")
+        wait_for(lambda: len(late.got) == 3, 20)
+    assert types(late) == ["alarm.raised"] * 2 + ["alarm.resolved"]
+    late.close()
+
+
+def test_the_test_is_stored_with_points_and_at_the_end(tmp_path):
+    def looked_at():
+        with closing(sqlite3.connect(tmp_path / "s.db")) as raw:
+            return Alarm.from_bytes(raw.execute("SELECT test FROM tests").fetchone()[0]).verdict.n
+
+    rows, y = heldout()
+    with Background(Settings(tmp_path / "s.db", point_seconds=3600.0)) as running, Client(running.url) as client:
+        client.put("s", classes=CLASSES, heldout=(rows, y))
+        client.send("s", rows[:64])
+        assert looked_at() == 64  # the first samples make a point
+        for first in range(64, 576, 64):
+            client.send("s", rows[first : first + 64])
+        assert looked_at() == 64
+    assert looked_at() == 576
+    with Background(Settings(tmp_path / "s.db", point_seconds=3600.0)) as running, Client(running.url) as client:
+        client.send("s", outputs(0.99, 500))
+        assert client.get("s")["alarm"]["open"]
+        assert looked_at() > 576  # an alarm is stored with the test that raised it

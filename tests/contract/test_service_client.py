@@ -51,7 +51,7 @@ def test_batches_outlast_an_outage_and_count_each_row_once(tmp_path, caplog):
                 assert batches.add(rows_of(1, 3, k)) == 1
                 assert time.monotonic() - begun < 1  # it does not wait for the service
             assert not batches.flush(0.5)
-            assert (batches.sent, batches.dropped, batches.waiting) == (10, 0, 40)
+            assert (batches.sent, batches.dropped, batches.waiting) == (10, 0, 50)
             wait_for(lambda: batches.error)
             assert "does not answer" in batches.error
             down.start()
@@ -108,7 +108,7 @@ def test_the_oldest_rows_go_when_too_many_wait(caplog):
         for k in range(1000):
             assert batches.add(np.array([k, 1000 - k]) / 1000) == 1
     assert sum(dropped) == batches.dropped > 900
-    assert batches.waiting + batches.dropped + batches._busy == 1000
+    assert batches.waiting + batches.dropped == 1000
     assert sum(held.size for held in batches._held) <= 10_000
     assert batches._held[-1].rows[0, 0] == 0.999  # the newest are kept
     assert sum("dropped" in line for line in caplog.messages) == 1  # and not one line per row
@@ -259,6 +259,27 @@ def test_rows_too_many_for_one_body_are_sent_in_several(tmp_path, packed):
             batches.add(rows)
         assert (batches.sent, batches.dropped) == (500, 0)
         assert client.get("s")["n"] == 1500
+
+
+def test_labels_follow_by_prediction_id(tmp_path):
+    rows = rows_of(600, 3)
+    ids = [f"p{k}" for k in range(600)]
+    with (Background(Settings(tmp_path / "s.db", limits=Limits(body=4_000))) as running,
+          Client(running.url) as client):  # fmt: skip
+        client.put("s", [1, 1, 1], classes=["cat", "dog", "owl"])
+        assert client.send("s", rows, ids=ids).n == 600  # in several parts, each with its own ids
+        stream = replay([1, 1, 1], [rows])
+        assert client.label("s", y=["owl", "cat"], ids=["p599", "p7"]).n == 600
+        stream.observe(rows[599], 2)
+        stream.observe(rows[7], 0)
+        assert client.get("s")["prior"] == stream.prior.tolist()
+        assert client.label("s", y=["dog"] * 500, ids=ids[50:550]).proba is None
+        with pytest.raises(ServiceError, match="p7"):
+            client.label("s", y=["owl"], ids=["p7"])
+        with pytest.raises(rp.InputError, match="or `ids`; got both"):
+            client.label("s", rows[:1], ["owl"], ids=["p1"])
+        with pytest.raises(rp.InputError, match="or `ids`; got neither"):
+            client.label("s", y=["owl"])
 
 
 def test_held_out_rows_travel_as_raw_numbers(tmp_path):

@@ -28,7 +28,7 @@ from reprior.service.posts import Post
 from reprior.service.served import ServedStream
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Retention, Settings
-from reprior.service.store import Store
+from reprior.service.store import Store, StoreError
 from reprior.service.upkeep import check
 
 
@@ -83,6 +83,39 @@ def test_pages_damaged_while_served_are_reported_and_posts_refused(tmp_path):
 
     asyncio.run(main())
     assert check(db).problems == []
+
+
+@pytest.mark.parametrize("ending", ["", "-wal"])
+def test_a_file_that_is_moved_while_served_takes_no_more_posts(tmp_path, ending):
+    file, aside = tmp_path / f"s.db{ending}", tmp_path / "aside"
+    settings = Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/", webhook_private=True)
+    with Background(settings) as running, httpx.Client(base_url=running.url) as http:
+        http.put("/streams/s", json={"source": [1, 1]})
+        post = {"proba": [[0.3, 0.7]], "client": "c", "seq": 1}
+        assert http.post("/streams/s/samples", json=post).json()["n"] == 1
+        file.rename(aside)  # SQLite would write to it, and the next start would find nothing of that
+        post["seq"] = 2
+        refused = http.post("/streams/s/samples", json=post)
+        assert (refused.status_code, "moved, deleted" in refused.json()["error"]) == (503, True)
+        assert "moved, deleted" in http.get("/healthz").json()["trouble"]
+        assert "reprior_storage_ok 0.0" in http.get("/metrics").text
+        aside.rename(file)
+        wait_for(lambda: http.get("/healthz").status_code == 200)
+        assert http.post("/streams/s/samples", json=post).json()["n"] == 2
+    assert check(tmp_path / "s.db").problems == []
+
+
+def test_metrics_are_there_when_the_file_cannot_be_read(tmp_path, monkeypatch):
+    def fails(*_):
+        raise StoreError("The database file is damaged.")
+
+    with Background(Settings(tmp_path / "s.db", webhook="http://127.0.0.1:9/", webhook_private=True)) as running:
+        monkeypatch.setattr(AlarmStore, "undelivered", fails)
+        text = httpx.get(f"{running.url}/metrics").text
+        assert "reprior_storage_ok 1.0" in text
+        assert "undelivered" not in text  # not known
+        assert httpx.get(f"{running.url}/healthz").json()["undelivered"] is None
+        assert "damaged" in httpx.get(f"{running.url}/overview").json()["webhook"]["problem"]
 
 
 def test_an_event_repeated_when_its_id_is_forgotten_stops_nothing(tmp_path, monkeypatch):
@@ -232,7 +265,7 @@ def test_a_refusal_arrives_while_the_client_still_sends(tmp_path, wrong):
     access = Access([Token("admin", "ann", "secret-token")]) if wrong == "token" else Access()
     settings = Settings(tmp_path / "s.db", access=access, hosts=("127.0.0.1",),
                         limits=Limits(body=(1 if wrong == "large" else 32) << 20))  # fmt: skip
-    body = b'{"proba": [' + b" " * (12 << 20)
+    body = b'{"proba": [' + b" " * (40 << 20)
     headers = {"Content-Type": "application/json"} | ({"Host": "elsewhere"} if wrong == "host" else {})
     with Background(settings) as running:
         for _ in range(3):

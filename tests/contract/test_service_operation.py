@@ -61,6 +61,15 @@ def test_a_role_allows_what_it_says(tmp_path, token, allowed):
                 assert answer.status_code in (200, 201, 401)
 
 
+def test_reading_stays_closed_when_the_last_token_for_it_goes():
+    access = Access([Token("admin", "ann", "admin-token"), Token("read", "page", "reading-token")])
+    assert access.allows("read", "reading-token")
+    access.tokens = access.tokens[:1]
+    assert not access.allows("read", "reading-token")
+    assert not access.allows("read", "")
+    assert access.allows("read", "admin-token")
+
+
 def test_a_wrong_token_is_logged_without_it(tmp_path, caplog):
     with Background(Settings(tmp_path / "s.db", access=ROLES)) as running:
         for _ in range(20):
@@ -216,6 +225,9 @@ def test_services_of_one_name_in_two_namespaces_do_not_share_a_stream(tmp_path):
     for known in (False, True):  # also after a restart
         with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
             http.put("/streams/s", json={"source": [1, 1]})
+            if not known:  # an event that is refused claims nothing
+                bad = kserve("s", "bad", **{"ce-namespace": "bank"})
+                assert http.post(url, json={"predictions": [[0.4]]}, headers=bad).status_code == 400
             first = http.post(url, json=body, headers=kserve("s", f"a{known}", **{"ce-namespace": "shop"}))
             assert first.status_code == 200
             other = http.post(url, json=body, headers=kserve("s", f"b{known}", **{"ce-namespace": "bank"}))

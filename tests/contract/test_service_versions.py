@@ -44,7 +44,8 @@ def test_history_stays_and_the_estimate_starts_again(tmp_path):
         assert answer.n == 30
         assert answer.prior.tolist() == stream.prior.tolist()
         assert answer.gap is None  # the clients' numbers go on
-        past = httpx.get(f"{running.url}/streams/s/history").json()
+        since = {"from": about["now"] - 30, "to": about["now"] + 30, "points": 2000}  # 30 ms each
+        past = httpx.get(f"{running.url}/streams/s/history", params=since).json()
         assert 200 in past["n"]
         assert past["n"][-1] == 30
         entries = httpx.get(f"{running.url}/audit").json()["entries"]

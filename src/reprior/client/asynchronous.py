@@ -98,13 +98,13 @@ class AsyncClient:
         """Hold back messages about a stream for some seconds; 0 ends a silence. Return the silence that holds now."""
         return await self._run(self.client.silence, stream, seconds, by=by, note=note)
 
-    async def send(self, stream: str, proba: Any, *, correct: bool = True) -> Answer:
+    async def send(self, stream: str, proba: Any, **options: Any) -> Answer:
         """Let a stream learn probabilities (n, K), and return them corrected, as `Client.send` does."""
-        return await self._run(self.client.send, stream, proba, correct=correct)
+        return await self._run(partial(self.client.send, stream, proba, **options))
 
-    async def label(self, stream: str, proba: Any, y: Any) -> Answer:
-        """Send the labels (n,) of samples (n, K) that were sent before."""
-        return await self._run(self.client.label, stream, proba, y)
+    async def label(self, stream: str, proba: Any = None, y: Any = None, *, ids: Any = None) -> Answer:
+        """Send the labels (n,) of samples (n, K) or prediction ids (n,) that were sent before."""
+        return await self._run(self.client.label, stream, proba, y, ids=ids)
 
     def batches(self, stream: str, **options: Any) -> Batches:
         """Return a `Batches`; its `add` never waits, so it may be called on the event loop."""

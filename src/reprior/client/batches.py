@@ -88,7 +88,7 @@ class Batches:
     Attributes
     ----------
     sent, dropped, waiting : int
-        Samples that the service has counted, that will never be sent, and that wait.
+        Samples that the service has counted, that will never be sent, and that wait or are being sent.
     error : str or None
         Why the last attempt failed; None after a success.
     """
@@ -101,7 +101,7 @@ class Batches:
         self.stream, self.strict = stream, strict
         self.rows, self.max_bytes = check_int(rows, "Batches", "rows"), check_int(max_bytes, "Batches", "max_bytes")
         self.seconds = check_number(seconds, "Batches", "seconds", low=0, open_low=True)
-        self.sent = self.dropped = self.waiting = 0
+        self.sent = self.dropped = 0
         self.error: str | None = None
         self._client = client
         self._on_answer, self._on_drop = on_answer, on_drop
@@ -112,7 +112,7 @@ class Batches:
     def _renew(self) -> None:
         """Start with nothing held, as a forked child must: neither the thread nor the name is its own."""
         self._held: deque[Held] = deque()
-        self._bytes = self.waiting = 0
+        self._bytes = self._rows = 0  # of what is held
         self._since, self._due, self._busy = 0.0, False, 0
         self._closing = self._abandoned = False
         self._changed = threading.Condition()
@@ -124,6 +124,11 @@ class Batches:
         self._sender.patience, self._sender._msgpack = math.inf, client._msgpack
 
     # what the application calls
+
+    @property
+    def waiting(self) -> int:
+        """Samples that wait, with those that are being sent."""
+        return self._rows + self._busy
 
     def add(self, proba: Any) -> int:
         """Add probabilities (n, K), or (K,) of one sample, to send later; return how many were accepted.
@@ -152,9 +157,9 @@ class Batches:
         with self._changed:
             self._due = True
             self._changed.notify_all()
-            while (self.waiting or self._busy) and (left := end - time.monotonic()) > 0:
+            while self.waiting and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
-            return not (self.waiting or self._busy)
+            return not self.waiting
 
     def close(self, timeout: float = 10.0) -> bool:
         """Send all waiting samples within `timeout` seconds and end the thread; return whether all were sent."""
@@ -162,8 +167,8 @@ class Batches:
         with self._changed:
             self._closing, self._abandoned = True, not done
             self._changed.notify_all()
-            left, self._held = self.waiting + self._busy, deque()
-            self._bytes = self.waiting = 0
+            left, self._held = self.waiting, deque()
+            self._bytes = self._rows = self._busy = 0
         if left:
             self._drop(left, f"The service had not counted them {timeout:g} seconds after `close`.")
         if self._thread is not None and done:
@@ -225,7 +230,7 @@ class Batches:
                 if not self._held:
                     self._since = time.monotonic()
                 self._held.append(held)
-                self.waiting += len(held.rows)
+                self._rows += len(held.rows)
                 self._bytes += held.size
                 while self._bytes > self.max_bytes and len(self._held) > 1:
                     over += self._pop()
@@ -240,7 +245,7 @@ class Batches:
         """Remove the oldest rows; return how many they are."""
         oldest = self._held.popleft()
         self._bytes -= oldest.size
-        self.waiting -= len(oldest.rows)
+        self._rows -= len(oldest.rows)
         return len(oldest.rows)
 
     def _start(self) -> None:
@@ -294,7 +299,7 @@ class Batches:
         with self._changed:
             while True:
                 left = self._since + self.seconds - time.monotonic()
-                if self._held and (self._due or self._closing or self.waiting >= self.rows or left <= 0):
+                if self._held and (self._due or self._closing or self._rows >= self.rows or left <= 0):
                     break
                 if self._closing:
                     return None
@@ -313,7 +318,7 @@ class Batches:
                     rest = Held(first.columns, rows[len(parts[-1]) :])
                     self._held.appendleft(rest)
                     self._bytes += rest.size
-                    self.waiting += len(rest.rows)
+                    self._rows += len(rest.rows)
             self._busy = most - room
             if self._held:
                 self._since = time.monotonic()
@@ -357,7 +362,7 @@ class Batches:
         """Wait before the next attempt, unless `close` says not to."""
         with self._changed:
             first, self.error = self.error is None, self._sender.problem
-            waiting, end = self.waiting + self._busy, time.monotonic() + seconds
+            waiting, end = self.waiting, time.monotonic() + seconds
         if first:
             log.warning("stream %s: %s %s rows wait.", self.stream, self.error, waiting)
         with self._changed:

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -240,19 +240,29 @@ class Client:
 
     # rows
 
-    def send(self, stream: str, proba: Any, *, correct: bool = True) -> Answer:
-        """Let a stream learn probabilities (n, K) and return them corrected. Each post counts once."""
+    def send(self, stream: str, proba: Any, *, ids: Sequence[str] | None = None, correct: bool = True) -> Answer:
+        """Let a stream learn probabilities (n, K) and return them corrected. Each post counts once.
+
+        Under the prediction ids (n,), if there are some, labels can follow later.
+        """
         rows = self._rows(stream, proba, "Client.send")
-        answer = self._post_parts(stream, "samples", rows, None, {} if correct else {"correct": False})
+        each = {} if ids is None else {"ids": plain(ids)}
+        answer = self._post_parts(stream, "samples", rows, each, {} if correct else {"correct": False})
         if answer.proba is None:
             return answer
         classes = self._classes.get(stream)
         return replace(answer, proba=like_input(answer.proba, proba, None if classes is None else classes.names))
 
-    def label(self, stream: str, proba: Any, y: Any) -> Answer:
-        """Send the labels (n,), names or column indices, of samples (n, K) that were sent before."""
-        same_rows(proba, y, "Client.label")
-        return self._post_parts(stream, "labels", self._rows(stream, proba, "Client.label"), plain(y), {})
+    def label(self, stream: str, proba: Any = None, y: Any = None, *, ids: Sequence[str] | None = None) -> Answer:
+        """Send the labels (n,), names or column indices, of samples (n, K) or prediction ids (n,) sent before."""
+        if (proba is None) == (ids is None):
+            fail("Client.label", "proba", "be given, or `ids`", "neither" if ids is None else "both")
+        if y is None:
+            fail("Client.label", "y", "be the labels", "None")
+        same_rows(ids if proba is None else proba, y, "Client.label")
+        if proba is None:
+            return self._post_parts(stream, "labels", None, {"ids": plain(ids), "y": plain(y)}, {})
+        return self._post_parts(stream, "labels", self._rows(stream, proba, "Client.label"), {"y": plain(y)}, {})
 
     def batches(self, stream: str, **options: Any) -> Batches:
         """Return a `Batches`, which collects samples of this stream and sends them from a thread."""
@@ -271,30 +281,37 @@ class Client:
             proba = by_name(proba, self.classes_of(stream).names, caller)
         return check_matrix(proba, caller, "proba")
 
-    def _post_parts(self, stream: str, what: str, rows: Matrix, y: Any, more: dict[str, Any]) -> Answer:
-        """Return the answer to rows, posted in as many parts as the largest body asks for."""
-        step, answers = self.rows_at_once(rows), []
-        parts = [slice(first, first + step) for first in range(0, len(rows), step)]
-        # labels of another length go as one post: the service answers what is wrong with them
-        parts = parts if y is None or len(y) == len(rows) else [slice(None)]
+    def _post_parts(
+        self, stream: str, what: str, rows: Matrix | None, each: dict[str, Any], more: dict[str, Any]
+    ) -> Answer:
+        """Return the answer to rows, posted in as many parts as the largest body asks for.
+
+        `each` holds lists with one entry per row; without `rows` they are all there is.
+        """
+        n = len(each["ids"] if rows is None else rows)
+        step, answers = n if rows is None else self.rows_at_once(rows), []
+        parts = [slice(first, min(first + step, n)) for first in range(0, n, step or 1)]
+        # lists of another length go as one post: the service answers what is wrong with them
+        parts = parts if all(len(values) == n for values in each.values()) else [slice(None)]
         with self._lock:
             while parts:
                 part = parts.pop(0)
-                block = rows[part]
+                fields = more | {key: values[part] for key, values in each.items()}
                 try:
-                    answers.append(self._post(stream, what, block, more if y is None else {**more, "y": y[part]}))
+                    answers.append(self._post(stream, what, None if rows is None else rows[part], fields))
                 except ServiceError as error:
-                    if error.status != 413 or len(block) == 1:
+                    if error.status != 413 or part.start is None or part.stop - part.start == 1:
                         raise
-                    middle = part.start + len(block) // 2  # the service takes less than we thought
+                    middle = (part.start + part.stop) // 2  # the service takes less than we thought
                     parts[:0] = [slice(part.start, middle), slice(middle, part.stop)]
         return joined(answers)
 
-    def _post(self, stream: str, what: str, rows: Matrix, more: dict[str, Any]) -> Answer:
+    def _post(self, stream: str, what: str, rows: Matrix | None, more: dict[str, Any]) -> Answer:
         """Return the answer to one numbered post."""
         before = self.seqs.get(stream, 0)
         self.seqs[stream] = before + 1
-        body, kind = self._body({"client": self.name, "seq": before + 1, **more, "proba": rows})
+        proba = {} if rows is None else {"proba": rows}
+        body, kind = self._body({"client": self.name, "seq": before + 1, **more, **proba})
         try:
             return answer_of(self._ask("POST", at(stream, what), body, kind), rows)
         except ServiceError as error:

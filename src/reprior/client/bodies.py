@@ -119,12 +119,14 @@ def definition_fields(caller: str, source: Any, classes: Any, heldout: tuple[Any
     return fields
 
 
-def answer_of(fields: dict[str, Any], rows: Matrix) -> Answer:
+def answer_of(fields: dict[str, Any], rows: Matrix | None) -> Answer:
     """Return the answer to `rows` that the fields of a body hold; corrected rows have their type and shape."""
     corrected, gap = fields.get("proba"), fields.get("gap")
-    if isinstance(corrected, bytes):
+    if corrected is None or rows is None:
+        corrected = None
+    elif isinstance(corrected, bytes):
         corrected = np.frombuffer(corrected, "<f4" if rows.dtype == np.float32 else "<f8").reshape(rows.shape)
-    elif corrected is not None:
+    else:
         corrected = np.array(corrected, rows.dtype).reshape(rows.shape)
     return Answer(corrected, np.array(fields["prior"]), fields["n"], fields.get("repeated", False),
                   fields.get("counted_at"), gap and (gap["first"], gap["last"]))  # fmt: skip

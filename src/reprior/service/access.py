@@ -59,21 +59,14 @@ def role_needed(method: str, path: str) -> str | None:
 
 
 class Access:
-    """Who may do what. Replace `tokens` to change that while the server runs.
+    """Who may do what; without any token, everybody everything. Replace `tokens` while the server runs to change it."""
 
-    Without any token everything is allowed. With tokens, reading stays open until one has the role "read", unless
-    `private` is set.
-    """
-
-    def __init__(self, tokens: Iterable[Token] = (), *, private: bool = False) -> None:
-        self.private = private
+    def __init__(self, tokens: Iterable[Token] = ()) -> None:
         self.tokens = tuple(tokens)
 
     def allows(self, role: str, secret: str) -> bool:
         """Return whether a bearer token allows what a role may do; the time does not depend on how much fits."""
         if not self.tokens:
-            return True
-        if role == "read" and not self.private and all(token.role != "read" for token in self.tokens):
             return True
         enough, fits = ROLES[ROLES.index(role) :], False
         for token in self.tokens:

@@ -23,6 +23,7 @@ from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
 from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
 from reprior.service.served import ServedStream
+from reprior.service.store import StoreError
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
@@ -124,7 +125,7 @@ class Alarms:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._mark(served)
-            self._hub.commit_soon()
+            self._hub.commits.soon()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do
@@ -193,8 +194,11 @@ class Alarms:
             return served.watch.raised()[::-1]
         return await self._hub.workers.read(self.store.listed, served.id, MOST_LISTED)
 
-    async def undelivered(self) -> tuple[int, str | None]:
-        """Return how many messages nobody has taken, and the last problem."""
+    async def undelivered(self) -> tuple[int | None, str | None]:
+        """Return how many messages nobody has taken (None if that cannot be read), and the last problem."""
         if self.store is None or self._hub.settings.webhook is None:
             return 0, None
-        return await self._hub.workers.read(self.store.undelivered, self._hub.clock())
+        try:
+            return await self._hub.workers.read(self.store.undelivered, self._hub.clock())
+        except StoreError as error:
+            return None, str(error)

@@ -127,8 +127,7 @@ class App:
         if response.status_code == 405:
             response.headers["Allow"] = self._allowed(scope)
         if response.status_code != 408 and not scope.get("body_read"):
-            limits = self.settings.limits
-            await drain(receive, 16 * limits.body if response.status_code == 413 else limits.body, limits.body_seconds)
+            await drain(receive, self.settings.limits.body_seconds)
         assert self.hub is not None
         path: str = scope["path"]
         if scope["method"] == "POST" and path.endswith(INGESTS):

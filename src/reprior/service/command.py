@@ -174,7 +174,7 @@ def settings_of(options: dict[str, Any]) -> Any:
         fail("serve", "--public-url", "be like https://HOST/PATH", options["public_url"])
     hosts = [name.lower() for name in (*options["allow_host"], public.hostname or "") if name]
     return Settings(
-        db=options["db"], access=Access(tokens, private=not here),
+        db=options["db"], access=Access(tokens),
         hosts=(*LOOPBACK, *hosts) if here or hosts else (), public_url=options["public_url"], proxies=options["proxy"],
         limits=Limits(body=options["max_body"], classes=options["max_classes"], streams=options["max_streams"],
                       clients=options["max_clients"], rate=options["max_rate"]),

@@ -151,6 +151,8 @@ class Hub:
         if behind and (last or served.point_due(now, self.settings.point_seconds)):
             served.point(now)
             self.mark(served)
+        elif not behind:
+            served.store_test()
         if served.settled:
             self.unsettled.discard(served)
 
@@ -305,10 +307,6 @@ class Hub:
             served = self.get(name)
             await self.commits.stored(served)
             return await self.alarms.silence(served, wanted)
-
-    def commit_soon(self) -> None:
-        """Commit what there is, though nobody waits for it."""
-        self.commits.soon()
 
     async def load_curves(self, streams: list[ServedStream]) -> None:
         """See to it that streams have their small curve, from the file after a start of the server."""

@@ -16,7 +16,7 @@ from reprior.service.outgoing import check_target, post
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
 from reprior.service.served import ServedStream
-from reprior.service.wire import answer, json_bytes, parse, parse_json
+from reprior.service.wire import answer, content_type, json_bytes, parse, parse_json
 
 log = logging.getLogger("reprior.service")
 FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
@@ -145,8 +145,7 @@ def outputs_wanted(outputs: Any, parameters: dict[str, Any]) -> list[tuple[str, 
 
 def event_of(headers: Any, body: bytes) -> tuple[dict[str, str], Any]:
     """Return the attributes and the data of an event, in binary or structured form."""
-    kind = str(headers.get("content-type", "application/json")).split(";")[0].strip().lower()
-    if kind == "application/cloudevents+json":
+    if content_type(headers.get("content-type")) == "application/cloudevents+json":
         whole = parse(body, "application/json", "cloudevents")
         about = {str(k).lower(): v for k, v in whole.items() if isinstance(v, str)}
         data: Any = whole.get("data")
@@ -174,22 +173,22 @@ def predictions(data: Any, served: ServedStream) -> Any:
     return fail("cloudevents", "data", "have `predictions` or `outputs`", "neither")
 
 
-def stream_of(hub: Hub, about: dict[str, str]) -> str:
-    """Return the stream of an event: `name.namespace` if there is one, else `name`, for one namespace only.
+def stream_of(hub: Hub, about: dict[str, str]) -> tuple[str, tuple[str, str] | None]:
+    """Return the stream of an event: `name.namespace` if there is one, else `name` with the namespace to remember.
 
-    Two services of the same name in two namespaces are two models.
+    Two services of the same name in two namespaces are two models, so `name` learns those of one namespace only.
     """
     name, namespace = about.get("inferenceservicename"), about.get("namespace", "")
     if not name:
         fail("cloudevents", "inferenceservicename", "name the stream", "nothing")
     full = f"{name}.{namespace}"
     if namespace and (full in hub.streams or full in hub.unreadable):
-        return full
-    owner = hub.get(name).receipts.cursors.setdefault(NAMESPACE, namespace)
+        return full, None
+    owner = hub.get(name).receipts.cursors.get(NAMESPACE, namespace)
     if owner != namespace:
         raise Conflict(f"The stream {name!r} learns the service of the namespace {owner!r}. Make a stream {full!r} for"
                        f" the one of the namespace {namespace!r}.")  # fmt: skip
-    return name
+    return name, (NAMESPACE, namespace)
 
 
 async def take_event(hub: Hub, headers: Any, body: bytes, scope: Any) -> dict[str, Any]:
@@ -198,12 +197,10 @@ async def take_event(hub: Hub, headers: Any, body: bytes, scope: Any) -> dict[st
     scope["event_stream"] = about.get("inferenceservicename")  # a refusal is counted under it
     if about["type"] != RESPONSE:
         return {"taken": False, "reason": f"Only events of type {RESPONSE} are learned."}
-    name = stream_of(hub, about)
+    name, cursor = stream_of(hub, about)
     served = hub.get(name)
     if len(about["id"]) > 200:
         fail("cloudevents", "id", "have at most 200 characters", len(about["id"]))
-    namespace = served.receipts.cursors.get(NAMESPACE)
-    cursor = None if namespace is None else (NAMESPACE, namespace)
     post = Post(predictions(data, served), correct=False, event=about["id"], cursor=cursor)
     learned = await hub.posts.samples(name, post)
     return {"taken": not learned.repeated, "repeated": learned.repeated, "n": learned.n}

@@ -61,7 +61,7 @@ def buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
     yield line(f"{name}_count", counts[-1], **labels)
 
 
-def of_server(hub: Hub, undelivered: int) -> Iterator[str]:
+def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
     """Yield what is counted for the server as a whole."""
     measures, streams = hub.measures, [served for served in hub.streams.values() if not served.gone]
     alarms = sum(bool(served.watch.open()) for served in streams)
@@ -70,7 +70,8 @@ def of_server(hub: Hub, undelivered: int) -> Iterator[str]:
     yield single("reprior_streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable))
     yield single("reprior_alarms", "gauge", "Streams with an open alarm.", alarms)
     yield single("reprior_storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None)
-    yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
+    if undelivered is not None:
+        yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
     yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", measures.forward_dropped)
     yield family("reprior_requests", "counter", "Requests answered, by route and status.", (
         line("reprior_requests_total", count, route=route, status=str(status))

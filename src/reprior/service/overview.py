@@ -6,7 +6,6 @@ from typing import Any
 
 from reprior.service.hub import Hub
 from reprior.service.served import ServedStream
-from reprior.service.store import StoreError
 from reprior.service.views import summary
 
 MOST = 20  # entries of each part
@@ -31,19 +30,9 @@ async def overview(hub: Hub) -> dict[str, Any]:
         "moved": [summary(served, now) for served in moved],
         "stale": {"total": len(stale), "shown": [summary(served, now) for served in stale[:MOST]]},
         "unreadable": [{"name": name, "why": stream.why} for name, stream in sorted(hub.unreadable.items())],
-        "webhook": await webhook(hub), "health": health(hub),
+        "webhook": dict(zip(("undelivered", "problem"), await hub.alarms.undelivered(), strict=True)),
+        "health": health(hub),
     }  # fmt: skip
-
-
-async def webhook(hub: Hub) -> dict[str, Any] | None:
-    """Return how many messages nobody has taken and why; None if there is no webhook."""
-    if hub.settings.webhook is None:
-        return None
-    try:
-        count, problem = await hub.alarms.undelivered()
-    except StoreError as error:
-        return {"undelivered": None, "problem": str(error)}
-    return {"undelivered": count, "problem": problem}
 
 
 def health(hub: Hub) -> dict[str, Any]:

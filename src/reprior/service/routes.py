@@ -13,17 +13,15 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from reprior._check import check_choice, fail
-from reprior.service import alarm_routes, inference, kinds, metrics, views
+from reprior.service import alarm_routes, inference, kinds, metrics, overview, views
 from reprior.service.alarm_routes import address
 from reprior.service.commits import Unavailable
 from reprior.service.definition import Recipe
 from reprior.service.events import events
-from reprior.service.hub import Hub
 from reprior.service.openapi import openapi
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
 from reprior.service.sample_posts import post_samples
-from reprior.service.store import StoreError
 from reprior.service.wire import (
     Refused,
     answer,
@@ -102,7 +100,8 @@ async def post_labels(request: Request) -> Response:
     client, seq = check_seq(body.get("client"), body.get("seq"))
     post = Post(body.get("proba"), client, seq, body.get("dtype"), ids=body.get("ids"))
     learned = await hub_of(request).posts.labels(request.path_params["name"], post, body.get("y"))
-    return answer(learned.fields(), packed=wants_msgpack(request))
+    packed = wants_msgpack(request.headers.get("accept", ""), kind_of(request))
+    return answer(learned.fields(), packed=packed)
 
 
 async def get_streams(request: Request) -> Response:
@@ -151,21 +150,11 @@ async def sample_route(request: Request) -> Response:
     return Response(body, media_type=kind.decode())
 
 
-async def undelivered(hub: Hub) -> int | None:
-    """Return how many alarms no webhook has taken yet; None if that cannot be read."""
-    try:
-        return (await hub.alarms.undelivered())[0]
-    except StoreError:
-        return None
-
-
 async def health(request: Request) -> Response:
     hub = hub_of(request)
-    about = {"ok": hub.trouble is None, "trouble": hub.trouble, "streams": len(hub.streams),
-            "unreadable": sorted(hub.unreadable), "clock_ahead": round(hub.clock.ahead, 3),
-            "undelivered": await undelivered(hub), "problems": hub.problems(),
-            "refused": {"total": hub.measures.refused.total(), "last": hub.measures.last_refused}}  # fmt: skip
-    return answer(about, 200 if hub.trouble is None else 503)
+    undelivered, _ = await hub.alarms.undelivered()
+    about = {"streams": len(hub.streams), "unreadable": sorted(hub.unreadable), "undelivered": undelivered}
+    return answer(overview.health(hub) | about, 200 if hub.trouble is None else 503)
 
 
 async def post_event(request: Request) -> Response:

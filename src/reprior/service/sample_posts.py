@@ -13,7 +13,7 @@ from reprior.service.guard import HEADERS, Scope
 from reprior.service.hub import Hub
 from reprior.service.posts import Answer, Post
 from reprior.service.receipts import check_seq
-from reprior.service.wire import MSGPACK, body_of, check_keys, json_bytes, pack, parse
+from reprior.service.wire import MSGPACK, body_of, check_keys, content_type, json_bytes, pack, parse, wants_msgpack
 
 KEYS = ("proba", "dtype", "client", "seq", "correct", "ids")
 BODIES = {False: b"application/json", True: b"application/msgpack"}
@@ -23,9 +23,8 @@ HEAD = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, bytes]:
     """Learn samples and return the answer with them corrected: its content type, and its body."""
     headers = dict(scope["headers"])
-    kind = headers.get(b"content-type", b"application/json").decode("latin-1").split(";")[0].strip().lower()
-    accept = headers.get(b"accept", b"").decode("latin-1")
-    packed = any(name in accept for name in MSGPACK) or (kind in MSGPACK and "json" not in accept)
+    kind = content_type(headers.get(b"content-type", b"application/json").decode("latin-1"))
+    packed = wants_msgpack(headers.get(b"accept", b"").decode("latin-1"), kind)
     limits = hub.settings.limits
     text = await body_of(scope, receive, limits.body, limits.body_seconds)
     name = scope["path"].split("/")[2]

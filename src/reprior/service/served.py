@@ -50,10 +50,12 @@ class Activity:
 
 
 class Learned(NamedTuple):
-    """What a post did: whether it raised the alarm, and its samples (n, K) as calibrated (or as they came)."""
+    """What a post did: whether it raised the alarm, its samples (n, K) as calibrated (or as they came), and whether
+    the stream has tested itself for label shift."""
 
     raised: bool
     rows: Matrix
+    tested: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +120,8 @@ class ServedStream:
         stream, watch = self.stream, self.watch
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
-        tested = stream.n + len(rows) >= next_stop(stream.n)
+        before = stream.n
+        tested = before + len(rows) >= next_stop(before)
         with without_warning() if tested else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
@@ -126,7 +129,7 @@ class ServedStream:
                 raised = False
                 stream.learn_calibrated(rows)
         self.activity.count(len(rows), now)
-        return Learned(raised, rows)
+        return Learned(raised, rows, tested)
 
     def _learn_watched(self, rows: Matrix, now: float) -> bool:
         """Learn rows and let the alarm's test look at them, in blocks; return whether that raised the alarm."""
@@ -150,11 +153,17 @@ class ServedStream:
         """Let the alarm's test look at the samples that wait; return whether that raised the alarm."""
         assert self.watch.test is not None
         before = self.stream.n - self.watch.waiting_rows - self.watch.test.verdict.n  # samples that it never looked at
-        self.pending.test = True
+        self.watch.test_moved = True
         if not self.watch.look():
             return False
+        self.store_test()
         self.watch.shift = self._shift_alarm(before, now)
         return True
+
+    def store_test(self) -> None:
+        """Let the next commit store the alarm's test, if it has looked at samples since it was stored."""
+        if self.watch.test_moved:
+            self.pending.test, self.watch.test_moved = True, False
 
     def _shift_alarm(self, before: int, now: float) -> dict[str, Any]:
         assert self.watch.test is not None
@@ -196,7 +205,8 @@ class ServedStream:
         return now - activity.point_at >= (max(seconds, POINT_SECONDS) if few and seconds >= 1.0 else seconds)
 
     def point(self, now: float) -> None:
-        """Add a point to the history."""
+        """Add a point to the history, and store the alarm's test with it."""
+        self.store_test()
         self.pending.points.append(self.moment(now))
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
@@ -252,5 +262,3 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
         Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
         stored.last_post, watch=Watch(test), activity=Activity(point_at=stored.last_post),
     )  # fmt: skip
-
-

@@ -7,10 +7,11 @@ writes; readers have a connection of their own and never wait for it.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ class Store:
                 raise as_input_error(path, error) from None
             self._reader = connect(path, wait)
             self._reader.execute("PRAGMA query_only=ON")
+            self.read("SELECT count(*) FROM streams")  # with the first query the log is there
+            self._files = self._numbers()
         except BaseException:
             for name in ("_writer", "_reader", "_guard"):
                 if (opened := getattr(self, name, None)) is not None:
@@ -101,9 +104,21 @@ class Store:
         self._writer.close()
         self._guard.close()
 
+    def _numbers(self) -> list[int]:
+        """Return the inodes of the file and its log."""
+        return [os.stat(f"{self.path}{ending}").st_ino for ending in ("", "-wal")]
+
+    def _check_in_place(self) -> None:
+        """Refuse to write to files that have no name any more: SQLite would, and all would be lost at the end."""
+        with suppress(FileNotFoundError):
+            if self._numbers() == self._files:
+                return
+        raise StoreError("The database file was moved, deleted or replaced. Put it back, or restart the server.")
+
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Change the file, all or nothing; only the writing thread may."""
+        self._check_in_place()
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -252,8 +267,11 @@ class Store:
 
     def usage(self) -> dict[str, int]:
         """Return how large the file and its log are, in bytes."""
-        log = self.path.with_name(self.path.name + "-wal")
-        return {"file": self.path.stat().st_size, "log": log.stat().st_size if log.exists() else 0}
+        sizes = {"file": 0, "log": 0}
+        for part, ending in (("file", ""), ("log", "-wal")):
+            with suppress(FileNotFoundError):
+                sizes[part] = os.stat(f"{self.path}{ending}").st_size
+        return sizes
 
 
 def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:

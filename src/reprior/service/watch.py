@@ -26,6 +26,7 @@ class Watch:
     silence: dict[str, Any] | None = None
     waiting: list[tuple[Matrix, float]] = field(default_factory=list)  # samples that the test lacks, and when they came
     waiting_rows: int = 0
+    test_moved: bool = False  # since it was stored; a crash costs it the samples of at most ten seconds
     waiting_prior: Vector | None = None  # before the first of them
 
     @property

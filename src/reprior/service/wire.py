@@ -18,6 +18,7 @@ from reprior.service.late import Unknown
 from reprior.service.store import StoreError
 
 CLOSE = {"Connection": "close"}
+DRAIN_BYTES = 512 << 20  # of a refused body that are read, so that its sender reads the answer
 MSGPACK = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 CODES = {400: "bad_input", 401: "no_token", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
          408: "too_slow", 409: "conflict", 413: "too_large", 415: "unknown_type", 421: "wrong_host",
@@ -115,15 +116,15 @@ async def read_object(request: Request, caller: str, keys: tuple[str, ...]) -> d
     return value
 
 
-async def drain(receive: Any, most: int, seconds: float) -> None:
-    """Read what is left of a body, up to `most` bytes, and forget it.
+async def drain(receive: Any, seconds: float) -> None:
+    """Read what is left of a body, up to DRAIN_BYTES, and forget it.
 
     A client that is still sending would find its connection reset, and would not see the answer.
     """
     size = 0
     try:
         async with asyncio.timeout(seconds):
-            while size <= most:
+            while size <= DRAIN_BYTES:
                 message = await receive()
                 size += len(message.get("body", b""))
                 if message["type"] != "http.request" or not message.get("more_body"):
@@ -132,9 +133,14 @@ async def drain(receive: Any, most: int, seconds: float) -> None:
         return
 
 
+def content_type(text: str | None) -> str:
+    """Return a content type without its parameters; without one, JSON is meant."""
+    return "application/json" if text is None else text.split(";")[0].strip().lower()
+
+
 def kind_of(request: Request) -> str:
-    """Return the content type without its parameters."""
-    return str(request.headers.get("content-type", "application/json")).split(";")[0].strip().lower()
+    """Return the content type of a request."""
+    return content_type(request.headers.get("content-type"))
 
 
 def parse_json(body: bytes, caller: str) -> Any:
@@ -155,8 +161,11 @@ def parse(body: bytes, kind: str, caller: str) -> dict[str, Any]:
     elif kind in ("application/json", "text/json", ""):
         value = parse_json(body, caller) if body else {}
     else:
-        raise Refused(415, f"{caller}: the content type must be application/json or application/msgpack,"
-                      " or application/octet-stream for a saved pipeline or stream.")
+        raise Refused(
+            415,
+            f"{caller}: the content type must be application/json or application/msgpack,"
+            " or application/octet-stream for a saved pipeline or stream.",
+        )
     if not isinstance(value, dict):
         fail(caller, "body", "be an object", type(value).__name__)
     return value
@@ -191,7 +200,6 @@ def answer(value: dict[str, Any], status: int = 200, *, packed: bool = False) ->
     return Response(json_bytes(value), status, media_type="application/json")
 
 
-def wants_msgpack(request: Request) -> bool:
-    """Return whether the answer is to be msgpack: as the request asks, or else as it came."""
-    accept = request.headers.get("accept", "")
-    return any(name in accept for name in MSGPACK) or (kind_of(request) in MSGPACK and "json" not in accept)
+def wants_msgpack(accept: str, kind: str) -> bool:
+    """Return whether the answer is to be msgpack: as the header Accept asks, or else as the body came."""
+    return any(name in accept for name in MSGPACK) or (kind in MSGPACK and "json" not in accept)

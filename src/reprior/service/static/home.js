@@ -43,8 +43,8 @@ function problems(told) {
   if (health.trouble) items.push(`No samples are stored: ${health.trouble}`);
   items.push(...health.problems);
   for (const { name, why } of told.unreadable) items.push(why || `The stream ${name} cannot be read.`);
-  if (webhook && webhook.undelivered === null) items.push(`The messages for the webhook cannot be read: ${webhook.problem}`);
-  else if (webhook && webhook.undelivered)
+  if (webhook.undelivered === null) items.push(`The messages for the webhook cannot be read: ${webhook.problem}`);
+  else if (webhook.undelivered)
     items.push(`${plural(webhook.undelivered, "message", "messages")} about alarms did not reach the webhook${webhook.problem ? `: ${webhook.problem}` : ""}.`);
   if (health.refused.total) {
     const last = health.refused.last;
