@@ -169,13 +169,11 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 
 @contextmanager
-def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) -> Iterator[IO[bytes]]:
+def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes when it does not.
 
     A link is followed. What is no regular file (a pipe, a terminal) is written straight into. Several writers of one
     path never mix; the last one to finish wins. What killed writers left behind is cleared away.
-    A caller that holds `path` alone may name the `partial` file, of which the first `keep` bytes, left by an earlier
-    run, then stay.
     """
     if not isinstance(path, (str, os.PathLike)):
         fail("save", "path", "be the path of a file", "None" if path is None else f"a {type(path).__name__}",
@@ -193,11 +191,9 @@ def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) 
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_away(target)
-        temporary, handle = fresh(target) if partial is None else (partial, open_partial(partial))
+        temporary, handle = fresh(target)
         try:
             with open(handle, "r+b") as file:
-                file.truncate(keep)
-                file.seek(keep)
                 yield file
                 file.flush()
                 if mode is not None and hasattr(os, "fchmod"):
@@ -310,12 +306,6 @@ def fresh(target: Path) -> tuple[Path, int]:
         if lock(handle, wait=True) and os.fstat(handle).st_nlink:
             return name, handle
         os.close(handle)  # between the two calls somebody took it for left behind
-
-
-def open_partial(path: Path) -> int:
-    """Return a file that an earlier run may have left, open; never through a link that somebody put there."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-    return os.open(path, flags, 0o666)
 
 
 def clear_away(target: Path) -> None:
