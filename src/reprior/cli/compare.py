@@ -97,7 +97,7 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
 def true_mixes(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
     """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
     table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
-    keys, labels = group_keys(table), table.load().labels
+    keys, labels = np.concatenate(group_keys(table)), table.load().labels
     y = label_columns(labels, table, truth, len(keys), inputs.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):

@@ -25,9 +25,8 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, print_answer
 from reprior.estimates.sets import Scores, scores, scores_of
 from reprior.estimates.show import first_lines, stopped
 from reprior.io.files import SUFFIXES, SUFFIXES_OF
-from reprior.io.keys import CHANGED, group_codes
 from reprior.io.sources import read_prior
-from reprior.io.table import Choice, Part, Sets
+from reprior.io.table import Choice, Sets
 from reprior.pipelines.watch import Watch
 from reprior.rows.correction import correct_rows
 from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
@@ -78,7 +77,7 @@ def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weighting = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            job.table.parts[0].rewrite(out, *correction(job, weighting, job.table.parts[0]))
+            job.table.parts[0].rewrite(out, *correction(job, weighting, 0))
         save_watch(wanted, weighting)
         return DONE if weighting.ok else NOT_CONVERGED
     with alone("correct", output, "--output"):
@@ -121,8 +120,8 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
         write_journal(output, journal)
     weighting = Weighting(**{name: journal[name] for name in Weighting._fields})
     parts, kept = inputs.table.parts, journal["parts"]
-    for part in parts[kept:]:
-        fn, sets = correction(inputs, weighting, part)
+    for number, part in enumerate(parts[kept:], kept):
+        fn, sets = correction(inputs, weighting, number)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         with whole_file(path) as file:
             part.rewrite(file, fn, sets)
@@ -141,14 +140,15 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(weighting.verdict), weighting.ok)
 
 
-def correction(inputs: Inputs, weighting: Weighting, part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
+def correction(inputs: Inputs, weighting: Weighting, number: int) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
     """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
-    of the rows corrected last, if they are wanted."""
+    of the rows corrected last, if they are wanted. `number` is the number of the part."""
     weights, least, calibrator = weighting.weights, weighting.least, inputs.pipeline.calibrator
-    by, at = inputs.table.choice.by, 0
+    codes, at = None, 0
     last: Any = None
-    slots = {key: g for g, key in enumerate(weighting.groups)}
-    codes = None if by is None else group_codes(inputs.table, part, slots, fixed=True)
+    if inputs.keys is not None:
+        slots = {key: g for g, key in enumerate(weighting.groups)}
+        codes = np.array([slots[key] for key in inputs.keys[number]], np.int64)
 
     def fixed(rows: Matrix) -> Matrix:
         nonlocal at, last
@@ -159,7 +159,8 @@ def correction(inputs: Inputs, weighting: Weighting, part: Part) -> tuple[Callab
             return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
-            fail("correct", part.name, "not grow while it is read", "more rows than before", remedy=CHANGED)
+            fail("correct", inputs.table.parts[number].name, "not grow while it is read", "more rows than before",
+                 remedy="The file was changed while it was read. Run the command again")  # fmt: skip
         out = correct_rows(calibrated, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out

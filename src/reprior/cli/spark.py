@@ -25,7 +25,7 @@ from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
 from reprior.adapters.spark.session import context, session, submitted
 from reprior.adapters.spark.stream import follow, write_batch
-from reprior.cli._inputs import Inputs, SourceFiles, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipeline, with_method
 from reprior.cli._options import (
     anyway_option,
     by_option,
@@ -190,16 +190,13 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
     rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
                        label=labels)  # fmt: skip
-    matched = "name" if pipe.classes and rows.classes else "position"
-    if matched == "position":
-        refuse_unsorted(pipe, caller, Path(target))
-    if pipe.classes is None and rows.classes is not None:
-        pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
+    pipe, matched = match_classes(pipe, rows.classes, caller, target)
     parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.surveys)
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, fit.warning, by, labelled)
+    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning,
+                  target_labels=labelled)  # fmt: skip
 
 
 def nothing(*_: Any) -> None:

@@ -18,6 +18,7 @@ from reprior._check.columns import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
 from reprior.io.files import open_table
+from reprior.io.keys import column_values
 from reprior.io.table import Choice, Table, readable
 
 ROW = "row"  # what names rows where no column does
@@ -64,15 +65,9 @@ def is_list(where: str | None) -> bool:
     return where is not None and Path(where).is_file()
 
 
-def column_values(table: Table) -> list[Any]:
+def values_of_all(table: Table) -> list[Any]:
     """Return what a column holds, of all rows; the table was opened for it."""
-    values: list[Any] = []
-    for part in table.parts:
-        assert part.groups is not None
-        with readable(part.name, table.choice.caller):
-            for some in part.groups():
-                values.extend(some)
-    return values
+    return [value for part in table.parts for value in column_values(part, table.choice)]
 
 
 def opened_again(target: Path, choice: Choice, column: str, option: str) -> Table:
@@ -118,7 +113,7 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
             if name is not None:
                 raise
             continue
-        ids = ["" if value is None else str(value) for value in column_values(table)]
+        ids = ["" if value is None else str(value) for value in values_of_all(table)]
         unique = len({*ids}) == len(ids) and "" not in ids
         if unique:
             return Ids(column, ids)
