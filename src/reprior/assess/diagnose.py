@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import REJECTED, check_number, fail, p_text, percent
+from reprior._check import check_number, fail
 from reprior._types import Checks, Labels, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
+from reprior.assess.sentences import sentences
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import MANY_LABELS, WEAK
+from reprior.estimates.verdict import WEAK
 from reprior.model.acting import Evidence, weighed_evidence
 from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import DEFAULT, ebls
@@ -27,7 +28,6 @@ from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, sampled
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
 MAX_PAIRED = 2000  # samples that are compared in pairs if there are more classes, so that the cost is linear in K
-ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
 ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
@@ -72,8 +72,8 @@ class Diagnosis:
 
     Examples
     --------
-    >>> found = diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
-    >>> found.shifted, found.applies
+    >>> diagnosis = diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+    >>> diagnosis.shifted, diagnosis.applies
     (False, None)
     """
 
@@ -330,74 +330,3 @@ def confused_pairs(target: Blocks, estimate: PriorEstimate) -> tuple[tuple[str, 
     worst = np.argsort(-both[a, b], kind="stable")[:10]
     pairs = zip(a[worst], b[worst], strict=True)
     return tuple((source.called[i], source.called[j], float(both[i, j])) for i, j in pairs)
-
-
-class Sentence(NamedTuple):
-    """A sentence of a diagnosis, and whether it is good news."""
-
-    text: str
-    good: bool
-
-
-def sentences(diagnosis: Diagnosis) -> list[Sentence]:
-    """Return the diagnosis in plain sentences."""
-    lines: list[Sentence] = []
-
-    def say(text: str, good: bool = True) -> None:
-        lines.append(Sentence(text, good))
-
-    if diagnosis.labels_conflict:
-        say(diagnosis.labels_conflict, False)
-    shift, heldout = p_text(diagnosis.shift_p), diagnosis.label_shift is not None
-    clearly = diagnosis.applies is False
-    labels = "More labels" if diagnosis.estimate.n_labels else "Labels of some samples"
-    if diagnosis.shift_p >= diagnosis.alpha:
-        say(f"No shift found ({shift}).")
-    elif heldout:
-        how = "have" if diagnosis.shift_p < REJECTED else "may have"
-        say(f"The predictions {how} changed against the held-out samples ({shift}).")
-    else:
-        say(f"The mean prediction differs from the source prior ({shift}). Either the class prior has shifted, or the "
-            "predictions imply another prior, as after class weights. Held-out samples would show which.",
-            False)  # fmt: skip
-    if diagnosis.label_shift is None:
-        say("Not tested for label shift: this needs held-out samples. Whether correction helps is unknown.",
-            False)  # fmt: skip
-    elif diagnosis.applies:
-        say(f"Consistent with label shift (probability {diagnosis.label_shift:.0%}).")
-    else:
-        say(f"The data differ by more than their class prior (probability of label shift {diagnosis.label_shift:.0%}). "
-            "The inputs look different within classes, or a class is new. Check the data before you use the estimate.",
-            False)  # fmt: skip
-    if diagnosis.confused:
-        pairs = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3])
-        say(f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than their "
-            "sum.", False)  # fmt: skip
-    if diagnosis.smallest_singular_value is not None and diagnosis.smallest_singular_value < 0.05:
-        value = f"{diagnosis.smallest_singular_value:.2g}"
-        say(f"The confusion matrix is nearly singular (smallest singular value {value}). Avoid bbse and rlls.", False)
-    if diagnosis.overconfidence is not None and diagnosis.overconfidence_se is not None:
-        size, how = percent(abs(diagnosis.overconfidence), 1), "over" if diagnosis.overconfidence > 0 else "under"
-        if abs(diagnosis.overconfidence) > 3 * diagnosis.overconfidence_se:
-            say(f"On held-out samples the classifier is {how}confident by {size}. Calibrate it first.", False)
-        else:
-            say(f"On held-out samples confidence matches accuracy to {size}.")
-    n = diagnosis.estimate.n
-    say(f"The shares from these {n:,.0f} samples are as precise as from {diagnosis.worth:,.0f} labels.")
-    if not clearly and diagnosis.accuracy is not None and diagnosis.accuracy_interval is not None:
-        (before, after), (low, high) = diagnosis.accuracy, diagnosis.accuracy_interval
-        how = "uncorrected" if diagnosis.estimate.calibrator is None else "only calibrated"
-        say(f"Expected accuracy: {percent(before, 1)} {how}, {percent(after, 1)} corrected (95 % interval "
-            f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if diagnosis.risky:
-            say("Correction may lower the accuracy, because the class shares are uncertain. "
-                f"{labels} would show whether it does.", False)  # fmt: skip
-        elif diagnosis.amplification >= WEAK:
-            say(f"Weak evidence: the estimated shares moved {diagnosis.amplification:.1f} times as far as the mean "
-                f"prediction. Label about {MANY_LABELS} samples to be sure.", False)  # fmt: skip
-    if diagnosis.applies and diagnosis.heldout_worth is not None:
-        say(f"Effective held-out sample size at this prior: {diagnosis.heldout_worth:.0f}.")
-        if diagnosis.heldout_worth < ENOUGH_HELDOUT:
-            say(f"Below {ENOUGH_HELDOUT} a new class may go unnoticed. Hold out more samples of the classes that are "
-                "frequent now.", False)  # fmt: skip
-    return lines
