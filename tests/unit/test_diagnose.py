@@ -8,7 +8,7 @@ from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.assess.accuracy import by_labels, expected_accuracy, might_be
+from reprior.assess.accuracy import by_labels, expected_accuracy, plausible_shares
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
@@ -111,7 +111,7 @@ def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monk
     x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
     rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)
     est = rp.ebls(rp.summarize(rows[:400], y[:400]), rows[400:])
-    assert might_be(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
+    assert plausible_shares(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():

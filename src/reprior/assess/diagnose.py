@@ -1,4 +1,4 @@
-"""Does the method apply: is there a shift, is it label shift, can classes be told apart, are outputs calibrated?"""
+"""Is there a shift, is it label shift, are classes distinguishable, are predictions calibrated?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, u
 MAX_PAIRED = 2000  # samples that are compared in pairs if there are more classes, so that the cost is linear in K
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
-ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
+ROUNDED = 1e-7  # smallest standard deviation of probabilities; below it their means differ by rounding
 PSEUDO_SAMPLES = 0.1  # given to every class so that none is ruled out before it is compared with the others
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
@@ -263,9 +263,7 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
     # all rows together: where a class is rare, a sample's own variance goes with its mean
     centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
     centred = centred - centred.mean(axis=0)
-    deviation = np.sqrt(
-        np.maximum((centred**2).mean(axis=0), ROUNDED**2)
-    )  # outputs that are all alike are not rounded alike
+    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDED**2))
     centred /= deviation
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)
@@ -295,7 +293,7 @@ def reweighted_worth(y: Labels, prior: Vector) -> float:
 
 
 def row_weights(source: Source) -> Vector:
-    """Return how much each held-out row counts (n,), so that they have the class mix the source is said to have."""
+    """Return weights (n,) of the held-out samples by which they have the source prior."""
     assert source.heldout is not None
     weight = np.ones(len(source.heldout[1]))
     if source.confusion is not None and source.counts is not None:

@@ -1,4 +1,4 @@
-"""Which target rows to label next: those whose labels tell most about the class mix, drawn with known chances.
+"""Which target samples to label next: those whose labels tell most about the class prior, drawn with known chances.
 
 A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V
 be the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
@@ -29,10 +29,8 @@ STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials
 APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
 DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
 ONE_SIGMA = 0.6826894921
-SPARSE_CLASSES, DIAGONAL_CLASSES = (
-    256,
-    1024,
-)  # classes from which on products of matrices are what takes time; and are too dear
+SPARSE_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
+DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, and correlations are ignored
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
 
