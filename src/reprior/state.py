@@ -111,7 +111,7 @@ def refuse(caller: str, name: str, got: object) -> NoReturn:
 
 
 def kind_of(data: Any, caller: str = "load", *, name: str = "data", key: Key = None) -> str:
-    """Return the kind of value that bytes hold, as `encode` was told it."""
+    """Return the kind of value that bytes hold, as `encode` wrote it."""
     return str(opened(data, caller, name, key)[0]["kind"])
 
 

@@ -93,10 +93,8 @@ class Inputs:
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of some rows and their weights, as estimates take them."""
-        labels, weights = (
-            (None, None) if self.target_labels is None else (self.target_labels.labels, self.target_labels.weights)
-        )
-        return {"labels": labels, "label_weights": weights}
+        labels = self.target_labels or TargetLabels(None)
+        return {"labels": labels.labels, "label_weights": labels.weights}
 
     def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
@@ -264,5 +262,5 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     made += f", calibrated ({kind})" * (kind != "none")
     pipe = replace(pipe, source=replace(pipe.source, made=made))
     apart = disagreement(source_read) if counts is None else 0.0
-    mix = WARNING.format(percent(apart)) if apart else ""
-    return Fitted(pipe, values, pipe.label_mismatch or mix)
+    warning = WARNING.format(percent(apart)) if apart else ""
+    return Fitted(pipe, values, pipe.label_mismatch or warning)

@@ -61,8 +61,8 @@ def command(truth: Path | None, **files: Any) -> Answer:
 
 
 def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
-    """Show how far the ways to estimate the mix of each group differ, and how wrong each is where that is known."""
-    true = None if truth is None else true_mixes(inputs, truth, wanted)
+    """Compare the ways to estimate the prior of each group, and their errors if the true priors are known."""
+    true = None if truth is None else true_shares(inputs, truth, wanted)
     seconds, priors = [], []
     with progress(inputs.rows):
         overall = inputs.estimate()  # which also decodes the rows, before anything is timed
@@ -94,8 +94,8 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     return Answer(value | inputs.taken, "\n".join(lines) + inputs.note)
 
 
-def true_mixes(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
-    """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
+def true_shares(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
+    """Return the class shares of the labelled rows of each group, in the order of the source's classes."""
     table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
     keys, labels = np.concatenate(group_keys(table)), table.load().labels
     y = label_columns(labels, table, truth, len(keys), inputs.source.classes)

@@ -176,7 +176,7 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 
 class Weighting(NamedTuple):
-    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and what was said of them.
+    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and the sentences about them.
 
     `acts` is how much of the correction is applied, `stopped` a line if that is less than half, `least` the cutoffs of
     sets if they are wanted, `watch` the bytes of the memory over runs.

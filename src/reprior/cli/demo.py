@@ -1,4 +1,4 @@
-"""`reprior demo`: a real classifier, shifted class mixes, one table and one picture."""
+"""`reprior demo`: a real classifier, shifted class priors, one table and one picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reprior.cli._shell import Answer, print_answer
 from reprior.simulate import Sample
 
 NO_PICTURE = "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
-TYPICAL = "Netherlands"  # the picture explains its mix: among the 13 of a region, its error is near the middle
+TYPICAL = "Netherlands"  # the picture shows its prior: among the 13 of a region, its error is near the middle
 LANGUAGES = {"nl": "Dutch", "de": "German", "fr": "French", "af": "Afrikaans", "en": "English"}
 PICTURES = (".png", ".svg", ".pdf")
 

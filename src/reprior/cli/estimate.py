@@ -1,4 +1,4 @@
-"""`reprior estimate`: the class mix of new data, with intervals."""
+"""`reprior estimate`: the class prior of new data, with intervals."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ def shown(
     value = described(estimate, inputs, level)
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
-    first, note = (
-        first_lines(head, inputs.verdict(estimate), stopped(estimate.acts)),
-        inputs.note_after(value["verdict"]),
-    )
+    first = first_lines(head, value["verdict"], stopped(estimate.acts))
+    note = inputs.note_after(value["verdict"])
     if parts is None or by is None:
         text = estimate_shown(estimate, level, top, head)._replace(before=first).text
         return Answer(value, text + note, estimate.status.ok)

@@ -130,6 +130,6 @@ def lines_of(file: IO[bytes], caller: str, name: str) -> Iterator[bytes]:
 
 
 def too_long(caller: str, name: str) -> NoReturn:
-    """Refuse what goes on for ever without an end of a line or record."""
+    """Refuse a line or record without an end."""
     fail(caller, name, f"have lines or records of at most {RECORD_BYTES >> 20} MiB", "a longer one",
          remedy="Write one row on each line")  # fmt: skip

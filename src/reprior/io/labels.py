@@ -88,7 +88,7 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
 
 
 def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
-    """Return the labels of all `n` rows of a file as column indices; one that is of no class is told by its row."""
+    """Return the labels of all `n` rows of a file as column indices; a label of no class is refused by its row."""
     return check_labels(labels, table.choice.caller, column_in(path, table.parts[0].label), n, table.n_classes, classes,
                         place=row_in_file, remedy=FOR_FILES)  # fmt: skip
 

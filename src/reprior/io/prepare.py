@@ -1,4 +1,4 @@
-"""Rows that are no probabilities yet, made so because the user said what they are: shares to normalise, or logits."""
+"""Rows that become probabilities as the user asks: by dividing by their sum, or by softmax. And columns in order."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
 
-TOO_FAR = 0.05  # total variation between held-out labels and outputs that is worth a word
+MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
 def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
@@ -78,7 +78,7 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:
-    """Return counts or a prior (K,) from a file as a prior; one that is not positive is told by the class's name."""
+    """Return counts or a prior (K,) from a file as a prior; a class without a positive number is refused."""
     array = as_array(numbers, caller, name)
     bad = array <= 0
     if array.ndim == 1 and bad.any():
@@ -91,18 +91,20 @@ def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, nam
 
 
 def disagreement(source: Source) -> float:
-    """Return how far labels and outputs of held-out rows differ in class mix: total variation, 0 if it may be chance.
+    """Return the total variation between the label shares and the mean prediction of held-out samples; 0 if it may be
+    chance.
 
-    Rows drawn to another mix than the training rows look like this, and the mean output is then no source prior.
+    It is large if held-out samples were drawn with another prior than the training samples. The mean prediction is then
+    not the source prior.
     """
     if source.heldout is None or source.counts is None:
         return 0.0
     rows, n = source.heldout[0], float(source.counts.sum())
     mean, k = rows.mean(axis=0, dtype=np.float64), rows.shape[1]
-    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels around true outputs
+    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels
     squares = float(((source.counts / n - mean) ** 2 / variance).sum())
     distance = float(np.abs(source.counts / n - mean).sum() / 2)
-    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
+    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > MAX_LABEL_DISTANCE else 0.0
 
 
 def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple[Any, tuple[str, ...] | None] | None:
@@ -187,7 +189,7 @@ def counts_in(header: list[str], rows: list[list[str]]) -> tuple[Any, tuple[str,
 
 
 def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:
-    """Return a class mix (K,) from a file, or the mix of labelled rows, in the order of `classes`; zeros are shares."""
+    """Return a prior (K,) from a file, or the shares of labelled rows, in the order of `classes`; zeros are allowed."""
     with readable(str(path), choice.caller):
         labels = read_labels(path, choice)
         vector = read_vector(path, choice) if labels is None else None

@@ -63,7 +63,7 @@ HEADLINE_CLASSES = 3  # classes that a headline names
 
 
 def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) -> list[Sentence]:
-    """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
+    """Return the headline: the results of the tests, then the classes whose intervals exclude their source share."""
     rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
     unknown = shifted and diagnosis.applies is None
     own = estimate.checks or Checks(1.0, None, None)
@@ -96,7 +96,7 @@ def moved_classes(estimate: PriorEstimate, interval: Interval, *, shifted: bool,
 
 
 def ending(status: Status) -> list[Sentence]:
-    """Return what is to be said of the way a method ended; a normal end may need no word."""
+    """Return the sentence about how a method ended, if it has one."""
     return [Sentence(status.value, status.normal)] if status.value else []
 
 

@@ -75,7 +75,7 @@ class Calibrator:
         return logs
 
     def left_out(self, rows: Matrix, y: Labels) -> Matrix:
-        """Return calibrated held-out outputs (n, K), each as biases fitted without its row would have put it.
+        """Return calibrated held-out probabilities (n, K), each as if biases had been fitted without its row.
 
         Rows that helped to fit the biases look better than new ones, by half a point of accuracy or coverage with ten
         rows a class. One Newton step a row: it moved the bias of a class by what was missing there, over the curvature

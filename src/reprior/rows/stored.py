@@ -33,7 +33,7 @@ def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Seque
 
 
 def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrator | None]:
-    """Return the source and the calibrator that `to_fields` told; what cannot be such is refused."""
+    """Return the source and the calibrator that `to_fields` described; invalid ones are refused."""
 
     def array(part: str, *shape: int | None) -> Any:
         return take(about, f"source_{part}", (np.ndarray, NOTHING), caller, shape)
