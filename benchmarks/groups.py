@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, store, store_cells  # isort: split
 
 import numpy as np
 from _worlds import HARM, Case, clustered, kl, losses, mean_and_error, shifted, shipped, softmax, unseen
@@ -119,8 +119,7 @@ def harm(seeds: int) -> None:
             for key, own in cells.items()]  # fmt: skip
     about = (f"# Groups: does it do harm?\n\n{FEW_GROUPS} groups of each of {len(cases)} classifiers; change of "
              "log-loss from the calibrated probabilities left alone, mean over sets ± standard error.")  # fmt: skip
-    figures = [dict(zip(head, row, strict=True)) for row in rows]
-    store("groups_harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("groups_harm", about, head, rows)
 
 
 def keyed(seeds: int) -> None:

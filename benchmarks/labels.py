@@ -14,7 +14,7 @@ import warnings
 from collections import defaultdict
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import progress, store_cells  # isort: split
 
 import numpy as np
 from _worlds import Case, clustered, draw, kl, losses, mean_and_error, shipped, unseen
@@ -95,8 +95,7 @@ def main() -> None:
         f"classifier: {options.trials}, held-out samples: {HELDOUT}. Changes of log-loss and accuracy are from the "
         "calibrated probabilities left alone. Means over sets ± standard errors. Covered: 95 % intervals of the shares."
     )
-    cells = [dict(zip(head, row, strict=True)) for row in rows]
-    store("labels", {"cells": cells}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("labels", about, head, rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ samples. `robust`: what crafted samples move a stream by, with and without `robu
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pty
@@ -25,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, run_parts, store  # isort: split
 
 import numpy as np
 from _worlds import shipped, softmax
@@ -382,13 +381,5 @@ def robust(seeds: int = 5) -> None:
 PARTS = {"files": files, "memory": memory, "long": long, "robust": robust}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is given")
-    for part in parser.parse_args().parts or PARTS:
-        sys.argv[1:] = [part]  # each result is stored with its own command
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)

@@ -8,7 +8,6 @@ Contenders take turns, so that a busy moment hits all of them, and BLAS runs on 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, run_parts, store  # isort: split
 
 import numpy as np
 from _worlds import one_likely
@@ -251,13 +250,5 @@ def importing(turns: int = 9) -> None:
 PARTS = {"fit": fit, "pass": one_pass, "small": small, "blocks": blocks, "stream": stream, "import": importing}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is given")
-    for part in parser.parse_args().parts or PARTS:
-        sys.argv[1:] = [part]  # each result is stored with its own command
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _record import TRIALS, markdown, progress, store  # isort: split
+from _record import TRIALS, markdown, progress, store, store_cells  # isort: split
 
 import numpy as np
 from _worlds import HARM, SHIFTS, Case, clustered, draw, losses, mean_and_error, shipped, softmax, unseen
@@ -257,8 +257,7 @@ def harm(seeds: int) -> None:
     head = ["shift", "held-out", "change of log-loss", "harmed", "worst", *spans]
     about = (f"# Streams: do they do harm?\n\n{len(cases)} classifiers, {seeds} streams each of up to 1,000 samples; "
              "change of log-loss from calibrated probabilities left alone, mean over sets ± error.")  # fmt: skip
-    figures = [dict(zip(head, row, strict=True)) for row in rows]
-    store("streams_harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("streams_harm", about, head, rows)
 
 
 def alarms(seeds: int) -> None:
