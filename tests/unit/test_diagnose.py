@@ -334,8 +334,7 @@ def test_few_labels_for_many_classes_do_not_ruin_the_accuracy_to_expect():
     """A label moves the share of its class by what else is known of that, however few rows the class has."""
     rng, k = np.random.default_rng(0), 300
     logits = 3.0 * np.eye(k)[y := rng.integers(0, k, 3000)] + rng.normal(size=(3000, k))
-    proba = np.exp(logits + np.eye(k)[y])
-    proba /= proba.sum(axis=1, keepdims=True)
+    proba = softmax(logits + np.eye(k)[y])
     pipe = rp.pipeline(proba[:1500], y[:1500], counts=np.full(k, 100))
     labels = np.full(1500, -1)
     labels[:60] = y[1500:1560]
@@ -374,8 +373,7 @@ def test_label_shift_that_a_weak_classifier_meets_is_not_taken_for_something_els
     def outputs(rng, prior, n, blur=1.0):
         y = rng.choice(k, n, p=prior)
         x = middles[y, rng.integers(2, size=n)] + blur * rng.normal(size=(n, 4))
-        p = np.exp(0.4 * (x @ centre.T - 0.5 * (centre**2).sum(axis=1)))
-        return p / p.sum(axis=1, keepdims=True), y
+        return softmax(0.4 * (x @ centre.T - 0.5 * (centre**2).sum(axis=1))), y
 
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -416,9 +414,7 @@ def test_labels_help_whatever_else_has_changed():
     middles = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
 
     def outputs(y, blur):
-        x = middles[y] + blur * rng.normal(size=(len(y), 2))
-        p = np.exp(x @ middles.T - 0.5 * (middles**2).sum(axis=1))
-        return p / p.sum(axis=1, keepdims=True)
+        return posteriors(middles[y] + blur * rng.normal(size=(len(y), 2)), middles)
 
     held = rng.choice(3, 1000)
     pipe = rp.pipeline(outputs(held, 1.0), held)
