@@ -127,22 +127,26 @@ def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = 
     for entry in header["arrays"]:
         if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str) and entry[0] not in fields):
             refuse(caller, name, f"the array {str(entry)[:60]}")
-        field, dtype, shape = entry
-        whole = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
-        if not isinstance(dtype, str) or dtype not in DTYPES or not whole:
-            refuse(caller, name, f"an array of type {str(dtype)[:20]!r} and shape {str(shape)[:60]}")
-        count, size = math.prod(shape), np.dtype(dtype).itemsize
-        if count * size > len(behind) - at:
-            refuse(caller, name, f"an array of {count * size} bytes where {len(behind) - at} are left")
-        try:
-            stored = np.frombuffer(behind, dtype, count, at).reshape(shape)
-        except ValueError:  # sides too long for an array, though one of them is 0
-            refuse(caller, name, f"an array of shape {str(shape)[:60]}")
-        fields[field] = stored.astype(stored.dtype.newbyteorder("="))
-        at += count * size
+        stored = read_array(behind[at:], entry[1], entry[2], caller, name)
+        fields[entry[0]] = stored.astype(stored.dtype.newbyteorder("="))
+        at += stored.nbytes
     if at != len(behind):
         refuse(caller, name, f"{len(behind) - at} bytes too many")
     return fields
+
+
+def read_array(data: memoryview, dtype: Any, shape: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
+    """Return the array that `data` begins with, once its type and shape are checked; it is not copied."""
+    whole = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
+    if not isinstance(dtype, str) or dtype not in DTYPES or not whole:
+        refuse(caller, name, f"an array of type {str(dtype)[:20]!r} and shape {str(shape)[:60]}")
+    count, size = math.prod(shape), np.dtype(dtype).itemsize
+    if count * size > len(data):
+        refuse(caller, name, f"an array of {count * size} bytes where {len(data)} are left")
+    try:
+        return np.frombuffer(data, dtype, count).reshape(shape)
+    except ValueError:  # sides too long for an array, though one of them is 0
+        refuse(caller, name, f"an array of shape {str(shape)[:60]}")
 
 
 def take(fields: Mapping[str, Any], name: str, kinds: Any, caller: str, shape: tuple[int | None, ...] = ()) -> Any:

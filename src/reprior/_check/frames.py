@@ -175,29 +175,36 @@ def put_back(rows: Any, x: Any, frame: Frame) -> Any:
     if hasattr(x, "iloc"):
         return pandas_again(rows, x, frame)
     root = type(x).__module__.partition(".")[0].removeprefix("_")
-    home, arrays = sys.modules.get(root), dict(zip(frame.names, np.ascontiguousarray(rows.T), strict=True))
-    if home is not None and root == "polars":
-        return x.with_columns([cast(home.Series(name, values), x.schema[name])
-                               for name, values in arrays.items()])  # fmt: skip
-    if home is not None and root == "pyarrow":
-        for place, (name, values) in zip(frame.places, arrays.items(), strict=True):
-            kept = home.types.is_floating(x.schema.field(place).type) and values.dtype.kind == "f"
-            array = home.array(values, x.schema.field(place).type if kept else None)
-            x = x.set_column(place, home.field(name, array.type), array)
-        return x
-    if home is not None and root == "duckdb":
-        if len(x.columns) > len(frame.names):
-            rest = [name for name in x.columns if name not in arrays]
-            fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
-                 " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
-        table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
-        return home.from_arrow(table.from_pydict(arrays))
-    return rows
+    again = {"polars": polars_again, "pyarrow": pyarrow_again, "duckdb": duckdb_again}.get(root)
+    return rows if again is None else again(np.ascontiguousarray(rows.T), x, frame, sys.modules[root])
 
 
-def cast(series: Any, kind: Any) -> Any:
-    """Return a polars Series in the float type that the column had."""
-    return series.cast(kind) if kind.is_float() and series.dtype.is_float() else series
+def polars_again(columns: Any, x: Any, frame: Frame, polars: Any) -> Any:
+    """Return a polars DataFrame with other numbers (K, n); float columns keep their type."""
+    series = [polars.Series(name, values) for name, values in zip(frame.names, columns, strict=True)]
+    kinds = [x.schema[name] for name in frame.names]
+    return x.with_columns([one.cast(kind) if kind.is_float() and one.dtype.is_float() else one
+                           for one, kind in zip(series, kinds, strict=True)])  # fmt: skip
+
+
+def pyarrow_again(columns: Any, x: Any, frame: Frame, pyarrow: Any) -> Any:
+    """Return a pyarrow Table or RecordBatch with other numbers (K, n); float columns keep their type."""
+    for place, name, values in zip(frame.places, frame.names, columns, strict=True):
+        kind = x.schema.field(place).type
+        kept = pyarrow.types.is_floating(kind) and values.dtype.kind == "f"
+        array = pyarrow.array(values, kind if kept else None)
+        x = x.set_column(place, pyarrow.field(name, array.type), array)
+    return x
+
+
+def duckdb_again(columns: Any, x: Any, frame: Frame, duckdb: Any) -> Any:
+    """Return a DuckDB relation of the class columns (K, n)."""
+    if len(x.columns) > len(frame.names):
+        rest = [name for name in x.columns if name not in frame.names]
+        fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
+             " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
+    table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
+    return duckdb.from_arrow(table.from_pydict(dict(zip(frame.names, columns, strict=True))))
 
 
 def pandas_again(rows: Any, x: Any, frame: Frame) -> Any:

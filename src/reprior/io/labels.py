@@ -114,11 +114,9 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
                 raise
             continue
         ids = ["" if value is None else str(value) for value in values_of_all(table)]
-        unique = len({*ids}) == len(ids) and "" not in ids
-        if unique:
+        lacks = not_unique(ids)
+        if not lacks:
             return Ids(column, ids)
-        bad = next((x for x, times in Counter(ids).items() if x == "" or times > 1))
-        lacks = f"has {f'{bad!r} twice' if bad else 'nothing in one row'}"
         why = why or f"{column!r} {lacks}"
         if name is not None:
             fail(choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
@@ -126,6 +124,12 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
                  remedy="Leave it out to go by the rows' numbers" if option == "--id" else
                  f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
     return Ids(ROW, None, why)
+
+
+def not_unique(ids: Sequence[str]) -> str:
+    """Return why ids do not name rows, "" if they do."""
+    bad = [name for name, times in Counter(ids).items() if name == "" or times > 1]
+    return f"has {f'{bad[0]!r} twice' if bad[0] else 'nothing in one row'}" if bad else ""
 
 
 def lines_in(text: str) -> csv.DictReader[str]:

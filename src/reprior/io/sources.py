@@ -113,27 +113,32 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
     if path.is_dir():
         return None
     opener = opener_of(path)
+    kind = open_kind(opener)
+    if kind in ("parquet", "arrow"):
+        return None
     with opener() as file:
-        head = file.read(4096)
-        file.seek(0)
-        if head.startswith(b"\x93NUMPY"):
+        if kind == "npy":
             vector = len(npy_head(file).shape) == 1
             file.seek(0)
             return (np.load(file), None) if vector else None
-        if head.startswith(b"PK"):
-            with np.load(file) as archive:
-                key = next((key for key in ("counts", "prior") if key in archive), None)
-                labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
-                rows = class_places(array_columns(archive), None)
-                if key is None or "proba" in archive or (labelled and rows):
-                    return None  # beside rows they are the rows' own; another array beside them is none
-                return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        if kind == "npz":
+            return npz_vector(file, choice)
+        if kind == "ndjson":
             return json_vector(file.read(), choice.caller, str(path), of_source)
-        if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
-            return None
-        read_text(head.splitlines()[0] if head else b"", choice.caller, str(path))
+        read_text(file.readline(4096), choice.caller, str(path))
+        file.seek(0)
         return csv_vector(file, str(path), choice)
+
+
+def npz_vector(file: IO[bytes], choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return `counts` or `prior` of an NPZ file; None if they stand beside rows, as the rows' own."""
+    with np.load(file) as archive:
+        key = next((key for key in ("counts", "prior") if key in archive), None)
+        labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
+        rows = class_places(array_columns(archive), None)
+        if key is None or "proba" in archive or (labelled and rows):  # another array without labels holds no rows
+            return None
+        return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
 
 
 def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[Any, tuple[str, ...] | None] | None:
