@@ -233,34 +233,37 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
 def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
-    calibrate, values = files.calibrate, files.values
     if path is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
     if is_saved(path):
-        if counts is not None or calibrate != "auto":
+        if counts is not None or files.calibrate != "auto":
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
-        return saved_pipeline(path, values, caller)
+        return saved_pipeline(path, files.values, caller)
     wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names)
-    source_read = read_source(path, wanted, files.columns, values)
-    if source_read.heldout is None:
-        if calibrate not in ("auto", "none"):
-            fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
-                 remedy="Give held-out predictions as --source")  # fmt: skip
-        if counts is not None:
-            fail(caller, "--counts", "be given with held-out samples that have labels",
-                 "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
-        pipe = pipeline(prior=read_counts(path, source_read, caller))
-        return Fitted(replace(pipe, source=source_read), values)
-    trained = None if counts is None else read_counts(counts, source_read, caller)
-    rows, y = source_read.heldout
+    source = read_source(path, wanted, files.columns, files.values)
+    if source.heldout is None:
+        check_counts_alone(caller, files.calibrate, counts)
+        pipe = pipeline(prior=read_counts(path, source, caller))
+        return Fitted(replace(pipe, source=source), files.values)
+    trained = None if counts is None else read_counts(counts, source, caller)
+    rows, y = source.heldout
     pipe = fit_pipeline(
-        rows, named(y, source_read.classes), counts=trained, calibration=calibrate, classes=source_read.classes
+        rows, named(y, source.classes), counts=trained, calibration=files.calibrate, classes=source.classes
     )
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
-    pipe = replace(pipe, source=replace(pipe.source, made=made))
-    apart = disagreement(source_read) if counts is None else 0.0
-    warning = WARNING.format(percent(apart)) if apart else ""
-    return Fitted(pipe, values, pipe.label_mismatch or warning)
+    distance = disagreement(source) if counts is None else 0.0
+    warning = WARNING.format(percent(distance)) if distance else ""
+    return Fitted(replace(pipe, source=replace(pipe.source, made=made)), files.values, pipe.label_mismatch or warning)
+
+
+def check_counts_alone(caller: str, calibrate: str, counts: Path | None) -> None:
+    """Refuse options that need held-out samples, because the source is class counts or a prior."""
+    if calibrate not in ("auto", "none"):
+        fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
+             remedy="Give held-out predictions as --source")  # fmt: skip
+    if counts is not None:
+        fail(caller, "--counts", "be given with held-out samples that have labels",
+             "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip

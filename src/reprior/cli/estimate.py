@@ -9,7 +9,7 @@ import click
 from reprior import PriorEstimate
 from reprior._check import counted
 from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, level_option, method_options
+from reprior.cli._options import by_option, input_options, listing_options, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 from reprior.estimates.show import estimate_shown, first_lines, stopped
@@ -22,9 +22,7 @@ from reprior.report.collect import grouped
 @input_options
 @method_options
 @by_option
-@level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes.")
-@click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all.")
+@listing_options
 @print_answer
 def command(level: float, no_interval: bool, top: int, **files: Any) -> Answer:
     """Estimate the class prior of TARGET: a file or folder of predictions, or - for standard input.

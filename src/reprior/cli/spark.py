@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -27,10 +27,12 @@ from reprior.adapters.spark.session import context, session, submitted
 from reprior.adapters.spark.stream import follow, write_batch
 from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipeline, with_method
 from reprior.cli._options import (
+    all_of,
     anyway_option,
     by_option,
     check_method,
-    level_option,
+    columns_option,
+    listing_options,
     logits_option,
     method_options,
     parse_options,
@@ -53,18 +55,12 @@ def command() -> None:
     """
 
 
-def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what all three commands take."""
-    for option in (
-        click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
-        click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last."),
-        click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
-                     help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
+shared = partial(all_of, [
+    click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
+                 help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
+    columns_option,
+    click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
+])  # fmt: skip
 labels_option = click.option("--labels", metavar="COLUMN",
                              help="Labels of some samples: a column of TARGET, empty or -1 if unknown.")  # fmt: skip
 
@@ -76,9 +72,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @by_option
 @labels_option
 @logits_option
-@level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves a few passes.")
-@click.option("--top", default=20, show_default=True, help="Number of classes to list; 0 lists all.")
+@listing_options
 @print_answer
 def estimate(level: float, no_interval: bool, top: int, master: str | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET, a folder of Parquet files (s3://… too) that all workers can read.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
+class Predictions(NamedTuple):
     """How often each class is predicted before and after correction (K,), and for how many rows that changed: in all,
-    by calibration, and by correction of what was calibrated."""
+    by calibration, and by correction of what was calibrated; and the summed confidence before and after."""
 
     before: Labels
     after: Labels
@@ -34,12 +33,9 @@ class Predictions:
     confidence: float
     corrected_confidence: float
 
-    def __add__(self, other: Predictions) -> Predictions:
-        return Predictions(
-            self.before + other.before, self.after + other.after, self.changed + other.changed,
-            self.by_calibration + other.by_calibration, self.by_correction + other.by_correction,
-            self.confidence + other.confidence, self.corrected_confidence + other.corrected_confidence,
-        )  # fmt: skip
+    def __add__(self, other: Predictions) -> Predictions:  # type: ignore[override]
+        pairs: Any = zip(self, other, strict=True)
+        return Predictions(*(a + b for a, b in pairs))
 
 
 def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
