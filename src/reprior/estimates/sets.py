@@ -17,7 +17,7 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct
+from reprior.rows.correction import correct_float64
 
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
@@ -99,11 +99,11 @@ def scores_of(
     rows, y = source.heldout
     if calibrator is not None:
         rows = calibrator.left_out(rows, y)
-    mixes = [shares]
+    mixes = [np.maximum(shares, 1e-12)]  # no class is impossible, or its held-out samples would have no probabilities
     if error is not None:
         mixes += list(nearby(shares, error, PRIOR_DRAWS))
-    each, per_share = np.arange(len(y)), weights / np.maximum(shares, 1e-12)
-    return Scores(np.stack([correct(rows, mix * per_share)[each, y] for mix in mixes]), y, np.stack(mixes))
+    each, per_share = np.arange(len(y)), weights / mixes[0]
+    return Scores(np.stack([correct_float64(rows, mix * per_share)[each, y] for mix in mixes]), y, np.stack(mixes))
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
