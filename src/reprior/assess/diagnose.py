@@ -287,9 +287,10 @@ def squared_correlations(standard: Matrix) -> float:
 
 
 def reweighted_worth(y: Labels, prior: Vector) -> float:
-    """Return how many rows held-out rows with labels (n,) are worth once they are reweighted to `prior` (K,)."""
+    """Return how many rows held-out rows with labels (n,) are worth once they are reweighted to `prior` (K,); 0 if none
+    has a class of that prior."""
     weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
-    return float(weight.sum() ** 2 / (weight @ weight))
+    return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
 
 
 def row_weights(source: Source) -> Vector:

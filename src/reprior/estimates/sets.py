@@ -17,7 +17,7 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct
+from reprior.rows.correction import correct_float64
 
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
@@ -99,9 +99,10 @@ def scores_of(
     rows, y = source.heldout
     if calibrator is not None:
         rows = calibrator.left_out(rows, y)
+    shares = np.maximum(shares, 1e-12)  # no class is impossible, or its held-out samples would have no probabilities
     drawn = [shares] if error is None else [shares, *nearby(shares, error, PRIOR_DRAWS)]
-    each, per_share = np.arange(len(y)), weights / np.maximum(shares, 1e-12)
-    return Scores(np.stack([correct(rows, some * per_share)[each, y] for some in drawn]), y, np.stack(drawn))
+    each, per_share = np.arange(len(y)), weights / shares
+    return Scores(np.stack([correct_float64(rows, some * per_share)[each, y] for some in drawn]), y, np.stack(drawn))
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:

@@ -12,6 +12,8 @@ from reprior.model.samples import TwoSamples, density_ratio
 from reprior.rows.correction import correct_float64
 from reprior.rows.passes import MAX_DENSE_CLASSES, rows_kept
 
+ROUNDING = 1e-6  # least variance of a weight, relative to its square: less is the rounding of single precision
+
 
 def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
     """Return how far probabilities are trusted at class weights (K,).
@@ -26,7 +28,7 @@ def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
     has_samples = np.bincount(samples.y, minlength=len(weights)) > 0  # no label of another class can be expected
     by_label, squared = (density_ratio(heldout, np.where(has_samples, w, 0)) for w in (weights, weights**2))
     error = (weights[samples.y] - by_label) @ effect
-    variance = np.maximum(squared - by_label**2, 0)
+    variance = np.maximum(squared - by_label**2, ROUNDING * squared)
     about = information(samples, weights, Reliability())
     inverse: Matrix
     noise: Matrix

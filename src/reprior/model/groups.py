@@ -37,6 +37,7 @@ from reprior.rows.passes import count_rows, rows_kept, some_rows
 GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
 ENOUGH_GROUPS = 500  # to learn the population from
 MAX_CENTRES = 8  # that groups may scatter around
+MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
 
@@ -321,7 +322,7 @@ def sharing(
     heldout = settings.counts_worth * k
     if training.heldout is not None:
         heldout = len(training.heldout[1]) / posterior_of(whole).variance_factor
-    mean = mean_corrected(target, whole.weights[None], n)[0][0]
+    mean = np.maximum(mean_corrected(target, whole.weights[None], n)[0][0], MIN_MEAN)
     p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
     gram = p.T @ p / len(p) if k <= DENSE_CLASSES else (p**2).mean(axis=0)
     common = Common(whole.weights, mean, whole.prior, gram, heldout)
