@@ -19,7 +19,7 @@ from _worlds import HARM, SHIFTS, Case, Draw, clustered, draw, kl, losses, mean_
 
 import reprior as rp
 
-KINDS = (*SHIFTS, "one class")
+SHIFT_KINDS = (*SHIFTS, "one class")
 LABELS = (20, 100)
 
 
@@ -68,7 +68,7 @@ def main() -> None:
     cells, cases = defaultdict(list), list(unseen())
     for done, case in enumerate(cases, 1):
         for size in options.sizes:
-            for shift in KINDS:
+            for shift in SHIFT_KINDS:
                 for seed in range(options.draws):
                     d = draw(case, size, shift, seed)
                     if len(np.unique(case.y[d.heldout])) < 2:

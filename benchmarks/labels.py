@@ -75,16 +75,16 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # what `correct` says of single targets
     cases = [c for c in (*unseen("logistic"), *shipped(("banking77", "clinc150"))) if c.n_classes >= 5]
-    found = defaultdict(list)
+    results = defaultdict(list)
     for done, case in enumerate(cases, 1):
         for trial in range(options.trials):
             d, rng = draw(case, HELDOUT, "strong", trial, rows=N), np.random.default_rng([trial, done])
             pipe = rp.pipeline(case.proba[d.heldout], case.y[d.heldout])
             for name, x in (judged(case, pipe, d.target, rng) | streamed(case, pipe, d.target, rng)).items():
-                found[name].append({"set": case.set, **x})
+                results[name].append({"set": case.set, **x})
         progress(done, len(cases), case.name)
     rows, head = [], ["labels", "KL of the shares", "log-loss", "accuracy, points", "covered"]
-    for name, own in found.items():
+    for name, own in results.items():
         more = ["", "", ""]
         if "loss" in own[0]:
             covered = f"{clustered(own, 'covered')[0]:.1%}" if "covered" in own[0] else ""

@@ -29,8 +29,8 @@ DATA = Path(__file__).parent / "data" / "time_ordered.npz"
 FLOOR = 2e-5  # probabilities are stored with four decimals, so a stored 0 is below 5e-5
 HARM = 0.01  # nats of log-loss by which a batch or a stream counts as harmed
 BLOCK, DELAY, LABELLED = 20, 300, 0.05  # samples learned at once; samples until a label comes; share of labels
-FEW, MANY = 20, 100  # labels per batch
-LEAST = 1e-6  # a smaller probability counts as this in the log-loss
+FEW_LABELS, MANY_LABELS = 20, 100  # labels per batch
+MIN_PROBABILITY = 1e-6  # a smaller probability counts as this in the log-loss
 RIDGE = 1.0  # standard deviation of class biases fitted to all labels
 BATCH = {
     "uncorrected, not calibrated": "the classifier as it is",
@@ -45,7 +45,7 @@ STREAM = {
     "stream": "`pipe.stream()`, no labels",
     "stream, late labels": f"{LABELLED:.0%} of the labels, each {DELAY} samples late",
 }
-LABELS = [f"{m} labels, {how}" for m in (FEW, MANY) for how in ("default", "watch", "true prior")]
+LABELS = [f"{m} labels, {how}" for m in (FEW_LABELS, MANY_LABELS) for how in ("default", "watch", "true prior")]
 
 
 class Classifier(NamedTuple):
@@ -87,15 +87,15 @@ class Scores:
 
     def of(self, proba: Any) -> dict[str, float]:
         """Return the change of log-loss and accuracy by corrected probabilities (n, K)."""
-        found = losses(np.asarray(proba), self.y)
-        return {"loss": found[0] - self.calibrated[0], "from_raw": found[0] - self.raw[0],
-                "accuracy": found[1] - self.calibrated[1]}  # fmt: skip
+        results = losses(np.asarray(proba), self.y)
+        return {"loss": results[0] - self.calibrated[0], "from_raw": results[0] - self.raw[0],
+                "accuracy": results[1] - self.calibrated[1]}  # fmt: skip
 
 
 def losses(proba: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Return log-loss and accuracy of probabilities (n, K)."""
     own = proba[np.arange(len(y)), y]
-    return float(-np.log(np.maximum(own, LEAST)).mean()), float((proba.argmax(axis=1) == y).mean())
+    return float(-np.log(np.maximum(own, MIN_PROBABILITY)).mean()), float((proba.argmax(axis=1) == y).mean())
 
 
 def applied(est: Any, proba: np.ndarray) -> np.ndarray:
@@ -134,7 +134,7 @@ def batches(c: Classifier, pipe: Any, quapy: Any, rng: np.random.Generator) -> l
     for i, (proba, y) in enumerate(c.batches):
         calibrated = np.asarray(pipe.calibrate(proba))
         est = pipe.estimate(proba)
-        found = {
+        results = {
             "uncorrected, not calibrated": proba, "default": applied(est, proba),
             "corrected in full": pipe.estimate(proba, on_reject="ignore").correct(proba),
             "true prior": at_prior(calibrated, pipe.source.prior, y),
@@ -142,9 +142,9 @@ def batches(c: Classifier, pipe: Any, quapy: Any, rng: np.random.Generator) -> l
             "QuaPy, EMQ-BCTS": quapy.predict_proba(clipped(proba)),
         }  # fmt: skip
         if watches[0] is not None:
-            found["watch"] = applied(watches[0].estimate(proba), proba)
+            results["watch"] = applied(watches[0].estimate(proba), proba)
         scores = Scores(y, calibrated, proba)
-        out += [{"method": name, "batch": i, **scores.of(x)} for name, x in found.items()]
+        out += [{"method": name, "batch": i, **scores.of(x)} for name, x in results.items()]
         out += labelled(pipe, watches[1:], (proba, y, calibrated), i, rng)
     return out
 
@@ -154,15 +154,15 @@ def labelled(pipe: Any, watches: list[Any], rows: tuple[np.ndarray, ...], batch:
     """Return the changes on the samples without a label, if some random ones of a batch have labels."""
     proba, y, calibrated = rows
     order, out = rng.permutation(len(y)), []
-    for m, watch in zip((FEW, MANY), watches, strict=True):
+    for m, watch in zip((FEW_LABELS, MANY_LABELS), watches, strict=True):
         labels = np.full(len(y), -1)
         labels[order[:m]] = y[order[:m]]
         rest = labels < 0
         scores = Scores(y[rest], calibrated[rest], proba[rest])
-        found = {"default": pipe.estimate(proba, labels=labels)}
+        results = {"default": pipe.estimate(proba, labels=labels)}
         if watch is not None:
-            found["watch"] = watch.estimate(proba, labels=labels)
-        for how, est in found.items():
+            results["watch"] = watch.estimate(proba, labels=labels)
+        for how, est in results.items():
             corrected = applied(est, proba)[rest]
             out.append({"method": f"{m} labels, {how}", "batch": batch, **scores.of(corrected)})
         truth = at_prior(calibrated[rest], pipe.source.prior, y[rest])
@@ -202,8 +202,8 @@ def study(c: Classifier, size: int, draw: int) -> list[dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # QuaPy's EM, if it does not converge
         quapy = emq_bcts(c.heldout[held], c.heldout_y[held])
-        found = batches(c, pipe, quapy, rng) + streams(c, pipe, rng)
-    return [{"classifier": c.name, "task": c.task, "size": size, "draw": draw, **r} for r in found]
+        results = batches(c, pipe, quapy, rng) + streams(c, pipe, rng)
+    return [{"classifier": c.name, "task": c.task, "size": size, "draw": draw, **r} for r in results]
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
