@@ -103,13 +103,11 @@ class Calibrator:
         floor = float(take(fields, "floor", (int, float), caller))
         if len(scale) < 2 or n < 0 or not 0 <= floor < 1 or np.abs(scale).max() > 1e6 or np.abs(bias).max() > 1e6:
             refuse(caller, "data", "invalid numbers")
-        score, ridge = (take(fields, name, (int, float, type(None)), caller) for name in ("log_likelihood", "ridge"))
-        if ridge is None:  # written before it was kept
-            ridge = RIDGE if kind in ("bias-corrected", "vector") else STIFF
+        score = take(fields, "log_likelihood", (int, float, type(None)), caller)
+        ridge = float(take(fields, "ridge", (int, float), caller))
         if not 0 <= ridge <= STIFF:
             refuse(caller, "data", "an invalid ridge")
-        logits = bool(take(fields, "of_logits", (bool, type(None)), caller))
-        return cls(kind, scale, bias, floor, n, score, logits, float(ridge))
+        return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
 
 
 @runtime_checkable

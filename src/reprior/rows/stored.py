@@ -57,7 +57,7 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
     if calibrator is not None and len(calibrator.scale) != k:
         refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
-    made = take(about, "made", (str, NOTHING), caller) or "read from bytes"
+    made = take(about, "made", str, caller)
     return Source(prior, **parts, classes=classes, heldout=heldout, made=made, error=error), calibrator
 
 
