@@ -480,6 +480,8 @@ def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path, monk
     begun = process_time()
     with pytest.raises(rp.InputError, match=r"at most 50,000 columns; got 60,000\. Save .* as NPY"):
         open_table(tmp_path / "wide.csv", Choice())
+    with pytest.raises(rp.InputError, match="at most 50,000 columns; got 60,000"):
+        read_source(tmp_path / "wide.csv", Choice())
     assert process_time() - begun < 5
     monkeypatch.setattr(columns, "MAX_COLUMNS", 500)
     pq.write_table(pa.table({name: [0.5] for name in names[:501]}), tmp_path / "wide.parquet")

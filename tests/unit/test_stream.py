@@ -172,7 +172,8 @@ def test_bytes_with_a_forged_classifier_error_are_refused(problem) -> None:
     fields = decode(rp.Stream("online-ebls", problem.source).to_bytes(), "stream", "test")
     assert fields["source_error_heldout"].sum() == len(problem.source.heldout[1])
     for name, values in (("heldout", np.full(5, 1e200)), ("heldout", np.zeros(5)), ("information", np.zeros(5)),
-                         ("information", np.full(5, 2.0)), ("information", np.ones(4))):  # fmt: skip
+                         ("information", np.full(5, 2.0)), ("information", np.ones(4)),
+                         ("information", np.full(5, 5e-324))):  # fmt: skip
         with pytest.raises(rp.InputError, match=f"source_error_{name}"):
             rp.Stream.from_bytes(encode("stream", {**fields, f"source_error_{name}": values}))
     del fields["source_error_information"]

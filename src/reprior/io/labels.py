@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail, number_of
+from reprior._check import InputError, fail, listed, number_of
 from reprior._check.columns import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
@@ -158,7 +158,7 @@ def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -
     head = reader.fieldnames or ()
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
-        fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
+        fail(choice.caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
              remedy="`reprior query` writes a file of this form")  # fmt: skip
     ids = ids_of(named, target, choice, path)
     name, lines = ids.column, filled_lines(reader)

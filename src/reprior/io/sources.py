@@ -15,7 +15,7 @@ from reprior._check import InputError, as_array, check_prior, check_rows, check_
 from reprior._check.columns import class_places
 from reprior._labels import check_labels, named
 from reprior._types import Source, Vector
-from reprior.io.columns import LABEL_NAMES, classes_apart, perhaps_column, places_of, taken
+from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
 from reprior.io.files import open_kind, open_table, opener_of
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
 from reprior.io.ndjson import unique
@@ -166,6 +166,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
         if not any(header):
             fail(choice.caller, name, "have at least one row", "an empty file")
         labelled = bool(choice.label) or not {*header}.isdisjoint(LABEL_NAMES)
+        check_width(len(header), choice.caller, name)
         if len(header) > 2 and labelled:
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []

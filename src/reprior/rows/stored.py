@@ -17,6 +17,7 @@ from reprior.state import refuse, take
 PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "error", "heldout")
 NOTHING = type(None)
 MOMENTS = ("directions", "mean", "class_means", "within", "deviations", "source_prior")
+MIN_INFORMATION = 1e-9  # of probabilities relative to labels, in bytes that are accepted; at least 1e-6 is written
 MAX_DIRECTIONS = 64  # of moments, in bytes that are accepted
 
 
@@ -69,8 +70,8 @@ def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError
         refuse(caller, "data", "'source_error_heldout' without 'source_error_information', or the reverse")
     if not ((heldout >= 0) & (heldout <= 2**53)).all() or not heldout.sum() > 0:
         refuse(caller, "data", "invalid counts in 'source_error_heldout'")
-    if not ((information > 0) & (information <= 1)).all():
-        refuse(caller, "data", "numbers in 'source_error_information' that are not above 0 and at most 1")
+    if not ((information >= MIN_INFORMATION) & (information <= 1)).all():
+        refuse(caller, "data", "numbers in 'source_error_information' that are too small or above 1")
     return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))
 
 
