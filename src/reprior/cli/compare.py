@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from reprior._check import fail
 from reprior._types import Vector
 from reprior.assess.compare import compare
 from reprior.assess.metrics import kl
@@ -74,8 +75,6 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     priors.append(np.broadcast_to(overall.prior, priors[0].shape))
     keys, first = groups.keys, priors[0]
     if true is not None and (lost := [key for key in keys if key not in true]):
-        from reprior._check import fail
-
         fail("compare", str(truth), "have labelled rows of every group", f"none of {lost[0]!r}", count=len(lost))
     rows, lines = [], [f"{'groups':<26} {'distance':>9} {'furthest':>9}  {'in':<20}" + "  KL(true‖est.)" * bool(true)]
     for way, prior, took in zip(WAYS, priors, [*seconds, None], strict=True):

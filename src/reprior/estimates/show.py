@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -135,6 +135,13 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     return sentences
 
 
+def aligned(rows: list[list[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Return the lines of a table: columns with these numbers are aligned on the left, the others on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{'<' if j in left else '>'}{width}}" for j, (cell, width) in
+                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
+
+
 class Shown(NamedTuple):
     """What is shown of an estimate: sentences, a table whose first row names the columns, and more sentences."""
 
@@ -145,12 +152,7 @@ class Shown(NamedTuple):
     @property
     def text(self) -> str:
         """The lines that a terminal shows."""
-        first, *others = (max(map(len, column)) for column in zip(*self.rows, strict=True))
-        lines = [
-            "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))])
-            for name, *cells in self.rows
-        ]
-        return "\n".join([*self.before, "", *lines, *self.after])
+        return "\n".join([*self.before, "", *aligned(self.rows), *self.after])
 
     @property
     def html(self) -> str:
