@@ -120,9 +120,9 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
 
 
 def found(shift_p, label_shift):
-    return Diagnosis(estimate=None, shift_p=shift_p, label_shift=label_shift, confused=(), worth=1.0, alpha=0.05,
-                     smallest_singular_value=None, heldout_worth=None, overconfidence=None, overconfidence_se=None,
-                     accuracy=None)  # fmt: skip
+    return Diagnosis(estimate=None, shift_p=shift_p, label_shift=label_shift, confused=(), effective_labels=1.0,
+                     smallest_singular_value=None, effective_heldout=None, overconfidence=None, overconfidence_se=None,
+                     accuracy=None, alpha=0.05)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_label_shift_is_found_and_recognised(source):
     assert low < after < high < low + 0.08
     assert low < right < high
     assert f"{100 * after:.1f} % corrected (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)" in str(found)
-    assert found.heldout_worth < 1500
+    assert found.effective_heldout < 1500
     assert "Hold out more" not in str(found)
     held, labels = source.heldout
     assert "Hold out more" in str(diagnose(rp.summarize(held[:150], labels[:150]), proba))
@@ -219,7 +219,7 @@ def test_worth_is_near_n_for_a_sure_classifier_and_less_for_an_unsure_one(source
     proba = draw(UNIFORM, 1000, 8)[0]
     soft = 0.3 * proba + 0.7 * UNIFORM
     sure = np.eye(5)[proba.argmax(axis=1)] * 0.99 + 0.002
-    worth = [diagnose(UNIFORM, p).worth for p in (soft, proba, sure)]
+    worth = [diagnose(UNIFORM, p).effective_labels for p in (soft, proba, sure)]
     assert worth[0] < worth[1] < worth[2] <= 1000
     assert worth[2] > 2 * worth[0]
 

@@ -563,7 +563,7 @@ def test_a_hundred_thousand_classes_take_memory_that_grows_with_them() -> None:
     lower, upper = est.interval()
     assert (lower <= est.shares).all()
     assert (est.shares <= upper).all()
-    assert pipe.diagnose(target).worth <= n
+    assert pipe.diagnose(target).effective_labels <= n
     for share in (True, False):
         groups = pipe.groups(np.arange(n) % 4, target, share=share)
         assert groups.shares.shape == (4, k)

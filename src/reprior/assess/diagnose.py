@@ -51,9 +51,9 @@ class Diagnosis:
         Pairs of classes that the classifier hardly distinguishes, worst first. Empty above 4,096 classes.
     smallest_singular_value : float or None
         Smallest singular value of the column-normalised confusion matrix.
-    worth : float
+    effective_labels : float
         Effective number of labels: this many labelled samples would give shares as precise.
-    heldout_worth : float or None
+    effective_heldout : float or None
         Effective held-out sample size at the estimated prior.
     overconfidence, overconfidence_se : float or None
         Mean confidence minus accuracy on the held-out samples, and its standard error.
@@ -82,8 +82,8 @@ class Diagnosis:
     label_shift: float | None
     confused: tuple[tuple[str, str, float], ...]
     smallest_singular_value: float | None
-    worth: float
-    heldout_worth: float | None
+    effective_labels: float
+    effective_heldout: float | None
     overconfidence: float | None
     overconfidence_se: float | None
     accuracy: tuple[float, float] | None
@@ -161,17 +161,17 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     raw = target.raw if isinstance(target, LabelledBlocks) else target
     about = posterior_of(made if made.posterior is not None else ebls(training, target)).prior
     one_label = float((about.mean * (1 - about.mean)).sum())  # variance of all shares by a single label
-    heldout_worth = gap = gap_se = None
+    effective_heldout = gap = gap_se = None
     if training.heldout is not None:
-        heldout_worth = reweighted_worth(training.heldout[1], made.shares)
+        effective_heldout = effective_size(training.heldout[1], made.shares)
         gap, gap_se = overconfidence(*training.heldout, row_weights(training))
     expected = expected_accuracy(made, raw, training)
     tests = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
     return Diagnosis(
         estimate=made, shift_p=tests.shift_p, label_shift=tests.label_shift,
         confused=confused_pairs(raw, made), smallest_singular_value=smallest_singular_value(training),
-        worth=min(made.n, one_label / max(float(about.variance.sum()), 1e-300)),
-        heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
+        effective_labels=min(made.n, one_label / max(float(about.variance.sum()), 1e-300)),
+        effective_heldout=effective_heldout, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=expected and (expected.before, expected.after),
         accuracy_interval=expected and (expected.lower, expected.upper), alpha=level,
         accuracy_risk=expected and expected.risk, amplification=tests.amplification,
@@ -286,9 +286,9 @@ def squared_correlations(standard: Matrix) -> float:
     return float(max((pairs**2).sum(dtype=np.float64) / (len(some) * (len(some) - 1)), k))
 
 
-def reweighted_worth(y: Labels, prior: Vector) -> float:
-    """Return how many rows held-out rows with labels (n,) are worth once they are reweighted to `prior` (K,); 0 if none
-    has a class of that prior."""
+def effective_size(y: Labels, prior: Vector) -> float:
+    """Return the effective number (Σw)²/Σw² of held-out samples with labels (n,) at weights w that give them `prior`
+    (K,); 0 if none has a class of that prior."""
     weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
     return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
 

@@ -24,7 +24,7 @@ class Sentence(NamedTuple):
 def sentences(diagnosis: Diagnosis) -> list[Sentence]:
     """Return the diagnosis in plain sentences."""
     conflict = [Sentence(diagnosis.labels_conflict, False)] if diagnosis.labels_conflict else []
-    precision = f"are as precise as from {diagnosis.worth:,.0f} labels."
+    precision = f"are as precise as from {diagnosis.effective_labels:,.0f} labels."
     return [
         *conflict, *about_shift(diagnosis), *about_classes(diagnosis), *about_confidence(diagnosis),
         Sentence(f"The shares from these {diagnosis.estimate.n:,.0f} samples {precision}"),
@@ -94,7 +94,7 @@ def about_accuracy(diagnosis: Diagnosis) -> list[Sentence]:
 
 def about_heldout(diagnosis: Diagnosis) -> list[Sentence]:
     """Return whether held-out samples are enough at the estimated prior."""
-    n = diagnosis.heldout_worth
+    n = diagnosis.effective_heldout
     if n is None or not diagnosis.applies:
         return []
     lines = [Sentence(f"Effective held-out sample size at this prior: {n:.0f}.")]
