@@ -13,7 +13,7 @@ from worlds import gaussian_outputs, make_problem, score_outputs
 import reprior as rp
 from reprior import datasets
 from reprior._kernels import NATIVE, loops, small
-from reprior.model.groups import groups
+from reprior.model.groups import groups, groups_to_learn_from
 
 K = 6
 
@@ -524,3 +524,19 @@ def test_one_group_is_what_estimate_says(share):
         one, est = pipe.groups(["all"] * 150, groups[0], share=share)["all"], pipe.estimate(groups[0])
         np.testing.assert_allclose(one.shares, est.shares, atol=1e-9)
         np.testing.assert_allclose(np.stack(one.interval(0.9)), np.stack(est.interval(0.9)), atol=1e-9)
+
+
+def test_groups_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, proba, keys = draw(20, 2, 5.0)
+    monkeypatch.setattr("reprior.model.groups.physical_memory", lambda: 250.0 * K * 19)
+    with pytest.raises(MemoryError, match=r"at most 19 groups of 6 classes, which fit into memory; got 20\."):
+        groups(np.ones(K), keys, proba)
+    assert len(groups(np.ones(K), keys % 19, proba)) == 19
+
+
+@pytest.mark.parametrize(("n_classes", "most"), [(10, 500), (2000, 500), (5000, 200), (100_000, 20)])
+def test_with_very_many_classes_fewer_groups_show_what_they_have_in_common(n_classes: int, most: int) -> None:
+    for n_groups in (1, 7, 1000, 12_345):
+        which = groups_to_learn_from(n_groups, n_classes)
+        assert min(n_groups, most) / 2 < len(which) <= most
+        assert which[-1] < n_groups
