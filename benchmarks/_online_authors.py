@@ -91,7 +91,7 @@ class Authors:
         method, step = self.method(name, pipe.source, len(stream.priors)), self.step
         steps = [self.rows(stream.proba[i : i + step], stream.y[i : i + step], step)
                  for i in range(0, len(stream.y), step)]  # fmt: skip
-        found = method.predict_online_label_shift(steps)
-        has_prior = hasattr(method, "marginal_estimator") and "l2-sq_marginal_errors" in found
-        priors = np.array(found["est_label_marginals"], float) if has_prior else None
-        return {"accuracy": float(found["accuracy"]), "priors": priors}
+        results = method.predict_online_label_shift(steps)
+        has_prior = hasattr(method, "marginal_estimator") and "l2-sq_marginal_errors" in results
+        priors = np.array(results["est_label_marginals"], float) if has_prior else None
+        return {"accuracy": float(results["accuracy"]), "priors": priors}

@@ -25,7 +25,7 @@ FRESH = ("insured", "cover", "trade", "treated", "cracker", "selfemployed", "pre
 # chosen by their size and kind of label alone, before streams were designed anew; for one look after that
 LATEST = ("joblost", "tuna", "stage", "death", "urban", "condition", "division", "occupied", "lunch")
 TRAIN, REST = 4000, 9000  # rows at most
-LEAST = -60.0  # what the logarithm of 0 is stored as
+LOG_ZERO = -60.0  # what the logarithm of 0 is stored as
 SHIFTS = ("none", "mild", "strong", "one class")
 
 
@@ -55,7 +55,7 @@ def load(sets: tuple[str, ...] = DESIGNED_ON, folder: Path = CACHE) -> Iterator[
         if path.name.split("-")[0] in sets:
             with np.load(path) as d:
                 log_proba = d["log_proba"].astype(np.float64)
-                proba = np.where(log_proba > LEAST, np.exp(log_proba), 0.0)
+                proba = np.where(log_proba > LOG_ZERO, np.exp(log_proba), 0.0)
                 yield Classifier(path.stem, proba / proba.sum(axis=1, keepdims=True), d["y"].astype(np.intp),
                                  d["group"], d["counts"].astype(float))  # fmt: skip
 
@@ -121,7 +121,7 @@ def make(folder: Path = CACHE) -> None:
                 warnings.simplefilter("ignore")  # of a network that has not converged: such are in use
                 proba = models()[model].fit(x[train], y[train]).predict_proba(x[rest])
             with np.errstate(divide="ignore"):
-                log_proba = np.maximum(np.log(proba), LEAST).astype(np.float16)
+                log_proba = np.maximum(np.log(proba), LOG_ZERO).astype(np.float16)
             path = folder / f"{name}-{model}.npz"
             np.savez_compressed(path, log_proba=log_proba, y=y[rest].astype(np.int16),
                                 group=group[rest].astype(np.int8), counts=np.bincount(y[train]))  # fmt: skip
@@ -169,14 +169,14 @@ def _debian(package: str, file: str, name: str | None = None) -> Callable[[Path]
         import pyreadr
 
         root = folder / "debian"
-        found = list(root.glob(f"usr/lib/R/*library/*/data/{file}"))
-        if not found:
+        results = list(root.glob(f"usr/lib/R/*library/*/data/{file}"))
+        if not results:
             root.mkdir(exist_ok=True)
             subprocess.run(["apt-get", "download", f"r-cran-{package}"], cwd=root, check=True, capture_output=True)
             deb = next(root.glob(f"r-cran-{package}_*.deb"))
             subprocess.run(["dpkg", "-x", deb.name, "."], cwd=root, check=True)
-            found = list(root.glob(f"usr/lib/R/*library/*/data/{file}"))
-        return pyreadr.read_r(str(found[0]))[name or Path(file).stem]
+            results = list(root.glob(f"usr/lib/R/*library/*/data/{file}"))
+        return pyreadr.read_r(str(results[0]))[name or Path(file).stem]
 
     return read
 

@@ -153,8 +153,8 @@ def abstention_bcts(heldout: np.ndarray, y: np.ndarray) -> Estimate:
     @np.errstate(all="ignore")
     def estimate(proba: np.ndarray) -> np.ndarray:
         adapter = EMImbalanceAdapter(verbose=False)
-        found = adapter(tofit_initial_posterior_probs=calibrate(clipped(proba)), valid_posterior_probs=rows)
-        return np.asarray(found.multipliers) * np.asarray(rows).mean(axis=0)
+        results = adapter(tofit_initial_posterior_probs=calibrate(clipped(proba)), valid_posterior_probs=rows)
+        return np.asarray(results.multipliers) * np.asarray(rows).mean(axis=0)
 
     return estimate
 

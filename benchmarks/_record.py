@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -53,6 +55,21 @@ def store(name: str, figures: dict[str, Any], table: str) -> None:
     )
     (folder / f"{name}.md").write_text(f"{table.rstrip()}\n\nMade by {how}\n", encoding="utf-8")
     print(table)
+
+
+def store_cells(name: str, about: str, head: list[str], rows: list[list[str]], **figures: Any) -> None:
+    """Write a table with the text `about` above it, and its rows as cells by the names in `head`."""
+    cells = [dict(zip(head, row, strict=True)) for row in rows]
+    store(name, {**figures, "cells": cells}, f"{about}\n\n{markdown(head, rows)}")
+
+
+def run_parts(parts: dict[str, Callable[[], None]], description: str | None) -> None:
+    """Run the parts of a benchmark that the command line names, or all; each is stored with its own command."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*parts, []], help="all if none is given")
+    for part in parser.parse_args().parts or parts:
+        sys.argv[1:] = [part]
+        parts[part]()
 
 
 def destination(name: str, command: str) -> Path:

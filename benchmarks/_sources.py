@@ -35,10 +35,10 @@ class Task(NamedTuple):
 
 def read(folder: Path, repository: str, path: str) -> bytes:
     """Return a file of the newest commit of a clone."""
-    found = subprocess.run(["git", "-C", str(folder / repository), "show", f"HEAD:{path}"], capture_output=True)
-    if found.returncode:
-        raise FileNotFoundError(f"{repository}/{path}: {found.stderr.decode().strip()}")
-    return found.stdout
+    shown = subprocess.run(["git", "-C", str(folder / repository), "show", f"HEAD:{path}"], capture_output=True)
+    if shown.returncode:
+        raise FileNotFoundError(f"{repository}/{path}: {shown.stderr.decode().strip()}")
+    return shown.stdout
 
 
 def table(folder: Path, repository: str, path: str) -> pd.DataFrame:

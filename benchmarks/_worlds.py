@@ -2,7 +2,7 @@
 
 `unseen` are classifiers on public sets that no part of this project was designed on (`data/README.md`), `shipped` the
 ones in the package, `Gaussians` simulated classes with exact posteriors. Classifiers that constants may be chosen on
-are in `_ordinary.py`, those on dated data in `_time_ordered.py`.
+are in `_ordinary.py`, those on dated data in `real_drift.py`.
 """
 
 from __future__ import annotations

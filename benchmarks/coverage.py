@@ -55,7 +55,7 @@ CELLS = ((10, 500), (10, 3000), (100, 500), (100, 3000))
 
 def exact(trials):
     worlds = {10: Gaussians(10, 6, 1.3), 100: Gaussians(100, 12, 1.0)}
-    found = {}
+    results = {}
     for k, n in CELLS:
         tallies = {label: Tally() for label in ("mlls", "ebls", "paper's bound, mlls", "paper's bound, ebls")}
         rng = np.random.default_rng(k + n)
@@ -71,17 +71,18 @@ def exact(trials):
                 low, high = np.clip(estimate.prior - error, 0, 1), np.clip(estimate.prior + error, 0, 1)
                 tallies[f"paper's bound, {method}"].add(prior, n, low, high)
             progress(trial + 1, trials, f"K={k} N={n}")
-        found[f"K={k}, N={n}"] = {label: tally.figures() for label, tally in tallies.items()}
-        store("coverage_exact", {"trials": trials, "coverage": found}, coverage_table(found, [*SIZES, "absent", "all"]))
+        results[f"K={k}, N={n}"] = {label: tally.figures() for label, tally in tallies.items()}
+        table = coverage_table(results, [*SIZES, "absent", "all"])
+        store("coverage_exact", {"trials": trials, "coverage": results}, table)
 
 
-def coverage_table(found, columns):
+def coverage_table(results, columns):
     def cell(f):
         return f"{100 * f['coverage']:.1f} ({f['width in samples']:.1f})" if f else ""
 
     rows = [
         [setting, name, *(cell(f.get(c)) for c in columns)]
-        for setting, intervals in found.items()
+        for setting, intervals in results.items()
         for name, f in intervals.items()
     ]
     return "Coverage in % of nominal 95 % (mean width in samples).\n\n" + markdown(["", "interval", *columns], rows)
@@ -112,8 +113,8 @@ def real(trials):
                         cell = tallies.setdefault(f"{shift}, {size} held-out samples", {})
                         cell.setdefault(label, Tally()).add(truth, n, *interval)
         progress(done, len(cases), case.name)
-    found = {where: {label: tally.figures() for label, tally in cell.items()} for where, cell in tallies.items()}
-    store("coverage_real", {"trials": trials, "coverage": found}, coverage_table(found, [*SIZES, "absent", "all"]))
+    results = {where: {label: tally.figures() for label, tally in cell.items()} for where, cell in tallies.items()}
+    store("coverage_real", {"trials": trials, "coverage": results}, coverage_table(results, [*SIZES, "absent", "all"]))
 
 
 def sets(trials):
@@ -142,7 +143,7 @@ def sets(trials):
 
 def few(trials):
     """Few classes tell little of their misfit, and calibrating on the rows that should tell it hides it."""
-    found = {}
+    results = {}
     for k, d, separation in ((2, 2, 1.0), (2, 2, 2.5), (5, 2, 2.0), (10, 6, 1.3), (30, 10, 1.2)):
         world = Gaussians(k, d, separation, seed=9)
         for held, n in ((200, 500), (200, 5000), (1000, 5000)):
@@ -163,12 +164,12 @@ def few(trials):
                     tallies.setdefault(label, Tally()).add(prior, n, *estimate.interval(0.95))
                 progress(trial + 1, trials, f"K={k} held={held} N={n}")
             where = f"K={k}, separation {separation}, {held} held-out samples, N={n}"
-            found[where] = {label: tally.figures() for label, tally in tallies.items()}
-    store("coverage_few", {"trials": trials, "coverage": found}, coverage_table(found, ["all"]))
+            results[where] = {label: tally.figures() for label, tally in tallies.items()}
+    store("coverage_few", {"trials": trials, "coverage": results}, coverage_table(results, ["all"]))
 
 
 def streams(trials):
-    found = {}
+    results = {}
     names = {"online-ebls": {}, "online-ebls, drift=False": {"drift": False}, "online-fmapls": {}}
     for k, world in {10: Gaussians(10, 6, 1.3), 100: Gaussians(100, 12, 1.0)}.items():
         for n in (500, 3000):
@@ -187,8 +188,9 @@ def streams(trials):
                         stream.learn_many(rows)
                         tallies[label].add(after, n, *stream.interval(0.95))
                     progress(trial + 1, trials, f"K={k} n={n} {drift}")
-                found[f"K={k}, n={n}, {drift}"] = {label: tally.figures() for label, tally in tallies.items()}
-    store("coverage_streams", {"trials": trials, "coverage": found}, coverage_table(found, [*SIZES, "absent", "all"]))
+                results[f"K={k}, n={n}, {drift}"] = {label: tally.figures() for label, tally in tallies.items()}
+    table = coverage_table(results, [*SIZES, "absent", "all"])
+    store("coverage_streams", {"trials": trials, "coverage": results}, table)
 
 
 def main():

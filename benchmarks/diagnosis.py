@@ -104,7 +104,7 @@ def outputs():
 
 def labels(trials):
     """Store how often `pipeline` doubts held-out labels: two normal classes, 1,000 samples, a few of them rare."""
-    found, spoil = {}, {
+    results, spoil = {}, {
         "true labels": lambda rows, y, rng: (rows, y),
         "swapped columns": lambda rows, y, rng: (rows[:, ::-1], y),
         "shuffled labels": lambda rows, y, rng: (rows, rng.permutation(y)),
@@ -121,14 +121,15 @@ def labels(trials):
                     rows, own = change(np.column_stack([1 - p, p]), y, rng)
                     doubted[kind] += bool(fit_pipeline(rows, own).label_mismatch)
                 progress(trial + 1, trials, f"{distance} standard deviations, {rare} rare samples")
-            found[f"{distance:g}, {rare}"] = {kind: count / trials for kind, count in doubted.items()}
-    rows = [[*where.split(", "), *(f"{100 * rate:.1f} %" for rate in rates.values())] for where, rates in found.items()]
+            results[f"{distance:g}, {rare}"] = {kind: count / trials for kind, count in doubted.items()}
+    rows = [[*where.split(", "), *(f"{100 * rate:.1f} %" for rate in rates.values())]
+            for where, rates in results.items()]  # fmt: skip
     head = ["distance of the classes", "rare held-out samples", *(f"doubted: {kind}" for kind in spoil)]
-    store("diagnosis_labels", {"heldout": HELD, "trials": trials, "found": found}, markdown(head, rows))
+    store("diagnosis_labels", {"heldout": HELD, "trials": trials, "found": results}, markdown(head, rows))
 
 
 def run(name, kinds, drawn, trials):
-    found = {}
+    results = {}
     for kind, options in kinds.items():
         rng = np.random.default_rng(3)  # not the draws that the test was designed on
         times = 3 * trials if kind.startswith(("label shift", "nothing")) else trials
@@ -144,8 +145,8 @@ def run(name, kinds, drawn, trials):
             progress(trial + 1, times, f"{name}: {kind}")
         means = {"not label shift": rejected, "refused": refused, "shift": shift, "accuracy": accuracy,
                  "samples": sizes}  # fmt: skip
-        found[kind] = {name: float(np.mean(each)) for name, each in means.items()} | {"trials": times}
-    return found
+        results[kind] = {name: float(np.mean(each)) for name, each in means.items()} | {"trials": times}
+    return results
 
 
 def main():
@@ -157,18 +158,18 @@ def main():
     if asked.part == "labels":
         labels(asked.trials)
         return
-    found = {}
+    results = {}
     for name, kinds, drawn in parts[asked.part]():
-        found[name] = run(name, kinds, drawn, asked.trials)
+        results[name] = run(name, kinds, drawn, asked.trials)
         rows = [
             [where + (" (designed on)" if where in DESIGNED_ON else ""), kind,
              *(f"{100 * f[c]:.1f} %" for c in ("accuracy", "shift", "not label shift", "refused")),
              f"{f['samples']:.0f}", str(f["trials"])]
-            for where, done in found.items() for kind, f in done.items()
+            for where, done in results.items() for kind, f in done.items()
         ]  # fmt: skip
         head = ["", "what happened", "accuracy", "says: shifted", "says: not label shift", "`correct` refuses",
                 "samples", "trials"]  # fmt: skip
-        store(f"diagnosis_{asked.part}", {"n": N, "heldout": HELD, "found": found}, markdown(head, rows))
+        store(f"diagnosis_{asked.part}", {"n": N, "heldout": HELD, "found": results}, markdown(head, rows))
 
 
 if __name__ == "__main__":

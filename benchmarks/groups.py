@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, store, store_cells  # isort: split
 
 import numpy as np
 from _worlds import HARM, Case, clustered, kl, losses, mean_and_error, shifted, shipped, softmax, unseen
@@ -71,10 +71,10 @@ def quality(seeds: int) -> None:
                 true = priors(structure, N_GROUPS, pipe.source.prior, rng)
                 proba = case.proba[samples(case, pool, true, n, rng)]
                 keys = np.repeat(np.arange(N_GROUPS), n)
-                found, one = pipe.groups(keys, proba), pipe.estimate(proba).prior
+                results, one = pipe.groups(keys, proba), pipe.estimate(proba).prior
                 alone = np.stack([pipe.estimate(proba[keys == g]).prior for g in range(N_GROUPS)])
-                lower, upper = found.interval(of="prior")
-                runs.append({"shared": mean_kl(true, found.prior), "alone": mean_kl(true, alone),
+                lower, upper = results.interval(of="prior")
+                runs.append({"shared": mean_kl(true, results.prior), "alone": mean_kl(true, alone),
                              "one for all": mean_kl(true, np.broadcast_to(one, true.shape)),
                              "covered": float(((lower <= true) & (true <= upper)).mean())})  # fmt: skip
                 progress(seed + 1, seeds, f"{case.name}, {structure}, {n}")
@@ -119,13 +119,12 @@ def harm(seeds: int) -> None:
             for key, own in cells.items()]  # fmt: skip
     about = (f"# Groups: does it do harm?\n\n{FEW_GROUPS} groups of each of {len(cases)} classifiers; change of "
              "log-loss from the calibrated probabilities left alone, mean over sets ± standard error.")  # fmt: skip
-    figures = [dict(zip(head, row, strict=True)) for row in rows]
-    store("groups_harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("groups_harm", about, head, rows)
 
 
 def keyed(seeds: int) -> None:
     """Store KL of the first samples of new keys, with and without sharing."""
-    found: dict[tuple[Any, ...], list[float]] = {}
+    results: dict[tuple[Any, ...], list[float]] = {}
     structures = ("far from one prior", "near one prior", "two clusters", "no shift")
     for case in shipped(TEXTS):
         held, pool = np.arange(case.n_heldout), np.arange(case.n_heldout, len(case.y))
@@ -144,12 +143,12 @@ def keyed(seeds: int) -> None:
                     for g, rows in enumerate(new, OLD):
                         for since, until in zip((0, *AFTER), AFTER, strict=False):
                             table.learn(np.full(until - since, g), case.proba[rows[since:until]])
-                            cell = found.setdefault((case.name, structure, until, share), [])
+                            cell = results.setdefault((case.name, structure, until, share), [])
                             cell.append(kl(true[g], table.prior(g)))
                 progress(seed - 9, seeds, f"{case.name}, {structure}")
-    means = {key: float(np.mean(values)) for key, values in found.items()}
+    means = {key: float(np.mean(values)) for key, values in results.items()}
     rows = [[*where, *(f"{means[*where, n, False]:.3f} → {means[*where, n, True]:.3f}" for n in AFTER)]
-            for where in dict.fromkeys(key[:2] for key in found)]  # fmt: skip
+            for where in dict.fromkeys(key[:2] for key in results)]  # fmt: skip
     head = ["outputs", "keys", *(f"after {n} samples" for n in AFTER)]
     about = f"# New keys of a table: KL(true ‖ estimated prior) alone → shared, {seeds} seeds, {OLD} keys before"
     figures = {", ".join(map(str, key)): value for key, value in means.items()}
@@ -165,10 +164,10 @@ def one_cost(n_groups: int, n: int, k: int, share: bool) -> dict[str, float]:
         y = (true[g : g + 50].cumsum(axis=1)[:, None, :] < rng.random((50, n, 1))).sum(axis=2).clip(0, k - 1)
         rows[g * n : (g + 50) * n] = softmax(2.5 * (rng.standard_normal((50 * n, k)) + 2.5 * np.eye(k)[y.ravel()]))
     start = time.process_time()
-    found = rp.groups(np.ones(k), keys, rows, share=share)
+    results = rp.groups(np.ones(k), keys, rows, share=share)
     spent = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / rows.nbytes
-    return {"cpu_seconds": spent, "peak_over_rows": peak, "kl": mean_kl(true, found.prior), "mb": rows.nbytes / 1e6}
+    return {"cpu_seconds": spent, "peak_over_rows": peak, "kl": mean_kl(true, results.prior), "mb": rows.nbytes / 1e6}
 
 
 def cost(_: int) -> None:

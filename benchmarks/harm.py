@@ -12,14 +12,14 @@ import argparse
 from collections import defaultdict
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import progress, store_cells  # isort: split
 
 import numpy as np
 from _worlds import HARM, SHIFTS, Case, Draw, clustered, draw, kl, losses, mean_and_error, unseen
 
 import reprior as rp
 
-KINDS = (*SHIFTS, "one class")
+SHIFT_KINDS = (*SHIFTS, "one class")
 LABELS = (20, 100)
 
 
@@ -68,7 +68,7 @@ def main() -> None:
     cells, cases = defaultdict(list), list(unseen())
     for done, case in enumerate(cases, 1):
         for size in options.sizes:
-            for shift in KINDS:
+            for shift in SHIFT_KINDS:
                 for seed in range(options.draws):
                     d = draw(case, size, shift, seed)
                     if len(np.unique(case.y[d.heldout])) < 2:
@@ -90,8 +90,7 @@ def main() -> None:
         f"probabilities left alone, mean over sets ± standard error between sets. Harmed: worse by more than {HARM}. "
         "Covered: 95 % intervals of the prior. With labels the other samples are judged."
     )
-    figures = [dict(zip(head, row, strict=True)) for row in rows]
-    store("harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("harm", about, head, rows)
 
 
 if __name__ == "__main__":

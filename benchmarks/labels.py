@@ -14,7 +14,7 @@ import warnings
 from collections import defaultdict
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import progress, store_cells  # isort: split
 
 import numpy as np
 from _worlds import Case, clustered, draw, kl, losses, mean_and_error, shipped, unseen
@@ -75,16 +75,16 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # what `correct` says of single targets
     cases = [c for c in (*unseen("logistic"), *shipped(("banking77", "clinc150"))) if c.n_classes >= 5]
-    found = defaultdict(list)
+    results = defaultdict(list)
     for done, case in enumerate(cases, 1):
         for trial in range(options.trials):
             d, rng = draw(case, HELDOUT, "strong", trial, rows=N), np.random.default_rng([trial, done])
             pipe = rp.pipeline(case.proba[d.heldout], case.y[d.heldout])
             for name, x in (judged(case, pipe, d.target, rng) | streamed(case, pipe, d.target, rng)).items():
-                found[name].append({"set": case.set, **x})
+                results[name].append({"set": case.set, **x})
         progress(done, len(cases), case.name)
     rows, head = [], ["labels", "KL of the shares", "log-loss", "accuracy, points", "covered"]
-    for name, own in found.items():
+    for name, own in results.items():
         more = ["", "", ""]
         if "loss" in own[0]:
             covered = f"{clustered(own, 'covered')[0]:.1%}" if "covered" in own[0] else ""
@@ -95,8 +95,7 @@ def main() -> None:
         f"classifier: {options.trials}, held-out samples: {HELDOUT}. Changes of log-loss and accuracy are from the "
         "calibrated probabilities left alone. Means over sets ± standard errors. Covered: 95 % intervals of the shares."
     )
-    cells = [dict(zip(head, row, strict=True)) for row in rows]
-    store("labels", {"cells": cells}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("labels", about, head, rows)
 
 
 if __name__ == "__main__":

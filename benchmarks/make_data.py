@@ -136,17 +136,17 @@ def main() -> None:
 
         make()
         return
-    found: dict[str, dict[str, np.ndarray]] = {}
+    results: dict[str, dict[str, np.ndarray]] = {}
     if options.data == "unseen":
         for name, load in SETS.items():
-            found |= unseen(name, *load(options.folder))
+            results |= unseen(name, *load(options.folder))
     else:
         for name, task in TASKS.items():
-            found |= time_ordered(name, task(options.folder))
+            results |= time_ordered(name, task(options.folder))
     out = DATA / f"{options.data}.npz"
-    flat = {f"{name}|{key}": x for name, values in found.items() for key, x in values.items()}
-    np.savez_compressed(out, names=np.array(sorted(found)), **flat)
-    print(f"{out.name}: {out.stat().st_size / 1e6:.2f} MB, {len(found)} classifiers")
+    flat = {f"{name}|{key}": x for name, values in results.items() for key, x in values.items()}
+    np.savez_compressed(out, names=np.array(sorted(results)), **flat)
+    print(f"{out.name}: {out.stat().st_size / 1e6:.2f} MB, {len(results)} classifiers")
 
 
 if __name__ == "__main__":

@@ -33,8 +33,10 @@ import reprior as rp
 from reprior import datasets, simulate
 
 PARTS = {"designed": DESIGNED_ON, "kept": KEPT_ASIDE, "fresh": (*FRESH, *LATEST)}
-MANY = {"designed": ("banking77", "cifar100-lt-0.1"), "kept": ("clinc150", "cifar100-lt-0.02", "cifar100-lt-0.05"),
-        "fresh": ("lid176", "tiny-imagenet-lt-0.1")}  # fmt: skip
+LARGE_SETS = {
+    "designed": ("banking77", "cifar100-lt-0.1"), "kept": ("clinc150", "cifar100-lt-0.02", "cifar100-lt-0.05"),
+    "fresh": ("lid176", "tiny-imagenet-lt-0.1"),
+}  # fmt: skip
 SIZES, SHIFTS = (50, 100, 200, 1000), ("none", "mild", "strong")
 BATCHES, RARE, RARE_HELDOUT, REPEATS = (1, 5, 20), 0.02, 500, 15
 HARM = 0.01  # nats of log-loss by which a draw counts as harmed
@@ -145,7 +147,7 @@ def outputs(name: str, seed: int) -> Outputs:
 
 def many(part: str, n_draws: int) -> Iterator[Case]:
     """Yield targets of many classes."""
-    for name in MANY[part]:
+    for name in LARGE_SETS[part]:
         for seed in range(n_draws):
             o = outputs(name, seed)
             present = np.bincount(o.pool_y, minlength=len(o.counts)) > 0
@@ -255,9 +257,9 @@ def sensitivity(n_draws: int) -> tuple[dict[str, dict[str, float]], str]:
             cell = f"{family} {shift}" if family in ("tables", "counts") else family
             for name, settings in variants:
                 records[name].append((cell, measure(case, **settings)))
-    found = {name: means(some) for name, some in records.items()}
+    results = {name: means(some) for name, some in records.items()}
     rows, figures = [], {}
-    for name, cells_of in found.items():
+    for name, cells_of in results.items():
         get = {
             **{f"{f} {s}": cells_of[f"{f} {s}"]["log_loss"] for f in ("tables", "counts") for s in SHIFTS},
             "harmed, none": 100 * cells_of["tables none"]["harmed"], "rare": cells_of["rare"]["log_loss"],

@@ -9,7 +9,6 @@ samples. `robust`: what crafted samples move a stream by, with and without `robu
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pty
@@ -25,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, run_parts, store  # isort: split
 
 import numpy as np
 from _worlds import shipped, softmax
@@ -73,12 +72,12 @@ def python(code: str, *args: Any) -> list[Any]:
 
 def interleaved(contenders: dict[str, Callable[[], list[Any]]], rounds: int, what: str) -> dict[str, dict[str, float]]:
     """Run contenders in turns; return the medians of what they used."""
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
     for done in range(rounds):
         for name, command in contenders.items():
-            found[name].append(child(*command()))
+            results[name].append(child(*command()))
         progress(done + 1, rounds, what)
-    return {name: {key: median(run[key] for run in runs) for key in runs[0]} for name, runs in found.items()}
+    return {name: {key: median(run[key] for run in runs) for key in runs[0]} for name, runs in results.items()}
 
 
 def outputs(rng: np.random.Generator, labels: Any, means: Any) -> np.ndarray[Any, Any]:
@@ -161,10 +160,10 @@ def streaming(folder: Path, rng: np.random.Generator, rounds: int) -> dict[str, 
             return [*job, "--state", folder / "state"]
 
         contenders[name] = command
-    found = interleaved(contenders, rounds, "stream")
+    results = interleaved(contenders, rounds, "stream")
     for name, (n, _) in forms.items():
-        found[name]["rows/s"] = n / found[name]["cpu"]
-    return found
+        results[name]["rows/s"] = n / results[name]["cpu"]
+    return results
 
 
 def files(n_rows: int = 1_000_000, rounds: int = 5) -> None:
@@ -263,24 +262,24 @@ def memory(parts: int = 11, limit: int = 1 << 30) -> None:
         rows = target(np.random.default_rng(0), 1_000_000, 100)
         size = write_parts(folder, rows, parts)
         del rows
-        found = estimate(folder, counts, limit, terminal=True)
+        results = estimate(folder, counts, limit, terminal=True)
         other = estimate(folder, counts, limit, terminal=True, method="ebls")
-    value = found.pop("value")
-    found |= {"bytes": size, "limit": limit, "to_optimum": value["n_iter"], "status": value["status"]}
-    found["ebls"] = {key: other[key] for key in ("passes", "cpu", "wall", "mb")}
-    found["bar"] = found["bar"][:: max(1, len(found["bar"]) // 12)]
+    value = results.pop("value")
+    results |= {"bytes": size, "limit": limit, "to_optimum": value["n_iter"], "status": value["status"]}
+    results["ebls"] = {key: other[key] for key in ("passes", "cpu", "wall", "mb")}
+    results["bar"] = results["bar"][:: max(1, len(results["bar"]) // 12)]
     lines = [
         ["Parquet folder", f"{size / 1e9:.2f} GB, {value['n'] / 1e6:.0f} M × 100 float32 in {parts} parts"],
         ["limit on the address space", f"{limit / 1e9:.2f} GB"],
-        ["peak resident memory", f"{found['mb']:.0f} MB"],
+        ["peak resident memory", f"{results['mb']:.0f} MB"],
         ["`mlls`: passes to a duality gap of 1e-8", f"{value['n_iter']} ({value['status']})"],
-        ["with those that count, and check for other shifts", str(found["passes"])],
-        ["time", f"{found['cpu']:.0f} s CPU, {found['wall']:.0f} s by clock"],
+        ["with those that count, and check for other shifts", str(results["passes"])],
+        ["time", f"{results['cpu']:.0f} s CPU, {results['wall']:.0f} s by clock"],
         ["`ebls`: all passes", str(other["passes"])],
         ["time", f"{other['cpu']:.0f} s CPU, {other['wall']:.0f} s by clock"],
-        ["in the middle, the bar said", f"`{found['bar'][len(found['bar']) // 2]}`"],
+        ["in the middle, the bar said", f"`{results['bar'][len(results['bar']) // 2]}`"],
     ]  # fmt: skip
-    store("operations_memory", found, markdown(["what", "measured"], lines))
+    store("operations_memory", results, markdown(["what", "measured"], lines))
 
 
 K = 4
@@ -312,25 +311,25 @@ def long_run(label, options, samples, block=20_000):
             rows = listed(rows, rng) if top else rows
         stream.learn_many(rows)
         learned += block
-    found = stream.prior
+    results = stream.prior
     assert stream.n == learned
     assert np.isfinite(stream.state.values).all()
-    assert (found > 0).all()
-    error = None if top else 0.5 * float(np.abs(found - prior).sum())
+    assert (results > 0).all()
+    error = None if top else 0.5 * float(np.abs(results - prior).sum())
     rp.Stream.from_bytes(stream.to_bytes())  # which checks each of its numbers
-    return {"samples": learned, "sum": float(found.sum() - 1), "error": error, "seconds": time.process_time() - start}
+    return {"samples": learned, "sum": float(results.sum() - 1), "error": error, "seconds": time.process_time() - start}
 
 
 def long(samples: int = 100_000_000) -> None:
     """Store whether streams are valid after very many samples; the prior changes a hundred times, then stays."""
-    found = {}
+    results = {}
     for label, options in {**STREAMS, TOP: {}}.items():  # `online-ebls` and top-k rows take longer per sample
-        found[label] = long_run(label, options, samples // 10 if label in ("online-ebls", TOP) else samples)
-        print(label, found[label], file=sys.stderr, flush=True)
+        results[label] = long_run(label, options, samples // 10 if label in ("online-ebls", TOP) else samples)
+        print(label, results[label], file=sys.stderr, flush=True)
     lines = [[label, f"{x['samples']:.0e}", f"{x['sum']:.0e}", "" if x["error"] is None else f"{x['error']:.4f}"]
-             for label, x in found.items()]  # fmt: skip
+             for label, x in results.items()]  # fmt: skip
     head = ["stream", "samples", "sum of the prior - 1", "total variation from the last true prior"]
-    store("operations_long", found, markdown(head, lines))
+    store("operations_long", results, markdown(head, lines))
 
 
 BOUNDS = (None, 0.01, 0.003, 0.001)
@@ -344,7 +343,7 @@ def moved(one: np.ndarray, other: np.ndarray) -> float:
 def robust(seeds: int = 5) -> None:
     """Store what 10 one-hot samples of the rarest class move a stream by after 2,000 samples, 20 of 2,020 a batch; and
     what the bound costs: mean KL over the 1,000 samples after a shift, and over the next 1,000."""
-    found: dict[tuple[str, str], list[list[float]]] = {}
+    results: dict[tuple[str, str], list[list[float]]] = {}
     batch: dict[str, list[list[float]]] = {}
     for case in shipped(("banking77", "clinc150")):
         held, pool = slice(case.n_heldout), slice(case.n_heldout, None)
@@ -368,8 +367,8 @@ def robust(seeds: int = 5) -> None:
                     stream.learn_many(after[start : start + 20])
                     errors.append(metrics.kl(priors[1], stream.prior))
                 cell = [moved(burst.prior, first), float(np.mean(errors[:50])), float(np.mean(errors[50:]))]
-                found.setdefault((case.name, str(bound)), []).append(cell)
-    means = {key: np.mean(cells, axis=0) for key, cells in found.items()}
+                results.setdefault((case.name, str(bound)), []).append(cell)
+    means = {key: np.mean(cells, axis=0) for key, cells in results.items()}
     lines = [[*key, *(f"{x:.3f}" for x in mean)] for key, mean in means.items()]
     head = ["classifier", "`robust`", "moved by 10 samples (total variation)", "KL, 1,000 samples after a shift",
             "KL, the next 1,000"]  # fmt: skip
@@ -382,13 +381,5 @@ def robust(seeds: int = 5) -> None:
 PARTS = {"files": files, "memory": memory, "long": long, "robust": robust}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is given")
-    for part in parser.parse_args().parts or PARTS:
-        sys.argv[1:] = [part]  # each result is stored with its own command
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)

@@ -30,7 +30,7 @@ from _worlds import FLOOR, HARM, ROWS, SHIFTS, Case, Draw, clipped, clustered, d
 import reprior as rp
 
 SIZES = (100, 200, 1000)
-MANY = 20  # with more classes only peers that take at most seconds run
+MAX_CLASSES = 20  # with more classes only peers that take at most seconds run
 SLOW = ("QuaPy, KDEyML", "QuaPy, DMy", "QuaPy, EDy", "mlquantify, EMQ-BCTS", "mlquantify, GHDy", "mlquantify, GPACC",
         "qunfold, PACC", "qunfold, EDy")  # fmt: skip
 ONCE = ("qunfold, PACC", "qunfold, EDy")  # compiled anew for each number of samples: the first draw of the middle size
@@ -103,10 +103,10 @@ def run_ours(case: Case, d: Draw) -> tuple[dict[str, dict[str, Any]], Any, tuple
         out[f"{NOTHING}|{how}"] = {**scored(case, d, alone, (mean, mean), rows), "seconds": 0.0}
     for name in ("mlls", "fmapls"):
         start = time.process_time()
-        found = rp.METHODS[name](pipe.source, calibrated)
-        fixed = np.asarray(found.correct(calibrated))
+        made = rp.METHODS[name](pipe.source, calibrated)
+        fixed = np.asarray(made.correct(calibrated))
         spent = {"seconds": time.process_time() - start}
-        out[f"reprior, {name}|calibrated"] = {**scored(case, d, alone, (found.prior, found.prior), fixed), **spent}
+        out[f"reprior, {name}|calibrated"] = {**scored(case, d, alone, (made.prior, made.prior), fixed), **spent}
     return out, pipe, alone
 
 
@@ -115,25 +115,26 @@ def study(case: Case, others: dict[str, Peer], draws: int, kept: dict[str, Any])
     out = []
     for size, shift, seed in ((a, b, c) for a in SIZES for b in SHIFTS for c in range(draws)):
         d = draw(case, size, shift, seed)
-        found, pipe, alone = run_ours(case, d)
+        made, pipe, alone = run_ours(case, d)
         inputs = {"raw": (case.proba[d.heldout], case.proba[d.target])}
         inputs["calibrated"] = tuple(clipped(np.asarray(pipe.calibrate(x))) for x in inputs["raw"])
         state = hashlib.sha1(inputs["calibrated"][1].tobytes()).hexdigest()[:12]  # changes with our calibrator
         for name, peer in others.items():
-            if (case.n_classes > MANY and (name in SLOW or seed)) or (name in ONCE and (seed or size != SIZES[1])):
+            slow = case.n_classes > MAX_CLASSES and (name in SLOW or seed)
+            if slow or (name in ONCE and (seed or size != SIZES[1])):
                 continue
             for how, rows in inputs.items():
                 key = f"{case.name}|{size}|{shift}|{seed}|{state}|{name}|{how}"
                 if key not in kept:
                     kept[key] = run_peer(peer, case, d, rows, alone)
-                found[f"{name}|{how}"] = kept[key]
-        if case.n_classes <= MANY and seed == 0:
+                made[f"{name}|{how}"] = kept[key]
+        if case.n_classes <= MAX_CLASSES and seed == 0:
             key = f"{case.name}|{size}|{shift}|{seed}|{state}|{BOOTSTRAP}"
             if key not in kept:
                 kept[key] = bootstrapped(case, d, inputs["calibrated"])
-            found[f"{BOOTSTRAP}|calibrated"] = kept[key]
+            made[f"{BOOTSTRAP}|calibrated"] = kept[key]
         common = {"case": case.name, "set": case.set, "classes": case.n_classes, "size": size, "shift": shift}
-        out += [{**common, "method": method, **x} for method, x in found.items()]
+        out += [{**common, "method": method, **x} for method, x in made.items()]
     return out
 
 
@@ -150,7 +151,7 @@ def protocols(case: Case, others: dict[str, Peer]) -> Records:
     from quapy.data import LabelledCollection
     from quapy.protocol import APP, NPP, UPP
 
-    if case.n_heldout is not None or case.n_classes > MANY:
+    if case.n_heldout is not None or case.n_classes > MAX_CLASSES:
         return []
     pipe = rp.pipeline(case.proba[:PROTOCOL_SIZE], case.y[:PROTOCOL_SIZE])
     raw, y = case.proba[PROTOCOL_SIZE:], case.y[PROTOCOL_SIZE:]
@@ -170,10 +171,10 @@ def protocols(case: Case, others: dict[str, Peer]) -> Records:
     for protocol, samples in kinds.items():
         for x, prevalence in samples():
             calibrated = clipped(np.asarray(pipe.calibrate(x)))
-            found = {name: estimate(calibrated) for name, estimate in fitted.items()}
-            found[DEFAULT] = pipe.estimate(x).shares
+            made = {name: estimate(calibrated) for name, estimate in fitted.items()}
+            made[DEFAULT] = pipe.estimate(x).shares
             out += [{"set": case.set, "protocol": protocol, "method": name,
-                     "mae": float(np.abs(np.asarray(p) - prevalence).mean())} for name, p in found.items()]  # fmt: skip
+                     "mae": float(np.abs(np.asarray(p) - prevalence).mean())} for name, p in made.items()]  # fmt: skip
     return out
 
 
@@ -214,7 +215,7 @@ def intervals(records: Records) -> list[dict[str, Any]]:
     out = []
     for method, size, shift in ((m, n, s) for m in (DEFAULT, BOOTSTRAP) for n in SIZES for s in SHIFTS):
         own = [r for r in records if r["method"] == f"{method}|calibrated" and r["size"] == size
-               and r["shift"] == shift and r["classes"] <= MANY and "covered" in r]  # fmt: skip
+               and r["shift"] == shift and r["classes"] <= MAX_CLASSES and "covered" in r]  # fmt: skip
         out.append({"method": method, "size": size, "shift": shift, "covered": clustered(own, "covered"),
                     "width": clustered(own, "width")})  # fmt: skip
     return out
@@ -230,14 +231,14 @@ def report(figures: dict[str, Any], records: Records, asked: Records) -> str:
         f"calibrated probabilities left alone. Harmed: draws worse by more than {HARM}. Means over sets ± standard "
         "errors between sets. CPU time is the median from arrays to corrected samples; our default includes "
         "calibration and all checks. A method that fails reports the held-out shares. Peers on sets with more than "
-        f"{MANY} classes see the first draw alone, and qunfold the first draw with {SIZES[1]} held-out samples."
+        f"{MAX_CLASSES} classes see the first draw alone, and qunfold the first draw with {SIZES[1]} held-out samples."
     )
     rows = [[c["method"], c["shift"], str(c["size"]), f"{c['covered'][0]:.1%}", f"{c['width'][0]:.3f}"]
             for c in figures["intervals"]]  # fmt: skip
     parts = [
-        about, f"## Sets that nothing was designed on, 2 to {MANY} classes\n\n{table(figures['few'])}",
+        about, f"## Sets that nothing was designed on, 2 to {MAX_CLASSES} classes\n\n{table(figures['few'])}",
         f"## More classes: commands (63), and the shipped sets (77, 150, 176)\n\n{table(figures['many'])}",
-        f"## 95 % intervals of the shares, sets of 2 to {MANY} classes\n\n"
+        f"## 95 % intervals of the shares, sets of 2 to {MAX_CLASSES} classes\n\n"
         + markdown(["method", "shift", "held-out samples", "covered", "width"], rows),
         f"## QuaPy's protocols\n\n{PROTOCOL_SIZE} held-out samples, samples of {PROTOCOL_ROWS}, calibrated input, sets "
         f"of the first table. MAE × 1000.\n\n{protocol_table(asked)}",
@@ -279,8 +280,8 @@ def main() -> None:
         progress(done, len(todo), case.name)
     figures = {
         "draws": options.draws, "versions": {name: version(name) for name in PACKAGES},
-        "few": summary([r for r in records if r["classes"] <= MANY]),
-        "many": summary([r for r in records if r["classes"] > MANY]), "intervals": intervals(records),
+        "few": summary([r for r in records if r["classes"] <= MAX_CLASSES]),
+        "many": summary([r for r in records if r["classes"] > MAX_CLASSES]), "intervals": intervals(records),
         "protocols": [{"method": m, "protocol": p, "mae": clustered([r for r in asked if (r["method"], r["protocol"])
                                                                      == (m, p)], "mae")}
                       for m in dict.fromkeys(r["method"] for r in asked) for p in PROTOCOLS],

@@ -13,21 +13,24 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections import defaultdict
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from _record import markdown, progress, store  # isort: split
 
 import numpy as np
 from _peers import clipped, emq_bcts
-from _time_ordered import Classifier, halves, load
 from scipy.optimize import minimize
 
 import reprior as rp
 
+DATA = Path(__file__).parent / "data" / "time_ordered.npz"
+FLOOR = 2e-5  # probabilities are stored with four decimals, so a stored 0 is below 5e-5
 HARM = 0.01  # nats of log-loss by which a batch or a stream counts as harmed
 BLOCK, DELAY, LABELLED = 20, 300, 0.05  # samples learned at once; samples until a label comes; share of labels
-FEW, MANY = 20, 100  # labels per batch
-LEAST = 1e-6  # a smaller probability counts as this in the log-loss
+FEW_LABELS, MANY_LABELS = 20, 100  # labels per batch
+MIN_PROBABILITY = 1e-6  # a smaller probability counts as this in the log-loss
 RIDGE = 1.0  # standard deviation of class biases fitted to all labels
 BATCH = {
     "uncorrected, not calibrated": "the classifier as it is",
@@ -42,7 +45,37 @@ STREAM = {
     "stream": "`pipe.stream()`, no labels",
     "stream, late labels": f"{LABELLED:.0%} of the labels, each {DELAY} samples late",
 }
-LABELS = [f"{m} labels, {how}" for m in (FEW, MANY) for how in ("default", "watch", "true prior")]
+LABELS = [f"{m} labels, {how}" for m in (FEW_LABELS, MANY_LABELS) for how in ("default", "watch", "true prior")]
+
+
+class Classifier(NamedTuple):
+    """Predicted probabilities and labels of held-out samples of the training period, and of each later batch."""
+
+    name: str
+    counts: np.ndarray
+    heldout: np.ndarray
+    heldout_y: np.ndarray
+    batches: list[tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def task(self) -> str:
+        return self.name.split("-")[0]
+
+
+def halves(tasks: list[str]) -> dict[str, str]:
+    """Return the half of each task: by name, every second task is for design and the others are reported."""
+    return {task: ("design", "reported")[i % 2] for i, task in enumerate(sorted(set(tasks)))}
+
+
+def load(path: Path = DATA) -> Iterator[Classifier]:
+    """Yield the stored classifiers."""
+    with np.load(path) as stored:
+        for name in map(str, stored["names"]):
+            proba = np.maximum(stored[f"{name}|P"].astype(np.float64), FLOOR)
+            proba /= proba.sum(axis=1, keepdims=True)
+            y, t = stored[f"{name}|y"].astype(np.intp), stored[f"{name}|t"]
+            batches = [(proba[t == i], y[t == i]) for i in range(1, int(t.max()) + 1)]
+            yield Classifier(name, stored[f"{name}|counts"].astype(float), proba[t == 0], y[t == 0], batches)
 
 
 class Scores:
@@ -54,15 +87,15 @@ class Scores:
 
     def of(self, proba: Any) -> dict[str, float]:
         """Return the change of log-loss and accuracy by corrected probabilities (n, K)."""
-        found = losses(np.asarray(proba), self.y)
-        return {"loss": found[0] - self.calibrated[0], "from_raw": found[0] - self.raw[0],
-                "accuracy": found[1] - self.calibrated[1]}  # fmt: skip
+        results = losses(np.asarray(proba), self.y)
+        return {"loss": results[0] - self.calibrated[0], "from_raw": results[0] - self.raw[0],
+                "accuracy": results[1] - self.calibrated[1]}  # fmt: skip
 
 
 def losses(proba: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Return log-loss and accuracy of probabilities (n, K)."""
     own = proba[np.arange(len(y)), y]
-    return float(-np.log(np.maximum(own, LEAST)).mean()), float((proba.argmax(axis=1) == y).mean())
+    return float(-np.log(np.maximum(own, MIN_PROBABILITY)).mean()), float((proba.argmax(axis=1) == y).mean())
 
 
 def applied(est: Any, proba: np.ndarray) -> np.ndarray:
@@ -101,7 +134,7 @@ def batches(c: Classifier, pipe: Any, quapy: Any, rng: np.random.Generator) -> l
     for i, (proba, y) in enumerate(c.batches):
         calibrated = np.asarray(pipe.calibrate(proba))
         est = pipe.estimate(proba)
-        found = {
+        results = {
             "uncorrected, not calibrated": proba, "default": applied(est, proba),
             "corrected in full": pipe.estimate(proba, on_reject="ignore").correct(proba),
             "true prior": at_prior(calibrated, pipe.source.prior, y),
@@ -109,9 +142,9 @@ def batches(c: Classifier, pipe: Any, quapy: Any, rng: np.random.Generator) -> l
             "QuaPy, EMQ-BCTS": quapy.predict_proba(clipped(proba)),
         }  # fmt: skip
         if watches[0] is not None:
-            found["watch"] = applied(watches[0].estimate(proba), proba)
+            results["watch"] = applied(watches[0].estimate(proba), proba)
         scores = Scores(y, calibrated, proba)
-        out += [{"method": name, "batch": i, **scores.of(x)} for name, x in found.items()]
+        out += [{"method": name, "batch": i, **scores.of(x)} for name, x in results.items()]
         out += labelled(pipe, watches[1:], (proba, y, calibrated), i, rng)
     return out
 
@@ -121,15 +154,15 @@ def labelled(pipe: Any, watches: list[Any], rows: tuple[np.ndarray, ...], batch:
     """Return the changes on the samples without a label, if some random ones of a batch have labels."""
     proba, y, calibrated = rows
     order, out = rng.permutation(len(y)), []
-    for m, watch in zip((FEW, MANY), watches, strict=True):
+    for m, watch in zip((FEW_LABELS, MANY_LABELS), watches, strict=True):
         labels = np.full(len(y), -1)
         labels[order[:m]] = y[order[:m]]
         rest = labels < 0
         scores = Scores(y[rest], calibrated[rest], proba[rest])
-        found = {"default": pipe.estimate(proba, labels=labels)}
+        results = {"default": pipe.estimate(proba, labels=labels)}
         if watch is not None:
-            found["watch"] = watch.estimate(proba, labels=labels)
-        for how, est in found.items():
+            results["watch"] = watch.estimate(proba, labels=labels)
+        for how, est in results.items():
             corrected = applied(est, proba)[rest]
             out.append({"method": f"{m} labels, {how}", "batch": batch, **scores.of(corrected)})
         truth = at_prior(calibrated[rest], pipe.source.prior, y[rest])
@@ -169,8 +202,8 @@ def study(c: Classifier, size: int, draw: int) -> list[dict[str, Any]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # QuaPy's EM, if it does not converge
         quapy = emq_bcts(c.heldout[held], c.heldout_y[held])
-        found = batches(c, pipe, quapy, rng) + streams(c, pipe, rng)
-    return [{"classifier": c.name, "task": c.task, "size": size, "draw": draw, **r} for r in found]
+        results = batches(c, pipe, quapy, rng) + streams(c, pipe, rng)
+    return [{"classifier": c.name, "task": c.task, "size": size, "draw": draw, **r} for r in results]
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:

@@ -89,12 +89,12 @@ def grown(folder: str, model: str, *more: str) -> dict[str, Any]:
     begin, spark = timed(lambda: context(MASTER))
     workers, _ = timed(lambda: spark.parallelize([0, 1], 2).map(str).collect())
     look, blocks = timed(lambda: SparkBlocks(spark, folder))
-    whole, found = timed(lambda: pipe.estimate(blocks))
+    whole, results = timed(lambda: pipe.estimate(blocks))
     again, _ = timed(lambda: pipe.estimate(blocks))
-    weights, calibrated = found.weights, pipe.rows(blocks)
-    figures = {"rows": found.n, "session": begin, "workers": workers, "survey": look, "estimate": whole,
+    weights, calibrated = results.weights, pipe.rows(blocks)
+    figures = {"rows": results.n, "session": begin, "workers": workers, "survey": look, "estimate": whole,
                "estimate again": again, "driver MB": high_water(), "pass": [], "numpy": [], "kernel": []}  # fmt: skip
-    held = ArrayBlocks(pipe.calibrator(rows_of(Path(folder)).astype(np.float64))) if found.n <= IN_MEMORY else None
+    held = ArrayBlocks(pipe.calibrator(rows_of(Path(folder)).astype(np.float64))) if results.n <= IN_MEMORY else None
     for _ in range(PASSES):  # in turn, since the machine may be busy
         figures["pass"].append(timed(lambda: e_step(calibrated, weights))[0])
         if held is not None:
@@ -102,7 +102,7 @@ def grown(folder: str, model: str, *more: str) -> dict[str, Any]:
             figures["numpy"].append(timed(lambda: held.map_sum(lambda b: reference_pass(b, weights)))[0])
     if held is not None:
         expected = pipe.estimate(rows_of(Path(folder))).prior
-        figures["difference"] = {Path(folder).name: float(np.abs(found.prior - expected).max())}
+        figures["difference"] = {Path(folder).name: float(np.abs(results.prior - expected).max())}
         for other in more:
             prior = pipe.estimate(SparkBlocks(spark, other), check=False).prior
             figures["difference"][Path(other).name] = float(np.abs(prior - expected).max())
@@ -127,17 +127,17 @@ def by_groups(folder: str, model: str) -> dict[str, Any]:
 
     pipe, spark = rp.load(model), session(MASTER)
     spark.range(10).count()
-    taken, found = timed(lambda: groups(pipe, spark, folder, by="group"))
+    taken, results = timed(lambda: groups(pipe, spark, folder, by="group"))
     memory = high_water()
     table = pq.read_table(folder)
     rows = table["proba"].combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
     alone, expected = timed(lambda: pipe.groups(table["group"].to_numpy(), rows))
     spark.stop()
-    order = [expected.keys.index(key) for key in found.keys] if found.keys != expected.keys else slice(None)
-    return {"rows": len(rows), "groups": len(found.keys), "classes": rows.shape[1], "seconds": taken, "memory": alone,
-            "driver MB": memory, "prior": float(np.abs(found.prior - expected.prior[order]).max()),
-            "variance": float(np.abs(found.variance - expected.variance[order]).max()),
-            "population": str(found.population) == str(expected.population)}  # fmt: skip
+    order = [expected.keys.index(key) for key in results.keys] if results.keys != expected.keys else slice(None)
+    return {"rows": len(rows), "groups": len(results.keys), "classes": rows.shape[1], "seconds": taken, "memory": alone,
+            "driver MB": memory, "prior": float(np.abs(results.prior - expected.prior[order]).max()),
+            "variance": float(np.abs(results.variance - expected.variance[order]).max()),
+            "population": str(results.population) == str(expected.population)}  # fmt: skip
 
 
 def streamed(folder: str, model: str, out: str) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def fitted(folder: Path, k: int = K) -> Path:
 
 
 def growth(folder: Path, sizes: list[int]) -> None:
-    model, found = fitted(folder), []
+    model, results = fitted(folder), []
     for n in sizes:
         rows, more = write(folder / f"{PARTS}-files", n), []
         if n == sizes[0]:  # the same rows, cut otherwise
@@ -184,13 +184,13 @@ def growth(folder: Path, sizes: list[int]) -> None:
                 more[-1].mkdir()
                 for i, part in enumerate(np.array_split(rows_of(rows), p)):
                     pq.write_table(listed(part), more[-1] / f"part-{i:03}.parquet")
-        found.append(called("grown", rows, model, *more))
-        print(json.dumps(found[-1]), file=sys.stderr, flush=True)
+        results.append(called("grown", rows, model, *more))
+        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
         for path in (rows, *more):
             shutil.rmtree(path)
-    store("spark", {"sizes": found}, growth_told(found))
-    if json.loads((RESULTS / "spark.json").read_text(encoding="utf-8")).get("sizes") == found:  # else it was a trial
-        draw(found)
+    store("spark", {"sizes": results}, growth_told(results))
+    if json.loads((RESULTS / "spark.json").read_text(encoding="utf-8")).get("sizes") == results:  # else it was a trial
+        draw(results)
 
 
 def growth_told(sizes: list[dict[str, Any]]) -> str:

@@ -8,7 +8,6 @@ Contenders take turns, so that a busy moment hits all of them, and BLAS runs on 
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from _record import markdown, progress, store  # isort: split
+from _record import markdown, progress, run_parts, store  # isort: split
 
 import numpy as np
 from _worlds import one_likely
@@ -78,9 +77,9 @@ def fit() -> None:
         calls["QuaPy, EMQ-BCTS"] = partial(quapys, of_quapy(quapy.EMQ, **BCTS), *data)
         if k <= 20:
             calls["QuaPy, KDEyML"] = partial(quapys, on_present(of_quapy(quapy.KDEyML)), *data)
-        found = interleaved(calls, turns, f"{n} x {k}")
-        base = found["QuaPy, EMQ-BCTS"]
-        for name, spent in found.items():
+        results = interleaved(calls, turns, f"{n} x {k}")
+        base = results["QuaPy, EMQ-BCTS"]
+        for name, spent in results.items():
             ratio = float(np.median(spent / base))
             figures[f"{n} x {k}, {name}"] = {"seconds": float(np.median(spent)), "ratio": ratio}
             where = f"{n_heldout:,} held-out, {n:,} x {k}"
@@ -226,8 +225,8 @@ def stream_calls() -> dict[str, tuple[int, Callable[[], object]]]:
 def stream() -> None:
     """Nanoseconds per sample of the stream methods: the fastest of 20 rounds."""
     calls = stream_calls()
-    found = interleaved({name: call for name, (_, call) in calls.items()}, 20, "streams")
-    ns = {name: 1e9 * float(found[name].min()) / n for name, (n, _) in calls.items()}
+    results = interleaved({name: call for name, (_, call) in calls.items()}, 20, "streams")
+    ns = {name: 1e9 * float(results[name].min()) / n for name, (n, _) in calls.items()}
     names = dict.fromkeys(name.rpartition(", K=")[0] for name in ns if name.endswith(("K=10", "K=1000")))
     sizes = (10, 100, 1000)
     wide = [[name, *(f"{ns[f'{name}, K={k}']:,.0f}" for k in sizes)] for name in names]
@@ -251,13 +250,5 @@ def importing(turns: int = 9) -> None:
 PARTS = {"fit": fit, "pass": one_pass, "small": small, "blocks": blocks, "stream": stream, "import": importing}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="all if none is given")
-    for part in parser.parse_args().parts or PARTS:
-        sys.argv[1:] = [part]  # each result is stored with its own command
-        PARTS[part]()
-
-
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _record import TRIALS, markdown, progress, store  # isort: split
+from _record import TRIALS, markdown, progress, store, store_cells  # isort: split
 
 import numpy as np
 from _worlds import HARM, SHIFTS, Case, clustered, draw, losses, mean_and_error, shipped, softmax, unseen
@@ -35,7 +35,7 @@ from reprior.online.published import PEERS
 
 SETS = ("pendigits", "emoji", "commands")
 STEPS, STEP, HELDOUT = 500, 10, 500
-KINDS = ("lin", "squ", "sin", "ber", "swap")
+DRIFT_KINDS = ("lin", "squ", "sin", "ber", "swap")
 CIFAR_STEPS = 1000
 
 
@@ -49,7 +49,7 @@ class Steps(NamedTuple):
 
 def streams(case: Case, kind: str, seed: int) -> tuple[Any, Steps]:
     """Return the pipeline of a case and a stream along a drift between two priors."""
-    k, rng = case.n_classes, np.random.default_rng([seed, KINDS.index(kind), *map(ord, case.name)])
+    k, rng = case.n_classes, np.random.default_rng([seed, DRIFT_KINDS.index(kind), *map(ord, case.name)])
     order = rng.permutation(case.n_heldout or len(case.y))
     first = [np.flatnonzero(case.y[order] == j)[:1] for j in range(k)]  # the authors' code needs a sample of each class
     late = np.concatenate([at for at in first if at.size and at[0] >= HELDOUT] or [order[:0]])
@@ -98,11 +98,11 @@ def contenders(source: Any) -> Iterator[tuple[str, Any]]:
     yield "ATLAS", PEERS["atlas"](source)
 
 
-def scored(found: dict[str, Any], stream: Steps, plain: float, seconds: float) -> dict[str, float]:
+def scored(results: dict[str, Any], stream: Steps, plain: float, seconds: float) -> dict[str, float]:
     """Return accuracy above the uncorrected one, squared error and KL over time; priors get a floor for KL."""
-    out = {"accuracy": found["accuracy"] - plain, "seconds": seconds}
-    if found["priors"] is not None:
-        priors, k = np.asarray(found["priors"], float), stream.priors.shape[1]
+    out = {"accuracy": results["accuracy"] - plain, "seconds": seconds}
+    if results["priors"] is not None:
+        priors, k = np.asarray(results["priors"], float), stream.priors.shape[1]
         out["squared"] = float(((priors - stream.priors) ** 2).sum(axis=1).mean())
         priors = 0.999 * np.maximum(priors, 0) + 0.001 / k
         true = np.maximum(stream.priors, 1e-300)
@@ -121,19 +121,19 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
         theirs = Authors(ols, STEP)
     cells: dict[str, list[dict[str, Any]]] = defaultdict(list)
     cases = [*(c for c in unseen("logistic") if c.set in SETS), *shipped(("clinc150",))]
-    runs = [(case, kind, seed) for seed in range(seeds) for case in cases for kind in KINDS]
+    runs = [(case, kind, seed) for seed in range(seeds) for case in cases for kind in DRIFT_KINDS]
     for done, (case, kind, seed) in enumerate(runs, 1):
         pipe, raw = streams(case, kind, seed)
         stream = raw._replace(proba=np.ascontiguousarray(pipe.calibrate(raw.proba), np.float64))
         plain = losses(stream.proba, stream.y)[1]
-        found = {}
+        results = {}
 
         def add(name: str, run: Any, *args: Any) -> None:
             start = time.process_time()
             made = run(*args)
-            found[name] = scored(made, stream, plain, time.process_time() - start)  # noqa: B023 - used in this turn
+            results[name] = scored(made, stream, plain, time.process_time() - start)  # noqa: B023 - used in this turn
 
-        found["uncorrected"] = scored({"accuracy": plain, "priors": np.tile(pipe.source.prior, (STEPS, 1))},
+        results["uncorrected"] = scored({"accuracy": plain, "priors": np.tile(pipe.source.prior, (STEPS, 1))},
                                       stream, plain, 0.0)  # fmt: skip
         add("reprior, `pipe.stream()`", follow_pipeline, pipe, raw)
         for name, method in contenders(pipe.source):
@@ -145,18 +145,18 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
                     try:
                         add(f"{name}, authors' code", theirs.follow, name, pipe, stream)
                     except ValueError:  # a step size below 0
-                        found[f"{name}, authors' code"] = {"accuracy": 0.0, "seconds": 0.0, "failed": 1}
-                    kept[key] = found[f"{name}, authors' code"]
+                        results[f"{name}, authors' code"] = {"accuracy": 0.0, "seconds": 0.0, "failed": 1}
+                    kept[key] = results[f"{name}, authors' code"]
                     TRIALS.mkdir(exist_ok=True)
                     kept_path.write_text(json.dumps(kept))
-                found[f"{name}, authors' code"] = kept[key]
-        for name, x in found.items():
+                results[f"{name}, authors' code"] = kept[key]
+        for name, x in results.items():
             cells[name].append({"set": case.set, "kind": kind, "seed": seed, **x})
         progress(done, len(runs), f"{case.name}, {kind}")
     about = (
         f"# Streams along drifts\n\n{len(cases)} classifiers ({', '.join(f'{c.set}, K={c.n_classes}' for c in cases)})"
-        f", drifts {', '.join(KINDS)}, seeds: {seeds}, {STEPS} steps of {STEP} samples. Each method predicts a step "
-        "before it learns it. Accuracy is the change from uncorrected. Means over sets ± standard errors between "
+        f", drifts {', '.join(DRIFT_KINDS)}, seeds: {seeds}, {STEPS} steps of {STEP} samples. Each method predicts a "
+        "step before it learns it. Accuracy is the change from uncorrected. Means over sets ± standard errors between "
         "sets; the last columns are squared errors of the prior by drift ± standard errors over sets and seeds. "
         "A method that fails counts as uncorrected."
     )
@@ -164,11 +164,11 @@ def drifts(seeds: int, ols: Path | None, cifar: Path | None) -> None:
     for name, own in cells.items():
         errors = [mean_and_error(own, what, form) if what in own[0] else "" for what, form in
                   (("squared", ".4f"), ("kl", ".3f"))]  # fmt: skip
-        by_kind = [over_seeds([r for r in own if r["kind"] == kind]) for kind in KINDS]
+        by_kind = [over_seeds([r for r in own if r["kind"] == kind]) for kind in DRIFT_KINDS]
         failed = str(sum(r.get("failed", 0) for r in own))
         rows.append([name, mean_and_error(own, "accuracy", "+.2f", 100), *errors,
                      f"{clustered(own, 'seconds')[0]:.2f}", failed, *by_kind])  # fmt: skip
-    head = ["method", "accuracy, points", "squared error", "KL", "CPU s", "failed", *KINDS]
+    head = ["method", "accuracy, points", "squared error", "KL", "CPU s", "failed", *DRIFT_KINDS]
     parts = [about, markdown(head, sorted(rows, key=lambda row: -float(row[1].split()[0])))]
     figures: dict[str, Any] = {"cells": [dict(zip(head, row, strict=True)) for row in rows]}
     if cifar is not None:
@@ -198,7 +198,7 @@ def cifar_outputs(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def cifar_streams(folder: Path, kind: str, seed: int) -> tuple[Any, Steps]:
     """Return the source without held-out samples, and a stream from equal shares to one class."""
     proba, y, prior = cifar_outputs(folder)
-    k, rng = len(prior), np.random.default_rng([seed, KINDS.index(kind)])
+    k, rng = len(prior), np.random.default_rng([seed, DRIFT_KINDS.index(kind)])
     path = simulate.drift(np.full(k, 1 / k), np.eye(k)[0], n=CIFAR_STEPS, kind=kind, rng=rng)
     drawn = simulate.draw_stream(proba, y, path, repeat=STEP, rng=rng)
     return rp.Source(prior), Steps(path, drawn.proba, drawn.y)
@@ -206,19 +206,19 @@ def cifar_streams(folder: Path, kind: str, seed: int) -> tuple[Any, Steps]:
 
 def on_cifar(folder: Path, seeds: int) -> tuple[dict[str, Any], str]:
     """Return squared errors on the four public drifts of CIFAR-10, by our stream and the published methods."""
-    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for kind in KINDS[:4]:
+    results: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for kind in DRIFT_KINDS[:4]:
         for seed in range(seeds):
             source, stream = cifar_streams(folder, kind, seed)
             for name, method in (("reprior, `online-ebls`", OnlineEbls(source)), *contenders_without(source)):
                 made = follow(method, source, stream)
-                found[name][kind].append(scored(made, stream, 0.0, 0.0)["squared"])
+                results[name][kind].append(scored(made, stream, 0.0, 0.0)["squared"])
     rows = [[name, *(f"{np.mean(x):.4f} ± {np.std(x, ddof=1) / np.sqrt(len(x)):.4f}" for x in own.values())]
-            for name, own in found.items()]  # fmt: skip
+            for name, own in results.items()]  # fmt: skip
     about = ("## CIFAR-10 without held-out samples: squared error of the prior\n\n"
              f"{CIFAR_STEPS} steps of {STEP} samples from equal shares to one class; mean ± error.")  # fmt: skip
-    figures = {name: {kind: float(np.mean(x)) for kind, x in own.items()} for name, own in found.items()}
-    return figures, f"{about}\n\n{markdown(['method', *KINDS[:4]], rows)}"
+    figures = {name: {kind: float(np.mean(x)) for kind, x in own.items()} for name, own in results.items()}
+    return figures, f"{about}\n\n{markdown(['method', *DRIFT_KINDS[:4]], rows)}"
 
 
 def contenders_without(source: Any) -> Iterator[tuple[str, Any]]:
@@ -257,8 +257,7 @@ def harm(seeds: int) -> None:
     head = ["shift", "held-out", "change of log-loss", "harmed", "worst", *spans]
     about = (f"# Streams: do they do harm?\n\n{len(cases)} classifiers, {seeds} streams each of up to 1,000 samples; "
              "change of log-loss from calibrated probabilities left alone, mean over sets ± error.")  # fmt: skip
-    figures = [dict(zip(head, row, strict=True)) for row in rows]
-    store("streams_harm", {"cells": figures}, f"{about}\n\n{markdown(head, rows)}")
+    store_cells("streams_harm", about, head, rows)
 
 
 def alarms(seeds: int) -> None:

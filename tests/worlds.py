@@ -28,10 +28,15 @@ def gaussian_outputs(
 
 
 def score_outputs(
-    rng: np.random.Generator, y: np.ndarray, k: int, sharp: float, prior: np.ndarray | float = 1.0
-) -> np.ndarray:
-    """Return exact posteriors (n, K) of K noisy scores of which the true class's is `sharp` above the others."""
-    return softmax(sharp * (rng.standard_normal((len(y), k)) + sharp * np.eye(k)[y]) + np.log(prior))
+    rng: np.random.Generator, y: np.ndarray, k: int, sharp: float, prior: np.ndarray | float = 1.0, *,
+    scale: float | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Return posteriors (n, K) of K noisy scores of which the true class's is `sharp` above the others.
+
+    They are exact if scores are multiplied by `sharp`, which is the default of `scale`.
+    """
+    factor = sharp if scale is None else scale
+    return softmax(factor * (rng.standard_normal((len(y), k)) + sharp * np.eye(k)[y]) + np.log(prior))
 
 
 class Problem(NamedTuple):

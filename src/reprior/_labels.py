@@ -226,7 +226,7 @@ def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | No
 def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:
     """Refuse so many labels of a stream that has learned `n` rows; `of` says which stream.
 
-    A label takes the place of what its row had said; of a row that was never learned there is nothing to replace. A
+    A label replaces the prediction of its row; a row that was never learned has none to replace. A
     stream does not know which rows it has learned, but it knows how many.
     """
     if labels > n:

@@ -111,7 +111,7 @@ def refuse(caller: str, name: str, got: object) -> NoReturn:
 
 
 def kind_of(data: Any, caller: str = "load", *, name: str = "data", key: Key = None) -> str:
-    """Return the kind of value that bytes hold, as `encode` was told it."""
+    """Return the kind of value that bytes hold, as `encode` wrote it."""
     return str(opened(data, caller, name, key)[0]["kind"])
 
 
@@ -127,22 +127,26 @@ def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = 
     for entry in header["arrays"]:
         if not (isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str) and entry[0] not in fields):
             refuse(caller, name, f"the array {str(entry)[:60]}")
-        field, dtype, shape = entry
-        whole = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
-        if not isinstance(dtype, str) or dtype not in DTYPES or not whole:
-            refuse(caller, name, f"an array of type {str(dtype)[:20]!r} and shape {str(shape)[:60]}")
-        count, size = math.prod(shape), np.dtype(dtype).itemsize
-        if count * size > len(behind) - at:
-            refuse(caller, name, f"an array of {count * size} bytes where {len(behind) - at} are left")
-        try:
-            stored = np.frombuffer(behind, dtype, count, at).reshape(shape)
-        except ValueError:  # sides too long for an array, though one of them is 0
-            refuse(caller, name, f"an array of shape {str(shape)[:60]}")
-        fields[field] = stored.astype(stored.dtype.newbyteorder("="))
-        at += count * size
+        stored = read_array(behind[at:], entry[1], entry[2], caller, name)
+        fields[entry[0]] = stored.astype(stored.dtype.newbyteorder("="))
+        at += stored.nbytes
     if at != len(behind):
         refuse(caller, name, f"{len(behind) - at} bytes too many")
     return fields
+
+
+def read_array(data: memoryview, dtype: Any, shape: Any, caller: str, name: str) -> np.ndarray[Any, Any]:
+    """Return the array that `data` begins with, once its type and shape are checked; it is not copied."""
+    whole = isinstance(shape, list) and len(shape) <= 8 and all(type(n) is int and 0 <= n < 1 << 40 for n in shape)
+    if not isinstance(dtype, str) or dtype not in DTYPES or not whole:
+        refuse(caller, name, f"an array of type {str(dtype)[:20]!r} and shape {str(shape)[:60]}")
+    count, size = math.prod(shape), np.dtype(dtype).itemsize
+    if count * size > len(data):
+        refuse(caller, name, f"an array of {count * size} bytes where {len(data)} are left")
+    try:
+        return np.frombuffer(data, dtype, count).reshape(shape)
+    except ValueError:  # sides too long for an array, though one of them is 0
+        refuse(caller, name, f"an array of shape {str(shape)[:60]}")
 
 
 def take(fields: Mapping[str, Any], name: str, kinds: Any, caller: str, shape: tuple[int | None, ...] = ()) -> Any:
@@ -169,13 +173,11 @@ def write_atomically(path: str | Path, data: bytes) -> None:
 
 
 @contextmanager
-def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) -> Iterator[IO[bytes]]:
+def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     """Yield a file that takes the place of `path` when the block ends well, and vanishes when it does not.
 
     A link is followed. What is no regular file (a pipe, a terminal) is written straight into. Several writers of one
     path never mix; the last one to finish wins. What killed writers left behind is cleared away.
-    A caller that holds `path` alone may name the `partial` file, of which the first `keep` bytes, left by an earlier
-    run, then stay.
     """
     if not isinstance(path, (str, os.PathLike)):
         fail("save", "path", "be the path of a file", "None" if path is None else f"a {type(path).__name__}",
@@ -193,11 +195,9 @@ def whole_file(path: str | Path, *, partial: Path | None = None, keep: int = 0) 
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_away(target)
-        temporary, handle = fresh(target) if partial is None else (partial, open_partial(partial))
+        temporary, handle = fresh(target)
         try:
             with open(handle, "r+b") as file:
-                file.truncate(keep)
-                file.seek(keep)
                 yield file
                 file.flush()
                 if mode is not None and hasattr(os, "fchmod"):
@@ -310,12 +310,6 @@ def fresh(target: Path) -> tuple[Path, int]:
         if lock(handle, wait=True) and os.fstat(handle).st_nlink:
             return name, handle
         os.close(handle)  # between the two calls somebody took it for left behind
-
-
-def open_partial(path: Path) -> int:
-    """Return a file that an earlier run may have left, open; never through a link that somebody put there."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-    return os.open(path, flags, 0o666)
 
 
 def clear_away(target: Path) -> None:

@@ -21,7 +21,6 @@ from cli_files import CLASSES, TARGETS, N, msgpack_rows
 
 import reprior as rp
 from reprior.cli import COMMANDS, ELSEWHERE, _progress
-from reprior.state import hidden
 
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text(encoding="utf-8").replace("\\\n", "")
@@ -263,7 +262,7 @@ def test_a_full_disk_is_named_and_damages_nothing(files, tmp_path):
         assert done.returncode == 1
         assert done.stderr == f"Error: {out}: File too large.\n"
         assert out.read_bytes() == b"what was there before"
-        assert not list(tmp_path.glob(".*partial"))
+        assert not list(tmp_path.glob(".*tmp"))
 
 
 def test_an_unreadable_part_leaves_what_was_written(call, files, tmp_path):
@@ -368,43 +367,34 @@ def test_a_shift_beyond_doubt_has_no_p_of_zero(call, tmp_path):
     assert "changed against the held-out samples (p < 1e-12)" in out
 
 
-def test_two_interruptions_leave_no_rows_of_zeros(call, tmp_path, monkeypatch):
+def test_an_interrupted_array_is_written_again_as_a_whole(call, tmp_path, monkeypatch):
     from reprior.cli import correct
 
-    rows = np.tile([[0.7, 0.2, 0.1]], (4000, 1))
+    rows = np.tile([[0.7, 0.2, 0.1]], (40_000, 1))
     np.save(tmp_path / "t.npy", rows)
     (tmp_path / "c.json").write_text("[1, 1, 1]")
     (tmp_path / "p.json").write_text("[1, 2, 3]")
-    given = ["correct", tmp_path / "t.npy", "-s", tmp_path / "c.json", "--prior", tmp_path / "p.json"]
-    assert call(*given, "-o", tmp_path / "whole.npy")[0] == 0
-    monkeypatch.setattr(correct, "STEP_BYTES", 2400)
-    monkeypatch.setattr(correct, "SAVE_BYTES", 9600)
-    out = [*given, "-o", tmp_path / "out.npy"]
+    job = ["correct", tmp_path / "t.npy", "-s", tmp_path / "c.json", "--prior", tmp_path / "p.json"]
+    assert call(*job, "-o", tmp_path / "whole.npy")[0] == 0
+    make = correct.correction
 
-    def interrupted(after):  # the first ends as Ctrl-C does, which takes its part file away
-        fresh, seen = correct.correction, []
+    def interrupted(*args):
+        fn, sets = make(*args)
+        blocks = iter([fn])  # the second block is the end of it
 
-        def correction(*args):
-            fn, sets = fresh(*args)
+        def once(block):
+            try:
+                return next(blocks)(block)
+            except StopIteration:
+                raise KeyboardInterrupt from None
 
-            def limited(block):
-                seen.append(len(block))
-                if sum(seen) > after:
-                    raise KeyboardInterrupt
-                return fn(block)
+        return once, sets
 
-            return limited, sets
-
-        with monkeypatch.context() as patch:
-            patch.setattr(correct, "correction", correction)
-            call(*out)
-
-    interrupted(3000)
-    # the second is killed before it has saved: a short part file, and whatever note there is
-    partial = hidden(tmp_path / "out.npy", "partial")
-    interrupted(50)
-    partial.write_bytes((tmp_path / "whole.npy").read_bytes()[:400])
-    assert call(*out)[0] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(correct, "correction", interrupted)
+        assert call(*job, "-o", tmp_path / "out.npy")[0] == 130
+    assert not list(tmp_path.glob("*out.npy*tmp"))
+    assert call(*job, "-o", tmp_path / "out.npy")[0] == 0
     assert (tmp_path / "out.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 

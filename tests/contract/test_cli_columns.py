@@ -302,3 +302,15 @@ def test_names_of_classes_may_hold_semicolons(call, refused, tmp_path):
     for text in ("label;sports;politics\nsports;0,7;0,3\n", "label; sports; politics\nsports; 0.7; 0.3\n"):
         path.write_text(text, encoding="utf-8")
         assert "separated by commas" in refused("fit", path, "-o", tmp_path / "other.reprior")
+
+
+def test_names_of_an_array_may_have_another_order_than_the_source(call, tmp_path):
+    rows = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    np.save(tmp_path / "t.npy", rows)
+    np.save(tmp_path / "sorted.npy", rows[:, [1, 2, 0]])
+    (tmp_path / "c.json").write_text('{"a": 5, "b": 3, "c": 2}')
+    (tmp_path / "names").write_text("c\na\nb\n")
+    named = ["correct", tmp_path / "t.npy", "-s", tmp_path / "c.json", "--classes", tmp_path / "names"]
+    assert call(*named, "-o", tmp_path / "one.npy")[0] == 0
+    assert call("correct", tmp_path / "sorted.npy", "-s", tmp_path / "c.json", "-o", tmp_path / "two.npy")[0] == 0
+    np.testing.assert_allclose(np.load(tmp_path / "one.npy")[:, [1, 2, 0]], np.load(tmp_path / "two.npy"), atol=1e-12)

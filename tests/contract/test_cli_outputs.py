@@ -186,6 +186,10 @@ def test_a_fitted_source_may_come_through_a_pipe(line: str, files: dict[str, Pat
                               timeout=60, check=False)  # fmt: skip
         assert writer.wait(10) == 0
     assert done.returncode == 0, done.stderr
+    with (tmp_path / "model.reprior").open("rb") as model:
+        again = subprocess.run([*PROGRAM, *words, "--source", "-"], stdin=model, capture_output=True, timeout=60,
+                               check=False)  # fmt: skip
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

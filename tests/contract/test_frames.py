@@ -250,6 +250,36 @@ def test_vectors_of_any_library_are_counts(world):
         np.testing.assert_array_equal(rp.mlls(vector, rows.to_numpy()).prior, expected)
 
 
+@pytest.mark.parametrize("kind", FRAMES)
+def test_columns_called_by_their_index_are_matched_without_class_names(kind):
+    """Columns of Arrow and polars are always called by text."""
+    problem = make_problem(k=5, n=80)
+    source, proba = problem.source, problem.proba
+    pipe = rp.pipeline(*source.heldout)
+    order = [2, 0, 4, 3, 1]
+    frame = FRAMES[kind](pd.DataFrame(proba[:, order], columns=[str(j) for j in order]))
+    expected = pipe.estimate(proba)
+    found = pipe.estimate(frame)
+    np.testing.assert_allclose(found.shares, expected.shares, atol=1e-6)
+    fixed = columns_of(found.correct(frame))
+    assert [*fixed] == [str(j) for j in order]
+    np.testing.assert_allclose(np.column_stack([fixed[str(j)] for j in range(5)]), expected.correct(proba), atol=1e-6)
+
+
+@pytest.mark.parametrize("vector", [pa.array, lambda keys: pa.chunked_array([keys]),
+                                    lambda keys: pa.array(keys).dictionary_encode()])  # fmt: skip
+def test_keys_of_arrow_are_python_values(vector):
+    problem = make_problem(k=5, n=80)
+    source, proba = problem.source, problem.proba
+    pipe = rp.pipeline(*source.heldout)
+    keys = vector([f"shop-{i % 2}" for i in range(len(proba))])
+    groups, table = pipe.groups(keys, proba), pipe.table()
+    table.learn(keys, proba)
+    assert groups.keys == ("shop-0", "shop-1") == tuple(sorted(table))
+    assert groups["shop-1"].n == len(proba) // 2
+    assert type(rp.StreamTable.from_bytes(table.to_bytes())) is rp.StreamTable
+
+
 def test_no_library_is_imported_for_a_frame_of_another():
     code = """
 import sys

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from worlds import softmax
+from worlds import score_outputs, softmax
 
 import reprior as rp
 from reprior._types import Interval, Status
@@ -23,7 +23,7 @@ EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
 
 def draw(rng, n, prior, sure=2.2):
     y = rng.choice(len(prior), n, p=prior)
-    return softmax(rng.normal(size=(n, len(prior))) + sure * np.eye(len(prior))[y]), y
+    return score_outputs(rng, y, len(prior), sure, scale=1), y
 
 
 class Reader(HTMLParser):
@@ -120,9 +120,9 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
 
 
 def found(shift_p, label_shift):
-    return Diagnosis(estimate=None, shift_p=shift_p, label_shift=label_shift, confused=(), worth=1.0, alpha=0.05,
-                     smallest_singular_value=None, heldout_worth=None, overconfidence=None, overconfidence_se=None,
-                     accuracy=None)  # fmt: skip
+    return Diagnosis(estimate=None, shift_p=shift_p, label_shift=label_shift, confused=(), effective_labels=1.0,
+                     smallest_singular_value=None, effective_heldout=None, overconfidence=None, overconfidence_se=None,
+                     accuracy=None, alpha=0.05)  # fmt: skip
 
 
 @pytest.mark.parametrize(

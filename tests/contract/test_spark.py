@@ -195,7 +195,7 @@ def test_rows_are_kept_and_those_of_a_replaced_file_are_refused(blocks, made, tm
     with pytest.raises(rp.InputError, match=r"part-002.parquet` must not change while it is read"):
         ones(blocks)
     part.unlink()
-    with pytest.raises(rp.InputError, match=r"part-002.parquet` must stay .* got no file"):
+    with pytest.raises(rp.InputError, match=r"part-002.parquet` must not change .* got no file"):
         ones(blocks)
 
 

@@ -112,11 +112,11 @@ def test_ctrl_c_leaves_no_half_file(tmp_path, rows, counts):
     (tmp_path / "prior.json").write_text(json.dumps(list(range(1, 11))))
     job = ["correct", tmp_path / "in.npy", "-s", counts, "--prior", tmp_path / "prior.json", "-o", tmp_path / "out.npy"]
     process = subprocess.Popen([*PROGRAM, *map(str, job)], stderr=subprocess.PIPE)
-    while not (tmp_path / ".out.npy.partial").exists() and process.poll() is None:
+    while not list(tmp_path.glob(".out.npy.*tmp")) and process.poll() is None:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130
     assert b"Interrupted" in err
     assert not list(tmp_path.glob("*out.npy"))
-    assert not list(tmp_path.glob(".*partial"))
+    assert not list(tmp_path.glob(".*tmp"))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from worlds import score_outputs
 
 import reprior as rp
 from reprior.assess.causes import certain, clipped, likely_causes, rounded, share_rounded, unseen
@@ -10,10 +11,7 @@ from reprior.assess.causes import certain, clipped, likely_causes, rounded, shar
 def draw(seed, n, prior, k=4, sharp=2.0):
     rng = np.random.default_rng(seed)
     y = rng.choice(k, n, p=prior)
-    z = rng.normal(size=(n, k))
-    z[np.arange(n), y] += sharp
-    z = np.exp(sharp * (z - z.max(axis=1, keepdims=True)))
-    return z / z.sum(axis=1, keepdims=True), y
+    return score_outputs(rng, y, k, sharp), y
 
 
 EVEN, MOVED = [0.25] * 4, [0.5, 0.3, 0.1, 0.1]

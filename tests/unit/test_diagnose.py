@@ -8,7 +8,7 @@ from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.assess.accuracy import by_labels, expected_accuracy, might_be
+from reprior.assess.accuracy import by_labels, expected_accuracy, plausible_shares
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
@@ -52,7 +52,7 @@ def test_label_shift_is_found_and_recognised(source):
     assert low < after < high < low + 0.08
     assert low < right < high
     assert f"{100 * after:.1f} % corrected (95 % interval {100 * low:.1f} % to {100 * high:.1f} %)" in str(found)
-    assert found.heldout_worth < 1500
+    assert found.effective_heldout < 1500
     assert "Hold out more" not in str(found)
     held, labels = source.heldout
     assert "Hold out more" in str(diagnose(rp.summarize(held[:150], labels[:150]), proba))
@@ -111,7 +111,7 @@ def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monk
     x = rng.normal(size=800) + 1.5 * (y := rng.integers(0, 2, 800))
     rows = np.stack([1 / (1 + np.exp(1.5 * x - 1.125)), 1 / (1 + np.exp(1.125 - 1.5 * x))], axis=1)
     est = rp.ebls(rp.summarize(rows[:400], y[:400]), rows[400:])
-    assert might_be(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
+    assert plausible_shares(est).std(axis=0) == pytest.approx(np.sqrt(est.posterior.shares.variance), rel=0.1)
 
 
 def test_outputs_of_a_row_left_out_are_those_of_a_calibrator_that_never_saw_it():
@@ -219,7 +219,7 @@ def test_worth_is_near_n_for_a_sure_classifier_and_less_for_an_unsure_one(source
     proba = draw(UNIFORM, 1000, 8)[0]
     soft = 0.3 * proba + 0.7 * UNIFORM
     sure = np.eye(5)[proba.argmax(axis=1)] * 0.99 + 0.002
-    worth = [diagnose(UNIFORM, p).worth for p in (soft, proba, sure)]
+    worth = [diagnose(UNIFORM, p).effective_labels for p in (soft, proba, sure)]
     assert worth[0] < worth[1] < worth[2] <= 1000
     assert worth[2] > 2 * worth[0]
 
@@ -334,8 +334,7 @@ def test_few_labels_for_many_classes_do_not_ruin_the_accuracy_to_expect():
     """A label moves the share of its class by what else is known of that, however few rows the class has."""
     rng, k = np.random.default_rng(0), 300
     logits = 3.0 * np.eye(k)[y := rng.integers(0, k, 3000)] + rng.normal(size=(3000, k))
-    proba = np.exp(logits + np.eye(k)[y])
-    proba /= proba.sum(axis=1, keepdims=True)
+    proba = softmax(logits + np.eye(k)[y])
     pipe = rp.pipeline(proba[:1500], y[:1500], counts=np.full(k, 100))
     labels = np.full(1500, -1)
     labels[:60] = y[1500:1560]
@@ -374,8 +373,7 @@ def test_label_shift_that_a_weak_classifier_meets_is_not_taken_for_something_els
     def outputs(rng, prior, n, blur=1.0):
         y = rng.choice(k, n, p=prior)
         x = middles[y, rng.integers(2, size=n)] + blur * rng.normal(size=(n, 4))
-        p = np.exp(0.4 * (x @ centre.T - 0.5 * (centre**2).sum(axis=1)))
-        return p / p.sum(axis=1, keepdims=True), y
+        return softmax(0.4 * (x @ centre.T - 0.5 * (centre**2).sum(axis=1))), y
 
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -416,9 +414,7 @@ def test_labels_help_whatever_else_has_changed():
     middles = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
 
     def outputs(y, blur):
-        x = middles[y] + blur * rng.normal(size=(len(y), 2))
-        p = np.exp(x @ middles.T - 0.5 * (middles**2).sum(axis=1))
-        return p / p.sum(axis=1, keepdims=True)
+        return posteriors(middles[y] + blur * rng.normal(size=(len(y), 2)), middles)
 
     held = rng.choice(3, 1000)
     pipe = rp.pipeline(outputs(held, 1.0), held)

@@ -285,18 +285,6 @@ def test_text_that_is_not_utf8_is_refused(tmp_path):
             e_step(FileBlocks(open_table(path, Choice())), np.ones(2))
 
 
-def test_correct_starts_over_where_it_was_killed_after_the_last_rename(tmp_path):
-    from reprior.cli import correct
-
-    rows = np.random.default_rng(0).dirichlet(np.ones(3), 500).astype(np.float32)
-    np.save(tmp_path / "in.npy", rows)
-    (part,) = open_table(tmp_path / "in.npy", Choice()).parts
-    for done in (0, 400):  # the second time a journal speaks of rows in a file that has its final name by now
-        journal = {"mark": "", "weights": np.ones(3), "ok": True, "parts": 0, "rows": done}
-        correct.write_mapped(part, tmp_path / "out.npy", lambda block: block[:, ::-1].copy(), tmp_path, journal)
-        np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), rows[:, ::-1])
-
-
 def test_a_file_that_is_cut_while_it_is_read_is_refused(tmp_path):
     rows = np.random.default_rng(0).dirichlet(np.ones(8), 60_000)
     for name, array in (("rows", rows), ("columns", np.asfortranarray(rows))):
@@ -492,6 +480,8 @@ def test_a_file_of_very_many_columns_is_refused_before_it_is_read(tmp_path, monk
     begun = process_time()
     with pytest.raises(rp.InputError, match=r"at most 50,000 columns; got 60,000\. Save .* as NPY"):
         open_table(tmp_path / "wide.csv", Choice())
+    with pytest.raises(rp.InputError, match="at most 50,000 columns; got 60,000"):
+        read_source(tmp_path / "wide.csv", Choice())
     assert process_time() - begun < 5
     monkeypatch.setattr(columns, "MAX_COLUMNS", 500)
     pq.write_table(pa.table({name: [0.5] for name in names[:501]}), tmp_path / "wide.parquet")

@@ -84,8 +84,7 @@ def test_groups_drawn_from_one_prior_do_not_differ() -> None:
 def test_one_group_unlike_the_others_is_found_beside_groups_that_are_alike() -> None:
     _, proba = draw(60, 40, 1e9, seed=2)
     rng = np.random.default_rng(3)
-    logits = 1.5 * rng.standard_normal((40, K)) + 2.25 * np.eye(K)[0]
-    odd = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    odd = score_outputs(rng, np.zeros(40, int), K, 1.5)
     proba = np.concatenate([proba, odd])
     rows, about = grouped(proba, 61), common(proba)
     kinds = learn(rows, about)

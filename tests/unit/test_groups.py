@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from worlds import make_problem, score_outputs
+from worlds import gaussian_outputs, make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
 from reprior._kernels import NATIVE, loops, small
-from reprior.model.groups import groups
+from reprior.model.groups import groups, groups_to_learn_from
 
 K = 6
 
@@ -52,8 +52,7 @@ def test_clusters_of_groups_are_found_where_each_has_few_rows() -> None:
     priors = np.stack([rng.dirichlet(3 * k * centre + 1e-3) for centre in centres]) + 1e-9
     priors /= priors.sum(axis=1, keepdims=True)
     y = np.concatenate([rng.choice(k, size=n, p=p) for p in priors])
-    proba = np.exp(2 * rng.standard_normal((len(y), k)) + 6.0 * np.eye(k)[y])
-    proba /= proba.sum(axis=1, keepdims=True)
+    proba = score_outputs(rng, y, k, 3, scale=2)
     found = groups(np.ones(k), np.repeat(np.arange(n_groups), n), proba).prior
     one = rp.ebls(np.ones(k), proba).prior
     assert divergence(priors, found) < 0.7 * divergence(priors, np.broadcast_to(one, priors.shape))
@@ -192,8 +191,7 @@ def test_an_unlike_group_stands_out_and_keeps_its_mix() -> None:
     _, proba, keys = draw(60, 50, 1e6)
     rare = int(np.argmin(proba.mean(axis=0)))
     rng = np.random.default_rng(0)
-    logits = 2.0 * (rng.standard_normal((50, K)) + 2.0 * np.eye(K)[np.full(50, rare)])
-    odd = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    odd = score_outputs(rng, np.full(50, rare), K, 2.0)
     found = groups(np.ones(K), [*map(str, keys), *["odd"] * 50], np.concatenate([proba, odd]))
     assert found.population is not None
     assert found.population.stand_out == ("odd",)
@@ -462,8 +460,7 @@ def test_groups_drawn_at_random_are_not_said_to_differ() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         y = np.concatenate([rng.choice(3, 300), rng.choice(3, 600, p=[0.7, 0.2, 0.1])])
-        rows = np.exp(rng.normal(size=(900, 3)) + 1.5 * np.eye(3)[y])
-        rows /= rows.sum(axis=1, keepdims=True)
+        rows = score_outputs(rng, y, 3, 1.5, scale=1)
         pipe, rows, y = rp.pipeline(rows[:300], y[:300]), rows[300:], y[300:]
         apart = (y + rng.normal(size=600) > 0.5).astype(int)
         for kind, keys in (("random", rng.integers(2, size=600)), ("apart", apart)):
@@ -478,8 +475,7 @@ def test_a_group_that_stands_out_proves_that_groups_differ() -> None:
     mixes = [[0.6, 0.3, 0.1]] * 10 + [[0.02, 0.02, 0.96]]
     keys = np.repeat(np.arange(11), [10] * 10 + [200])
     y = np.concatenate([rng.choice(3, 300), [rng.choice(3, p=mixes[g]) for g in keys]])
-    rows = np.exp(rng.normal(size=(len(y), 3)) + 2.5 * np.eye(3)[y])
-    rows /= rows.sum(axis=1, keepdims=True)
+    rows = score_outputs(rng, y, 3, 2.5, scale=1)
     found = rp.pipeline(rows[:300], y[:300]).groups(keys, rows[300:]).population
     assert found.stand_out == (10,)
     assert found.differ
@@ -492,9 +488,7 @@ def blurred_groups(seed: int, k: int, sharp: float):
 
     def outputs(mix, n):
         y = rng.choice(k, n, p=mix)
-        z = (centres[y] + rng.normal(size=(n, 4))) @ centres.T - 0.5 * (centres**2).sum(axis=1) + np.log(prior)
-        z = np.exp(z - z.max(axis=1, keepdims=True))
-        return z / z.sum(axis=1, keepdims=True), y
+        return gaussian_outputs(rng, y, centres, prior), y
 
     heldout, y = outputs(prior, 600)
     groups = [outputs(rng.dirichlet(np.full(k, 0.4)), 150) for _ in range(6)]
@@ -530,3 +524,19 @@ def test_one_group_is_what_estimate_says(share):
         one, est = pipe.groups(["all"] * 150, groups[0], share=share)["all"], pipe.estimate(groups[0])
         np.testing.assert_allclose(one.shares, est.shares, atol=1e-9)
         np.testing.assert_allclose(np.stack(one.interval(0.9)), np.stack(est.interval(0.9)), atol=1e-9)
+
+
+def test_groups_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, proba, keys = draw(20, 2, 5.0)
+    monkeypatch.setattr("reprior.model.groups.physical_memory", lambda: 250.0 * K * 19)
+    with pytest.raises(MemoryError, match=r"at most 19 groups of 6 classes, which fit into memory; got 20\."):
+        groups(np.ones(K), keys, proba)
+    assert len(groups(np.ones(K), keys % 19, proba)) == 19
+
+
+@pytest.mark.parametrize(("n_classes", "most"), [(10, 500), (2000, 500), (5000, 200), (100_000, 20)])
+def test_with_very_many_classes_fewer_groups_show_what_they_have_in_common(n_classes: int, most: int) -> None:
+    for n_groups in (1, 7, 1000, 12_345):
+        which = groups_to_learn_from(n_groups, n_classes)
+        assert min(n_groups, most) / 2 < len(which) <= most
+        assert which[-1] < n_groups

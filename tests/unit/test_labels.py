@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from worlds import make_problem
+from worlds import make_problem, score_outputs
 
 import reprior as rp
 from reprior._labels import check_some_labels
@@ -288,9 +288,7 @@ def weak(seed):
     """A classifier that is right in half of its rows, 200 held-out rows, and 600 rows whose mix has not changed."""
     rng = np.random.default_rng(seed)
     y = rng.choice(4, 800, p=[0.35, 0.3, 0.25, 0.1])
-    x = 1.2 * np.eye(4)[y] + rng.normal(size=(800, 4))
-    rows = np.exp(1.2 * x) * [0.35, 0.3, 0.25, 0.1]
-    rows /= rows.sum(axis=1, keepdims=True)
+    rows = score_outputs(rng, y, 4, 1.2, [0.35, 0.3, 0.25, 0.1])
     return rp.pipeline(rows[:200], y[:200]), rows[200:], y[200:]
 
 
@@ -334,8 +332,7 @@ def test_labels_all_of_the_class_that_is_frequent_now_are_noticed(chosen):
     for seed in range(4):
         rng = np.random.default_rng(seed)
         y = np.concatenate([rng.choice(3, 300), rng.choice(3, 600, p=[0.7, 0.2, 0.1])])
-        rows = np.exp(rng.normal(size=(900, 3)) + 1.5 * np.eye(3)[y])
-        rows /= rows.sum(axis=1, keepdims=True)
+        rows = score_outputs(rng, y, 3, 1.5, scale=1)
         pipe, rows, y = rp.pipeline(rows[:300], y[:300], classes=["dog", "cat", "bee"]), rows[300:], y[300:]
         which, labels, weights = some_labelled(pipe, rows, y, 50, chosen=chosen)
         good = pipe.estimate(rows, labels=labels, label_weights=weights)
@@ -354,8 +351,7 @@ def test_right_labels_beside_a_weak_classifier_and_few_held_out_rows_are_believe
     for _ in range(30):
         source, target = rng.dirichlet(np.full(k, 3.0)), rng.dirichlet(np.full(k, 0.3))
         y = np.concatenate([rng.choice(k, 200, p=source), rng.choice(k, 1000, p=target)])
-        rows = np.exp(0.5 * (rng.normal(size=(1200, k)) + 0.5 * np.eye(k)[y])) * source
-        rows /= rows.sum(axis=1, keepdims=True)
+        rows = score_outputs(rng, y, k, 0.5, source)
         found = rp.pipeline(rows[:200], y[:200]).estimate(rows[200:], labels=some(y[200:], 30))
         assert found.checks.labels_conflict == ""
 
@@ -365,8 +361,7 @@ def test_a_label_that_nobody_expected_is_no_proof_of_a_shift(m):
     rng, k, low = np.random.default_rng(0), 10, 0
     for _ in range(30):
         y = rng.choice(k, 800)
-        rows = np.exp(3 * (rng.normal(size=(800, k)) + 3 * np.eye(k)[y]))
-        rows /= rows.sum(axis=1, keepdims=True)
+        rows = score_outputs(rng, y, k, 3)
         found = rp.pipeline(rows[:500], y[:500]).estimate(rows[500:], labels=some(y[500:], m))
         low += found.checks.shift_p < 0.01
     assert low <= 2
@@ -447,8 +442,7 @@ def test_an_output_of_zero_is_no_proof_against_labels_of_one_class():
 def test_the_accuracy_of_rows_that_are_all_labelled_is_known_whatever_they_weigh():
     rng = np.random.default_rng(0)
     y = rng.choice(4, 700)
-    rows = np.exp(rng.normal(size=(700, 4)) + 1.2 * np.eye(4)[y])
-    rows /= rows.sum(axis=1, keepdims=True)
+    rows = score_outputs(rng, y, 4, 1.2, scale=1)
     pipe = rp.pipeline(rows[:300], y[:300])
     est = pipe.estimate(rows[300:], labels=y[300:], label_weights=rng.uniform(0.5, 2.0, 400), check=False)
     right = np.mean(np.asarray(est.correct(rows[300:])).argmax(axis=1) == y[300:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import Problem, make_problem
+from worlds import Problem, make_problem, score_outputs
 
 import reprior as rp
 from reprior.batch.moments import regularised_shift
@@ -95,8 +95,7 @@ def test_rlls_is_at_the_optimum_at_either_kink_and_between(seed: int) -> None:
     shift = rng.choice([0.05, 0.3, 2.0])
 
     def outputs(y: np.ndarray) -> np.ndarray:
-        z = np.exp(rng.normal(size=(len(y), k)) + shift * np.eye(k)[y])
-        return z / z.sum(axis=1, keepdims=True)
+        return score_outputs(rng, y, k, shift, scale=1)
 
     source = rp.summarize(outputs(y := rng.integers(0, k, n)), y)
     target = outputs(rng.choice(k, 300, p=rng.dirichlet(np.ones(k))))
@@ -117,8 +116,8 @@ def test_intervals_from_predicted_classes_cover_and_hold_the_estimate(one_hot: b
         k, prior = 4, rng.dirichlet(np.ones(4))
 
         def outputs(y: np.ndarray) -> np.ndarray:
-            z = np.exp(rng.normal(size=(len(y), 4)) + 2 * np.eye(4)[y])
-            return np.eye(4)[z.argmax(axis=1)] if one_hot else z / z.sum(axis=1, keepdims=True)
+            proba = score_outputs(rng, y, 4, 2, scale=1)
+            return np.eye(4)[proba.argmax(axis=1)] if one_hot else proba
 
         y = rng.integers(0, k, 400)
         est = rp.bbse(rp.summarize(outputs(y), y), outputs(rng.choice(k, 1000, p=prior)), hard=not one_hot)

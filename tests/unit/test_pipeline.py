@@ -7,7 +7,7 @@ from time import process_time
 
 import numpy as np
 import pytest
-from worlds import softmax
+from worlds import gaussian_outputs, softmax
 
 import reprior as rp
 from reprior import InputError, calibrate, datasets, ebls, metrics, simulate, summarize
@@ -23,9 +23,8 @@ def outputs(n, prior, *, sharpen=1.0, seed=0, carried=None):
     k = len(prior)
     centres = np.random.default_rng(7).normal(size=(k, 6))
     y = rng.choice(k, n, p=prior)
-    x = 1.2 * centres[y] + rng.normal(size=(n, 6))
-    z = 1.2 * x @ centres.T - 0.72 * (centres**2).sum(axis=1) + np.log(prior if carried is None else carried)
-    return softmax(sharpen * z), y
+    exact = gaussian_outputs(rng, y, 1.2 * centres, prior if carried is None else carried)
+    return softmax(sharpen * np.log(exact)), y
 
 
 EPS = simulate.long_tail(8, 0.2)
@@ -67,8 +66,7 @@ def test_outputs_whose_biases_are_found_to_be_none_carry_the_training_counts():
     rng, counts = np.random.default_rng(0), np.full(100, 200.0)
     z = rng.normal(size=(1000, 100))
     z[np.arange(1000), rng.integers(100, size=1000)] += 2.0
-    rows = np.exp(2.0 * z)
-    rows /= rows.sum(axis=1, keepdims=True)
+    rows = softmax(2.0 * z)
     pooled = pooled_prior(rows, counts)
     np.testing.assert_allclose(carried_prior(rows, counts, ridge=1e6), pooled, rtol=0.01)
     assert np.abs(np.log(carried_prior(rows, counts, ridge=10.0) / pooled)).max() > 0.05
@@ -332,7 +330,7 @@ def test_a_class_that_held_out_rows_lack_keeps_its_training_share(blunt: float) 
     means = 1.5 * np.eye(3)
     draws = [(y := rng.integers(3, size=n), rng.normal(means[y])) for n in (400, 700)]
     (y, x), (true, z) = draws
-    rows, target = (np.exp(blunt * 1.5 * v) / np.exp(blunt * 1.5 * v).sum(axis=1, keepdims=True) for v in (x, z))
+    rows, target = (softmax(blunt * 1.5 * v) for v in (x, z))
     kept = y != 2  # not one row of a third of what it was trained on
     est = pipeline(rows[kept], y[kept], counts=[500, 500, 500]).estimate(target)
     before, after = (-np.log(p[np.arange(len(true)), true]).mean() for p in (target, est.correct(target)))
@@ -565,7 +563,7 @@ def test_a_hundred_thousand_classes_take_memory_that_grows_with_them() -> None:
     lower, upper = est.interval()
     assert (lower <= est.shares).all()
     assert (est.shares <= upper).all()
-    assert pipe.diagnose(target).worth <= n
+    assert pipe.diagnose(target).effective_labels <= n
     for share in (True, False):
         groups = pipe.groups(np.arange(n) % 4, target, share=share)
         assert groups.shares.shape == (4, k)

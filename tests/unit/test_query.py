@@ -9,7 +9,7 @@ from worlds import make_problem
 import reprior as rp
 from reprior import datasets
 from reprior.assess import query as module
-from reprior.assess.query import inclusion, information_value, precision, systematic, worth
+from reprior.assess.query import inclusion, information_value, label_values, precision, systematic
 from reprior.rows.correction import correct_rows
 
 
@@ -71,13 +71,13 @@ def test_a_row_between_classes_that_err_against_each_other_tells_most(monkeypatc
     pair, apart = [0.48, 0.48, 0.02, 0.02], [0.48, 0.02, 0.48, 0.02]
     rows = np.array([pair] * 400 + [[0.01, 0.01, 0.97, 0.01]] * 200 + [[0.01, 0.01, 0.01, 0.97]] * 200 + [apart] * 4)
     est = rp.ebls(np.ones(4), rows)
-    gain, likely, sure = worth(est.target, len(rows), est, 20)
+    gain, likely, sure = label_values(est.target, len(rows), est, 20)
     assert gain[0] > 1.5 * gain[-1] > 0
     assert (gain >= 0).all()
     np.testing.assert_array_equal(likely[400:600], 2)
     assert sure[400] > sure[0]
     monkeypatch.setattr(module, "DIAGONAL_CLASSES", 3)  # without K×K matrices each class stands for itself
-    alone, _, _ = worth(est.target, len(rows), est, 20)
+    alone, _, _ = label_values(est.target, len(rows), est, 20)
     assert alone[0] / alone[-1] < gain[0] / gain[-1]
 
 
@@ -139,7 +139,7 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
         after = np.linalg.inv(known + np.diag(chance @ rows) - (rows.T * chance) @ rows)
         return float(prior @ np.diag(after))
 
-    often, _, _ = worth(est.target, n, est, n_labels)
+    often, _, _ = label_values(est.target, n, est, n_labels)
     value = np.linalg.inv(known)
     alone = information_value(rows, (value * prior) @ value)
     together, even = left_open(often), left_open(np.ones(n))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from worlds import gaussian_outputs, make_problem
+from worlds import gaussian_outputs, make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
@@ -172,7 +172,8 @@ def test_bytes_with_a_forged_classifier_error_are_refused(problem) -> None:
     fields = decode(rp.Stream("online-ebls", problem.source).to_bytes(), "stream", "test")
     assert fields["source_error_heldout"].sum() == len(problem.source.heldout[1])
     for name, values in (("heldout", np.full(5, 1e200)), ("heldout", np.zeros(5)), ("information", np.zeros(5)),
-                         ("information", np.full(5, 2.0)), ("information", np.ones(4))):  # fmt: skip
+                         ("information", np.full(5, 2.0)), ("information", np.ones(4)),
+                         ("information", np.full(5, 5e-324))):  # fmt: skip
         with pytest.raises(rp.InputError, match=f"source_error_{name}"):
             rp.Stream.from_bytes(encode("stream", {**fields, f"source_error_{name}": values}))
     del fields["source_error_information"]
@@ -224,8 +225,7 @@ def test_late_labels_correct_a_classifier_that_misleads_as_they_do_in_batch() ->
 
     def mislead(y):
         shown = np.where((y == 0) & (rng.random(len(y)) < 0.33), 1, y)
-        p = np.exp(2.5 * np.eye(6)[shown] + rng.normal(size=(len(y), 6)))
-        return p / p.sum(axis=1, keepdims=True)
+        return score_outputs(rng, shown, 6, 2.5, scale=1)
 
     y = rng.choice(6, 3000, p=target)
     rows, pipe = mislead(y), rp.pipeline(prior=source)
@@ -243,9 +243,7 @@ def drawn(k: int, n: int, source, target, seed: int, spread: float = 1.0):
     """Return outputs (n, K) of an exact classifier of overlapping Gaussians, and labels."""
     rng, middles = np.random.default_rng(seed), np.random.default_rng(0).normal(size=(k, 4)) * spread
     y = rng.choice(k, n, p=target)
-    x = middles[y] + rng.normal(size=(n, 4))
-    proba = np.exp(x @ middles.T - 0.5 * (middles**2).sum(axis=1)) * source
-    return proba / proba.sum(axis=1, keepdims=True), y
+    return gaussian_outputs(rng, y, middles, source), y
 
 
 def log_loss_change(method, proba, y) -> float:
@@ -505,8 +503,7 @@ def test_an_interval_does_not_narrow_on_its_way_through_bytes() -> None:
 
 def unsure(rng, y, k, blur):
     """Return outputs (n, K) for rows of the classes `y` (n,), which are corners of a simplex seen through noise."""
-    seen = np.eye(k)[y] + rng.normal(0, blur, (len(y), k))
-    return np.exp(seen / blur**2) / np.exp(seen / blur**2).sum(axis=1, keepdims=True)
+    return score_outputs(rng, y, k, 1 / blur)
 
 
 def test_intervals_of_weak_classifiers_of_few_classes_hold_the_truth() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds import gaussian_outputs
 
 import reprior as rp
 
@@ -267,9 +268,7 @@ SHIFTED = np.array([0.05, 0.05, 0.1, 0.1, 0.2, 0.5])
 def outputs(rng, prior, n):
     """Return rows (n, K) of a classifier that knows Gaussian classes exactly, under SOURCE."""
     means = np.random.default_rng(5).normal(size=(K, 4)) * 1.3
-    x = means[rng.choice(K, n, p=prior)] + rng.normal(size=(n, 4))
-    p = np.exp(x @ means.T - 0.5 * (means**2).sum(axis=1)) * SOURCE
-    return p / p.sum(axis=1, keepdims=True)
+    return gaussian_outputs(rng, rng.choice(K, n, p=prior), means, SOURCE)
 
 
 def many_keys(rng, keys=12, rows=60):

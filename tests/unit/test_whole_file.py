@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from reprior.state import hidden, whole_file, write_atomically
+from reprior.state import whole_file, write_atomically
 
 
 def test_threads_that_save_one_path_never_mix(tmp_path) -> None:
@@ -99,12 +99,3 @@ def test_permissions_stay_and_names_may_be_long(tmp_path) -> None:
     (tmp_path / "no").write_text("")
     with pytest.raises(OSError, match="/no'"):
         write_atomically(tmp_path / "no" / "where", b"")
-
-
-def test_nobody_is_led_astray_by_a_link_in_place_of_a_part_file(tmp_path) -> None:
-    (tmp_path / "precious").write_text("text")
-    partial = hidden(tmp_path / "out", "partial")
-    partial.symlink_to(tmp_path / "precious")
-    with pytest.raises(OSError, match="out"), whole_file(tmp_path / "out", partial=partial) as file:
-        file.write(b"noise")
-    assert (tmp_path / "precious").read_text() == "text"

@@ -40,13 +40,18 @@ def class_places(columns: Sequence[Column], classes: Iterable[Any] | None) -> li
     if lists := [j for j, column in enumerate(columns) if column.kind == LIST]:
         called = [j for j in lists if columns[j].name == "proba"] or lists
         return called if len(called) == 1 else []
+    return number_places(columns)
+
+
+def number_places(columns: Sequence[Column]) -> list[int]:
+    """Return the places of all columns of floats; and of whole numbers, unless the floats are probabilities."""
     floats = [j for j, column in enumerate(columns) if column.kind == FLOAT]
-    whole = [j for j, column in enumerate(columns) if column.kind == WHOLE]
     firsts = [columns[j].first for j in floats]
     typed = any(first is None or first.dtype.kind == "f" for first in firsts)
-    if len(floats) < 2 or not typed or not sum_to_one(columns, floats):
-        floats = sorted([*floats, *(j for j in whole if columns[j].name not in ID_NAMES)])
-    return floats
+    if len(floats) > 1 and typed and sum_to_one(columns, floats):
+        return floats
+    whole = [j for j, column in enumerate(columns) if column.kind == WHOLE and column.name not in ID_NAMES]
+    return sorted([*floats, *whole])
 
 
 def sum_to_one(columns: Sequence[Column], places: Sequence[int]) -> bool:

@@ -1,23 +1,24 @@
 """Frames of any library as names and numbers, and back: one way in and one way out.
 
-pandas is read by its own methods, everything else through the Arrow C data interface. No library is imported here: what
-builds a frame again is the module that the caller's own frame comes from.
+Each library reads its own columns. No library is imported here: what builds a frame again is the module that the
+caller's own frame comes from.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import arrow_c
 from reprior._check.columns import FLOAT, OTHER, Column, class_places, number_column, sum_to_one
 from reprior._check.errors import fail
 from reprior._check.words import listed
 
 ROWS_LOOKED_AT = 100  # rows that are looked at to tell ids from probabilities
+NUMBER_TYPE = re.compile(r"(u?int\d+|float\d*|double|halffloat|bool(ean)?|decimal.*)", re.IGNORECASE)
 
 
 class Frame(NamedTuple):
@@ -33,7 +34,10 @@ class Frame(NamedTuple):
 
 def is_named(x: Any) -> bool:
     """Return whether `x` may name its numbers: a mapping, a Series or a frame of any library."""
-    return not isinstance(x, np.ndarray) and (isinstance(x, Mapping) or hasattr(x, "iloc") or arrow_c.is_arrow(x))
+    if isinstance(x, np.ndarray):
+        return False
+    arrow = hasattr(x, "__arrow_c_stream__") or hasattr(x, "__arrow_c_array__")
+    return arrow or isinstance(x, Mapping) or hasattr(x, "iloc")
 
 
 def frame_of(
@@ -48,17 +52,56 @@ def frame_of(
         return Frame(tuple(x), np.asarray(list(x.values())))
     if hasattr(x, "iloc"):
         return pandas_frame(x, classes, numbers)
-    with arrow_c.opened(x) as columns:
-        if columns is None:
-            return None
-        fields = columns.fields
-        places = [*range(len(fields))]
-        if classes is None or len(classes) < len(fields):
-            places = class_columns([arrow_column(columns, j) for j in places], classes)
-        if other := [fields[j].name for j in places if not fields[j].is_number]:
-            fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
-                 remedy="Remove that column, or convert it to floats")  # fmt: skip
-        return Frame(tuple(fields[j].name for j in places), columns.numbers(places) if numbers else None, places)
+    columns = arrow_columns(x)
+    return None if columns is None else arrow_frame(columns, classes, caller, name, numbers)
+
+
+def arrow_columns(x: Any) -> list[tuple[str, Any]] | None:
+    """Return the columns of a polars, pyarrow or DuckDB frame with their names; None if `x` is one vector."""
+    if hasattr(x, "to_arrow_table"):  # a DuckDB relation
+        x = x.to_arrow_table()
+    if hasattr(x, "get_columns"):  # polars
+        return [(column.name, column) for column in x.get_columns()]
+    return list(zip(x.schema.names, x.columns, strict=True)) if hasattr(x, "schema") else None
+
+
+def arrow_frame(
+    columns: list[tuple[str, Any]], classes: Sequence[Any] | None, caller: str, name: str, numbers: bool
+) -> Frame:
+    """Return the class columns of a frame that is no pandas frame."""
+    places = [*range(len(columns))]
+    if classes is None or len(classes) < len(columns):
+        places = class_columns([arrow_column(label, column) for label, column in columns], classes)
+    own = [columns[j] for j in places]
+    if other := [label for label, column in own if not is_number(column)]:
+        fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
+             remedy="Remove that column, or convert it to floats")  # fmt: skip
+    return Frame(tuple(label for label, _ in own), side_by_side([column for _, column in own]) if numbers else None,
+                 places)  # fmt: skip
+
+
+def is_number(column: Any) -> bool:
+    """Return whether a polars or pyarrow column holds numbers, by what the library calls its type."""
+    return NUMBER_TYPE.fullmatch(str(column.type if hasattr(column, "type") else column.dtype)) is not None
+
+
+def values_in(column: Any) -> np.ndarray[Any, Any]:
+    """Return the numbers of a polars or pyarrow column (n,), NaN where a value is null."""
+    values = np.asarray(column)
+    if values.dtype != object:
+        return values
+    return np.array([np.nan if value is None else float(value) for value in values])  # decimals, or booleans with gaps
+
+
+def side_by_side(columns: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """Return polars or pyarrow columns as one array (n, K) of float32 or float64, stored class by class."""
+    arrays = [values_in(column) for column in columns]
+    narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
+    n = len(arrays[0]) if arrays else 0
+    out = np.empty((len(arrays), n), np.float32 if narrow else np.float64)
+    for row, values in zip(out, arrays, strict=True):
+        row[:] = values
+    return out.T
 
 
 def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> list[int]:
@@ -73,13 +116,9 @@ def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> l
     return places if len(places) > 1 else [*range(len(columns))]
 
 
-def arrow_column(columns: arrow_c.Columns, j: int) -> Column:
-    """Return what a column of an Arrow table holds, by its type and its first values."""
-    field = columns.fields[j]
-    if not field.is_number:
-        return Column(field.name, OTHER)
-    first = columns.numbers([j], ROWS_LOOKED_AT)[:, 0]
-    return number_column(field.name, first.astype(np.int64) if field.is_whole and not np.isnan(first).any() else first)
+def arrow_column(name: str, column: Any) -> Column:
+    """Return what a polars or pyarrow column holds, by its type and its first values."""
+    return number_column(name, values_in(column[:ROWS_LOOKED_AT])) if is_number(column) else Column(name, OTHER)
 
 
 def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:
@@ -136,29 +175,36 @@ def put_back(rows: Any, x: Any, frame: Frame) -> Any:
     if hasattr(x, "iloc"):
         return pandas_again(rows, x, frame)
     root = type(x).__module__.partition(".")[0].removeprefix("_")
-    home, arrays = sys.modules.get(root), dict(zip(frame.names, np.ascontiguousarray(rows.T), strict=True))
-    if home is not None and root == "polars":
-        return x.with_columns([cast(home.Series(name, values), x.schema[name])
-                               for name, values in arrays.items()])  # fmt: skip
-    if home is not None and root == "pyarrow":
-        for place, (name, values) in zip(frame.places, arrays.items(), strict=True):
-            kept = home.types.is_floating(x.schema.field(place).type) and values.dtype.kind == "f"
-            array = home.array(values, x.schema.field(place).type if kept else None)
-            x = x.set_column(place, home.field(name, array.type), array)
-        return x
-    if home is not None and root == "duckdb":
-        if len(x.columns) > len(frame.names):
-            rest = [name for name in x.columns if name not in arrays]
-            fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
-                 " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
-        table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
-        return home.from_arrow(table.from_pydict(arrays))
-    return rows
+    again = {"polars": polars_again, "pyarrow": pyarrow_again, "duckdb": duckdb_again}.get(root)
+    return rows if again is None else again(np.ascontiguousarray(rows.T), x, frame, sys.modules[root])
 
 
-def cast(series: Any, kind: Any) -> Any:
-    """Return a polars Series in the float type that the column had."""
-    return series.cast(kind) if kind.is_float() and series.dtype.is_float() else series
+def polars_again(columns: Any, x: Any, frame: Frame, polars: Any) -> Any:
+    """Return a polars DataFrame with other numbers (K, n); float columns keep their type."""
+    series = [polars.Series(name, values) for name, values in zip(frame.names, columns, strict=True)]
+    kinds = [x.schema[name] for name in frame.names]
+    return x.with_columns([one.cast(kind) if kind.is_float() and one.dtype.is_float() else one
+                           for one, kind in zip(series, kinds, strict=True)])  # fmt: skip
+
+
+def pyarrow_again(columns: Any, x: Any, frame: Frame, pyarrow: Any) -> Any:
+    """Return a pyarrow Table or RecordBatch with other numbers (K, n); float columns keep their type."""
+    for place, name, values in zip(frame.places, frame.names, columns, strict=True):
+        kind = x.schema.field(place).type
+        kept = pyarrow.types.is_floating(kind) and values.dtype.kind == "f"
+        array = pyarrow.array(values, kind if kept else None)
+        x = x.set_column(place, pyarrow.field(name, array.type), array)
+    return x
+
+
+def duckdb_again(columns: Any, x: Any, frame: Frame, duckdb: Any) -> Any:
+    """Return a DuckDB relation of the class columns (K, n)."""
+    if len(x.columns) > len(frame.names):
+        rest = [name for name in x.columns if name not in frame.names]
+        fail("correct", "proba", "have no columns beside the classes if it is a DuckDB relation, whose rows may"
+             " come in another order each time", listed(rest), remedy="Pass `proba.to_arrow_table()`")  # fmt: skip
+    table = type(x.limit(0).to_arrow_table())  # of pyarrow, which DuckDB imports
+    return duckdb.from_arrow(table.from_pydict(dict(zip(frame.names, columns, strict=True))))
 
 
 def pandas_again(rows: Any, x: Any, frame: Frame) -> Any:

@@ -128,6 +128,8 @@ def index_order(names: Any, classes: Sequence[Any] | None) -> Labels | None:
         indices = set(names) == set(range(len(names)))
     except TypeError:  # what cannot be hashed is no index
         indices = False
+    if classes is None and {str(label) for label in names} == {*map(str, range(len(names)))}:
+        indices = True  # columns of Arrow and polars are always called by text
     if not indices:
         return None
     if classes is not None:

@@ -111,14 +111,14 @@ def statistic(state: Array, d: Array, gamma: float, delta: float, r: Array) -> A
     return np.asarray(mixed)
 
 
-def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
-    """Learn `rows` by online-fmapls with the linear surrogate; `known` is 1/ε, padded."""
+def fmapls(table: Array, constants: Array, options: Array, slots: Any, rows: Array, ndim: int = 2) -> int:
+    """Learn `rows` by online-fmapls with the linear surrogate; `constants` is 1/ε, padded."""
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
     k, (paper, c, gamma, delta, memory, inflow) = int(options[0]), options[1:]
-    inverse, w = known[0, :k], width(k)
+    inverse, w = constants[0, :k], width(k)
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         if state[2] != 1.0 or state[3] != 0.0:
             rebase(state, k)
@@ -142,13 +142,14 @@ def fmapls(table: Array, known: Array, options: Array, slots: Any, rows: Array, 
 
 
 def ebls(
-    table: Array, known: Array, options: Array, bank: Array, directions: Array, slots: Any, rows: Array, ndim: int = 2
-) -> int:
+    table: Array, constants: Array, options: Array, bank: Array, directions: Array, slots: Any, rows: Array,
+    ndim: int = 2,
+) -> int:  # fmt: skip
     """Learn `rows` by a bank of F moment-matched filters beside the hypothesis that nothing has shifted.
 
-    `known` is 1/ε, padded, and below it the prior that holds without shift and equal shares. `bank` (F, 5) has for each
-    filter its size, its memory in samples (0: endless), whether it restarts from the filter above, its weight at the
-    start, and whether it is centred at the prior without shift. Options: K; the weight that is shared at each sample;
+    `constants` are 1/ε, padded, and below it the prior that holds without shift and equal shares. `bank` (F, 5) has for
+    each filter its size, its memory in samples (0: endless), whether it restarts from the filter above, its start
+    weight, and whether it is centred at the prior without shift. Options: K; the weight that is shared at each sample;
     `heldout_noise`, by which a sample that a filter holds reduces the count of the next; `caution`, by which a sample
     since the last change reduces the evidence of all; the log-likelihood per sample that a fitted prior gains by
     chance; the log odds of no shift at the start; the largest probability of no shift. `directions` (3K + 1, D) are
@@ -160,11 +161,11 @@ def ebls(
         return bad
     k, filters, w = int(options[0]), len(bank), width(int(options[0]))
     share, heldout_noise, caution, chance_gain, log_odds_start, most = options[1:]
-    inverse, without_shift = known[0, :k], known[2, :k]
+    inverse, without_shift = constants[0, :k], constants[2, :k]
     size, memory, restarts, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, bank[:, 3]
     fades = memory > 0.0
     keep = 1.0 - 1.0 / memory[fades, None]
-    inflow = (1.0 - keep) * k * size[fades] * np.where(bank[fades, 4:] > 0.0, without_shift, known[3, :k])
+    inflow = (1.0 - keep) * k * size[fades] * np.where(bank[fades, 4:] > 0.0, without_shift, constants[3, :k])
     for p, state in zip(rows, each_state(table, slots, len(rows)), strict=True):
         state[0] += 1.0
         if len(directions):
@@ -222,7 +223,7 @@ def bad_listing(indices: NDArray[Any], values: Array, k: int) -> int:
 
 
 def fmapls_top(
-    table: Array, known: Array, options: Array, slots: Any, indices: NDArray[Any], values: Array, ndim: int = 2
+    table: Array, constants: Array, options: Array, slots: Any, indices: NDArray[Any], values: Array, ndim: int = 2
 ) -> int:
     """Learn top-k rows in O(k) a sample, where ĉ does not depend on max π and γ = 1.
 
@@ -236,7 +237,7 @@ def fmapls_top(
     bad = bad_listing(indices, values, k)
     if bad >= 0:
         return bad
-    inverse, period, most = known[0], max(k, 1024), 2 * indices.shape[1] >= k
+    inverse, period, most = constants[0], max(k, 1024), 2 * indices.shape[1] >= k
     for index, p, state in zip(indices, values, each_state(table, slots, len(values)), strict=True):
         u, strength, lift, others = state[FMAPLS_HEAD : FMAPLS_HEAD + k], state[1], inverse[index], np.ones(k, bool)
         source = max(1.0 - (1.0 / lift).sum(), TINY)
@@ -263,29 +264,29 @@ def fmapls_top(
     return DONE
 
 
-def calibrate(known: Array, k: int, rows: Array, out: Array, floor: float) -> int:
+def calibrate(constants: Array, k: int, rows: Array, out: Array, floor: float) -> int:
     """Write softmax(scale·x + bias) of each of `rows` (n, K) to `out`, each by itself, bit for bit.
 
     x is the row's logarithm, or that of a positive `floor` where it is less, or with a floor of 0 the row, less its
-    mean. `known` is the scale, ones and the bias, padded.
+    mean. `constants` is the scale, ones and the bias, padded.
     """
     x = np.array(rows, np.float64, order="C")  # a row is added up along memory, whatever other rows there are
     if floor > 0:
         np.log(np.maximum(x, floor, out=x), out=x)
     x -= x.mean(axis=1, keepdims=True)
-    x *= known[0, :k]
-    x += known[2, :k]
+    x *= constants[0, :k]
+    x += constants[2, :k]
     x -= x.max(axis=1)[:, None]
     np.exp(x, out=out)
     out /= out.sum(axis=1)[:, None]  # not by BLAS, whose rounding depends on the number of rows
     return DONE
 
 
-def correct(known: Array, k: int, rows: Array, out: Array, ndim: int = 2) -> int:
-    """Write `rows` (n, K) reweighted by `known` and normalised to `out` (eq. 8)."""
+def correct(weights: Array, k: int, rows: Array, out: Array, ndim: int = 2) -> int:
+    """Write `rows` (n, K) reweighted by `weights` and normalised to `out` (eq. 8)."""
     bad = first_bad_row(np.atleast_2d(np.asarray(rows, np.float64)))
     if bad < 0:
-        joint = np.asarray(rows, np.float64) * known[0, :k]
+        joint = np.asarray(rows, np.float64) * weights[0, :k]
         out[...] = joint / joint.sum(axis=-1, keepdims=True)
     return bad
 

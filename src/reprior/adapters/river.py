@@ -114,7 +114,25 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
             self.stream.observe(p, label if self.stream.classes is None else self.stream.classes[label])
 
 
-class PriorDrift(base.DriftDetector):  # type: ignore[misc]
+class StreamDrift(base.DriftDetector):  # type: ignore[misc]
+    """What both drift detectors share: a stream that estimates the prior."""
+
+    def __init__(self, source: Any, method: str) -> None:
+        super().__init__()
+        self.source, self.method = source, method
+        self.stream = stream_of(source, method, {}, type(self).__name__)
+
+    @property
+    def acts(self) -> Acts:
+        """How much of a correction by the estimated prior would be applied, and why."""
+        return self.stream.acts
+
+    def _row(self, x: Any) -> Vector:
+        """Return the probabilities (K,) of a sample in the order of the classes."""
+        return np.asarray(by_name(x, self.stream.classes, f"{type(self).__name__}.update", "x"))
+
+
+class PriorDrift(StreamDrift):
     """Detect that the class prior has drifted, from predicted probabilities alone, with river's detector interface.
 
     `drift_detected` is True after the sample at which the alarm was raised; the next `update` starts the test again.
@@ -134,19 +152,17 @@ class PriorDrift(base.DriftDetector):  # type: ignore[misc]
     >>> from reprior import summarize
     >>> rows = [[0.9, 0.1], [0.1, 0.9]] * 200
     >>> detector = PriorDrift(summarize(rows, [0, 1] * 200, classes=["mail", "spam"]))
-    >>> found = []
+    >>> alarms = []
     >>> for i in range(400):
     ...     detector.update({"mail": 0.9, "spam": 0.1} if i % 10 else {"mail": 0.1, "spam": 0.9})
-    ...     found += [i] * detector.drift_detected
-    >>> 0 < found[0] < 200
+    ...     alarms += [i] * detector.drift_detected
+    >>> 0 < alarms[0] < 200
     True
     """
 
     def __init__(self, source: Any, method: str = "online-ebls", **options: Any) -> None:
-        super().__init__()
-        self.source, self.method, self.options = source, method, options
-        self.stream = stream_of(source, method, {}, "PriorDrift")
-        self.alarm = Alarm(self.stream.source, **options)
+        super().__init__(source, method)
+        self.options, self.alarm = options, Alarm(self.stream.source, **options)
 
     def _reset(self) -> None:
         super()._reset()
@@ -163,17 +179,11 @@ class PriorDrift(base.DriftDetector):  # type: ignore[misc]
         """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""
         if self.drift_detected:
             self._reset()
-        row = by_name(x, self.stream.classes, "PriorDrift.update", "x")
         with without_warning():
-            self._drift_detected = bool(self.alarm.watch(self.stream, np.asarray(row)[None]))
-
-    @property
-    def acts(self) -> Acts:
-        """How much of a correction by the estimated prior would be applied, and why."""
-        return self.stream.acts
+            self._drift_detected = bool(self.alarm.watch(self.stream, self._row(x)[None]))
 
 
-class NotLabelShiftDrift(base.DriftDetector):  # type: ignore[misc]
+class NotLabelShiftDrift(StreamDrift):
     """Detect that samples have changed by more than their class prior, with river's detector interface.
 
     The stream tests itself after 50 samples, after every 100 up to 2,000, and then after every 400. `drift_detected` is
@@ -199,25 +209,18 @@ class NotLabelShiftDrift(base.DriftDetector):  # type: ignore[misc]
     """
 
     def __init__(self, source: Any, method: str = "online-ebls") -> None:
-        super().__init__()
-        self.source, self.method = source, method
-        self.stream = stream_of(source, method, {}, "NotLabelShiftDrift")
+        super().__init__(source, method)
         self._acting = True
 
     @classmethod
     def _unit_test_params(cls) -> Any:
         yield {"source": Source(np.array([0.5, 0.5]))}
 
-    @property
-    def acts(self) -> Acts:
-        """How much of a correction by the estimated prior would be applied, and why."""
-        return self.stream.acts
-
     def update(self, x: Any) -> None:
         """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""
-        row, before = by_name(x, self.stream.classes, "NotLabelShiftDrift.update", "x"), self.stream.n
+        before = self.stream.n
         with without_warning():
-            self.stream.learn_one(np.asarray(row))
+            self.stream.learn_one(self._row(x))
         event = acts_event(self.stream, before, self._acting)
         if event is not None:
             self._acting = event.kind != NOT

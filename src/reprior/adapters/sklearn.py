@@ -106,7 +106,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             classes = np.asarray(fitted.classes_)
         else:
             fitted = clone(self.estimator).fit(X, y, **fit_params)
-            if counts is None and not fit_params:  # sample weights would put another prior into the outputs
+            if counts is None and not fit_params:  # with sample weights, predictions imply another prior
                 counts = np.unique(y, return_counts=True)[1]
             crossed = cross_validate(
                 clone(self.estimator), X, y, cv=folds(self.cv, y), params=fit_params, scoring=lambda *_: 0.0,
@@ -114,16 +114,14 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             )  # fmt: skip
             of_folds, tests = crossed["estimator"], crossed["indices"]["test"]
             classes = np.asarray(fitted.classes_)
-            proba = np.concatenate([outputs(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
+            proba = np.concatenate([fold_proba(m, X, rows, classes) for m, rows in zip(of_folds, tests, strict=True)])
             y = y[np.concatenate(tests)]
         pipe = fit_pipeline(
             proba, y, counts=counts, classes=classes.tolist(), calibration=self.calibration,
             prior=self.source_prior, method=self.method, **(self.options or {}),
         )  # fmt: skip
         mismatch = pipe.label_mismatch
-        if mismatch == CONTRADICT or (
-            mismatch and not of_folds
-        ):  # outputs that `fit` made are at least those of its rows
+        if mismatch == CONTRADICT or (mismatch and not of_folds):  # predictions that `fit` made belong to its samples
             warn(mismatch)
         self.pipeline_ = pipe
         self.estimator_, self.classes_, self.fold_estimators_ = fitted, classes, of_folds
@@ -156,7 +154,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         stream = self.pipeline_.stream()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotLabelShift)  # the estimate has warned of it
-            stream.learn_many(raw)  # `partial_adapt` goes on from these rows
+            stream.learn_many(raw)  # `partial_adapt` continues from these samples
         self.stream_ = stream.state
         return self._take(estimate.prior, estimate)
 
@@ -178,7 +176,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def predict_proba(self, X: Any) -> Matrix:
         """Return calibrated class probabilities (n, K) under the current prior."""
         check_is_fitted(self)
-        estimate = self.prior_ if self.estimate_ is None else self.estimate_  # which labels may have told more
+        estimate = self.prior_ if self.estimate_ is None else self.estimate_  # labels may have changed its weights
         return self.pipeline_.correct(self.estimator_.predict_proba(X), estimate)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
@@ -193,7 +191,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         return dict(zip(self.classes_.tolist(), self.prior_.tolist(), strict=True))
 
     def _like_held_out(self, X: Any, first: int = 0) -> Matrix:
-        """Return outputs (n, K) as the held-out ones were made: by the models of folds in turn, `first` rows on."""
+        """Return predictions (n, K) made as the held-out ones were: by the models of the folds in turn."""
         if not self.fold_estimators_:
             return np.asarray(self.estimator_.predict_proba(X))
         n, models = _num_samples(X), self.fold_estimators_
@@ -201,7 +199,7 @@ class LabelShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         for i, model in enumerate(models):
             rows = np.arange((i - first) % len(models), n, len(models))
             if len(rows):
-                out[rows] = outputs(model, X, rows, self.classes_)
+                out[rows] = fold_proba(model, X, rows, self.classes_)
         return out
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -228,8 +226,8 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-def outputs(model: Any, X: Any, rows: Labels, classes: np.ndarray[Any, Any]) -> Matrix:
-    """Return what a model says about some rows, (n, K); a class that its fold did not have gets nothing."""
+def fold_proba(model: Any, X: Any, rows: Labels, classes: np.ndarray[Any, Any]) -> Matrix:
+    """Return the probabilities of some rows (n, K) by the model of a fold; 0 for a class that its fold did not have."""
     proba = model.predict_proba(_safe_indexing(*indexable(X), rows))
     out = np.zeros((len(proba), len(classes)))
     out[:, np.searchsorted(classes, model.classes_)] = proba

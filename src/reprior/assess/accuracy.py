@@ -1,11 +1,13 @@
-"""The accuracy to expect on the target: what its own corrected outputs promise, as far as labelled rows bear it out.
+"""The accuracy to expect on the target.
 
-Calibrated outputs say how often they are right. A mix that was fitted to outputs alone flatters their rows, so the
-promise is read under mixes that it might have been; where there are labels, half-way to that. Held-out rows put to the
-target's mix say how often predictions were right. Both are weighed by their variances. The calibrator has made promises
-true in the held-out rows' own mix, as far as so many rows can; in another mix they may fail by more, since a class may
-be right more often than promised, and another less often. A calibrator that was fitted to held-out rows flatters them,
-so each is looked at as if it had been left out of the fit. Labels of target rows, if there are any, correct both.
+Three figures are combined by their variances: the mean corrected probability of the predicted class on the target (its
+*promise*), the accuracy of held-out samples reweighted to the estimated shares, and the accuracy of labelled target
+samples, if there are any.
+
+The promise is optimistic, because the shares were fitted to the same predictions. It is therefore averaged over shares
+that the estimate might have been; with labels, half of that difference is removed. A calibrator makes promises true at
+the held-out prior. At another prior one class may be right more often than promised, and another less often. Held-out
+samples were used to fit the calibrator, so each is evaluated as if it had been left out of the fit.
 """
 
 from __future__ import annotations
@@ -21,22 +23,18 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
-SHARE_DRAWS = 16  # class mixes that the estimate might have been
+SHARE_DRAWS = 16  # class shares that the estimate might have been
 # standard deviation of how much more often than promised a class is right; by trials 1000 to 1079 of labels.py, and
 # seeds 1000 to 1019 of the sets that ordinary.py was designed on
 CLASS_ACCURACY_SD = 0.07
-MIN_VARIANCE_PART = 0.3  # of the variance that rows would have if all were as likely right, what outputs cannot lessen
-MIN_PROBABILITY, BEYOND_DOUBT = (
-    1e-3,
-    2.0,
-)  # probability that counts in a log-loss; standard errors that a gain must have
+MIN_VARIANCE_PART = 0.3  # smallest variance of "right or wrong", as a part of that of equally likely samples
 SURPRISE = 9.0  # squared standard errors beyond which two figures differ by more than was foreseen
 Z_95 = 1.959964
 
 
 class Accuracy(NamedTuple):
-    """What to expect of predictions as they are and of corrected ones, a 95 % interval of the latter, and by how much
-    correction may lower it, if the class mix is not quite the estimate; 0 if it hardly can."""
+    """Expected accuracy of uncorrected and of corrected predictions, a 95 % interval of the latter, and by how much
+    correction may lower it if the true shares differ from the estimate; 0 if it hardly can."""
 
     before: float
     after: float
@@ -88,7 +86,7 @@ class Expected(NamedTuple):
 
 
 def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -> Accuracy | None:
-    """Return the accuracy that held-out rows and labels of target rows let one expect; None without any of them."""
+    """Return the expected accuracy; None without held-out samples and labels of target samples."""
     labelled = estimate.target if isinstance(estimate.target, LabelledBlocks) else None
     if source.heldout is None and labelled is None:
         return None
@@ -115,7 +113,7 @@ def promises(estimate: PriorEstimate, target: Blocks, counts: Vector) -> Promise
     """Return what the predictions promise, in one pass over the target; `counts` (K,) are held-out samples."""
     weights, unchecked = estimate.weights, counts == 0
     per_share = weights / np.maximum(estimate.shares, 1e-12)
-    others = np.concatenate([might_be(estimate), without_bet(estimate)]) * per_share
+    others = np.concatenate([plausible_shares(estimate), shares_without_bet(estimate)]) * per_share
 
     def of_block(block: Matrix) -> Matrix:
         wide, promise = np.asarray(block, np.float64), promised(block, weights)
@@ -147,13 +145,13 @@ def by_heldout(
         promise = promise - flattery * np.maximum(promise - redrawn.mean(axis=1), 0.0)
     # classes without a held-out sample are mostly rare and rarely right: they are as they promise
     measured = np.clip(apart.right @ each + made.unchecked, 0.0, 1.0)
-    plain = MIN_VARIANCE_PART * unsettled(measured, len(y))
+    plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
     noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
     noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # half a sample tells of such
     # what so many samples leave unproven of promises at their own prior, and what another prior adds to it
     moved = estimate.shares - counts / len(y)
     unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
-    doubted = widened(unproven, measured - promise, noise)
+    doubted = widened_variance(unproven, measured - promise, noise)
     gain = doubted / (doubted + noise)
     # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
     variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
@@ -165,27 +163,31 @@ def with_labels(now: Expected, tried: Tried) -> Expected:
     """Return what labels of target samples make of an expectation. Labelled samples are as right as they are, so that
     only the others are uncertain."""
     mean = now.mean + tried.apart_by  # of the samples without a label: those with one may have been chosen
-    variance = widened(now.variance, tried.accuracy - mean, tried.noise)
+    variance = widened_variance(now.variance, tried.accuracy - mean, tried.noise)
     gain = variance / (variance + tried.noise) if np.isfinite(variance).all() else np.ones(2)
     left = 1 - tried.part
     mean = left * (tried.accuracy + (1 - gain) * (mean - tried.accuracy)) + tried.part * tried.own
     return Expected(mean, left**2 * tried.noise * gain)
 
 
-def unsettled(rate: Vector, n: int) -> Vector:
-    """Return the variance of whether a row is right, if `n` rows are right at this rate (2,), by half a row more of
-    either kind: rows that are all right do not prove that none is wrong."""
+def smoothed_variance(rate: Vector, n: int) -> Vector:
+    """Return the variance of "right or wrong", p(1 − p), if `n` samples are right at this rate (2,).
+
+    Half a right and half a wrong sample are added, because samples that are all right do not prove that none is wrong.
+    """
     rate = (n * rate + 0.5) / (n + 1)
     return np.asarray(rate * (1 - rate))
 
 
-def widened(variance: Vector, differ: Vector, noise: Vector) -> Vector:
-    """Return the variance (2,) of what differs by so much from a finding with so much `noise`: more than was foreseen,
-    if they are more than three standard errors apart. Beyond two, many are by chance."""
+def widened_variance(variance: Vector, differ: Vector, noise: Vector) -> Vector:
+    """Return the variance (2,) of a figure that differs by `differ` (2,) from another with variance `noise` (2,).
+
+    It grows if they are more than three standard errors apart.
+    """
     return np.asarray(variance + np.maximum(differ**2 - SURPRISE * (variance + noise), 0.0))
 
 
-def might_be(estimate: PriorEstimate) -> Matrix:
+def plausible_shares(estimate: PriorEstimate) -> Matrix:
     """Return class shares (m, K) that these samples might have, as far as the estimate has a posterior; else none."""
     posterior, shares = estimate.posterior, estimate.shares
     if posterior is None:
@@ -194,7 +196,7 @@ def might_be(estimate: PriorEstimate) -> Matrix:
     return nearby(shares, np.sqrt(posterior.shares.variance / np.maximum(1 - shares, 1e-9)), SHARE_DRAWS)
 
 
-def without_bet(estimate: PriorEstimate) -> Matrix:
+def shares_without_bet(estimate: PriorEstimate) -> Matrix:
     """Return the estimated shares, and what they would be without the bet that nothing has shifted, (2, K)."""
     posterior = estimate.posterior
     mean = posterior.shares.mean if posterior is not None else estimate.shares
@@ -237,7 +239,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
     right = np.stack([results.right[0], alone.argmax(axis=1) == y])
     promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
     missed = right - promises
-    plain = MIN_VARIANCE_PART * unsettled(right @ each, len(y)) * float(each @ each)
+    plain = MIN_VARIANCE_PART * smoothed_variance(right @ each, len(y)) * float(each @ each)
     # as promised, and as it is seen
     chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
@@ -246,7 +248,7 @@ def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) 
 
 
 def promised(rows: Matrix, weights: Vector) -> Matrix:
-    """Return how likely predictions are right (2, n), by corrected outputs: as they are, and after correction."""
+    """Return the corrected probability of the predicted class (2, n): before and after correction."""
     wide = np.asarray(rows, np.float64)
     resp = correct_float64(wide, weights)
     return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])

@@ -14,7 +14,7 @@ MAX_NUMBERS = 200_000  # probabilities of either side that are looked at
 DECIMALS = (1, 2, 3, 4)  # to which predictions may have been rounded
 OFF = 3  # units of the last decimal
 SAME = 1e-3  # of the last decimal, by which a rounded number may be off after calibration and back
-NEARLY_ALL, FEW = 0.9, 0.5  # of the samples: so many have to be rounded on one side, and at most so many on the other
+MIN_ROUNDED, MAX_ROUNDED = 0.9, 0.5  # share of rounded samples: at least on one side, and at most on the other
 MIN_UNSEEN = 0.01  # of the mean prediction, that classes without held-out samples must have to matter
 CERTAIN, CERTAIN_MORE = 0.9999, 0.2  # a probability that is hardly below 1; by how many more of the samples
 CLIPPED, NOT_CLIPPED = 0.05, 0.02  # of the samples that have the very same smallest probability, on either side
@@ -42,7 +42,7 @@ def rounded(sample: Matrix, heldout: Matrix) -> str:
     for decimals in DECIMALS:
         of_new, of_held = share_rounded(sample, decimals), share_rounded(heldout, decimals)
         for one, other, side, rest in ((of_new, of_held, "new", "held-out"), (of_held, of_new, "held-out", "new")):
-            if one >= NEARLY_ALL and other <= FEW:
+            if one >= MIN_ROUNDED and other <= MAX_ROUNDED:
                 digits = counted(decimals, "decimal", "decimals")
                 return f"The {side} predictions are rounded to {digits}, the {rest} ones are not: round neither."
     return ""

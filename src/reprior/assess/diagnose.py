@@ -1,4 +1,4 @@
-"""Does the method apply: is there a shift, is it label shift, can classes be told apart, are outputs calibrated?"""
+"""Is there a shift, is it label shift, are classes distinguishable, are predictions calibrated?"""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import REJECTED, check_number, fail, p_text, percent
+from reprior._check import check_number, fail
 from reprior._types import Checks, Labels, Matrix, Source, Vector
 from reprior.assess.accuracy import expected_accuracy
 from reprior.assess.labels import look_at_labels, scaled_chi_square_p
+from reprior.assess.sentences import sentences
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import MANY_LABELS, WEAK
+from reprior.estimates.verdict import WEAK
 from reprior.model.acting import Evidence, weighed_evidence
 from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import DEFAULT, ebls
@@ -27,10 +28,9 @@ from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, sampled
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
 MAX_PAIRED = 2000  # samples that are compared in pairs if there are more classes, so that the cost is linear in K
-ENOUGH_HELDOUT = 300  # held-out rows, by their worth, from which one new row in ten is mostly found
 ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
-ROUNDED = 1e-7  # standard deviation of outputs, below which their means differ by how they were rounded
+ROUNDED = 1e-7  # smallest standard deviation of probabilities; below it their means differ by rounding
 PSEUDO_SAMPLES = 0.1  # given to every class so that none is ruled out before it is compared with the others
 OVERLAP = 0.9  # correlation of two classes' likelihoods from which they count as confused
 
@@ -51,9 +51,9 @@ class Diagnosis:
         Pairs of classes that the classifier hardly distinguishes, worst first. Empty above 4,096 classes.
     smallest_singular_value : float or None
         Smallest singular value of the column-normalised confusion matrix.
-    worth : float
+    effective_labels : float
         Effective number of labels: this many labelled samples would give shares as precise.
-    heldout_worth : float or None
+    effective_heldout : float or None
         Effective held-out sample size at the estimated prior.
     overconfidence, overconfidence_se : float or None
         Mean confidence minus accuracy on the held-out samples, and its standard error.
@@ -72,8 +72,8 @@ class Diagnosis:
 
     Examples
     --------
-    >>> found = diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
-    >>> found.shifted, found.applies
+    >>> diagnosis = diagnose([1, 1], [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]])
+    >>> diagnosis.shifted, diagnosis.applies
     (False, None)
     """
 
@@ -82,8 +82,8 @@ class Diagnosis:
     label_shift: float | None
     confused: tuple[tuple[str, str, float], ...]
     smallest_singular_value: float | None
-    worth: float
-    heldout_worth: float | None
+    effective_labels: float
+    effective_heldout: float | None
     overconfidence: float | None
     overconfidence_se: float | None
     accuracy: tuple[float, float] | None
@@ -161,17 +161,17 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
     raw = target.raw if isinstance(target, LabelledBlocks) else target
     about = posterior_of(made if made.posterior is not None else ebls(training, target)).prior
     one_label = float((about.mean * (1 - about.mean)).sum())  # variance of all shares by a single label
-    heldout_worth = gap = gap_se = None
+    effective_heldout = gap = gap_se = None
     if training.heldout is not None:
-        heldout_worth = reweighted_worth(training.heldout[1], made.shares)
+        effective_heldout = effective_size(training.heldout[1], made.shares)
         gap, gap_se = overconfidence(*training.heldout, row_weights(training))
     expected = expected_accuracy(made, raw, training)
     tests = made.checks if made.checks is not None and made.target is proba else checks(made, look(raw, made.n))
     return Diagnosis(
         estimate=made, shift_p=tests.shift_p, label_shift=tests.label_shift,
         confused=confused_pairs(raw, made), smallest_singular_value=smallest_singular_value(training),
-        worth=min(made.n, one_label / max(float(about.variance.sum()), 1e-300)),
-        heldout_worth=heldout_worth, overconfidence=gap, overconfidence_se=gap_se,
+        effective_labels=min(made.n, one_label / max(float(about.variance.sum()), 1e-300)),
+        effective_heldout=effective_heldout, overconfidence=gap, overconfidence_se=gap_se,
         accuracy=expected and (expected.before, expected.after),
         accuracy_interval=expected and (expected.lower, expected.upper), alpha=level,
         accuracy_risk=expected and expected.risk, amplification=tests.amplification,
@@ -263,9 +263,7 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
     # all rows together: where a class is rare, a sample's own variance goes with its mean
     centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
     centred = centred - centred.mean(axis=0)
-    deviation = np.sqrt(
-        np.maximum((centred**2).mean(axis=0), ROUNDED**2)
-    )  # outputs that are all alike are not rounded alike
+    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDED**2))
     centred /= deviation
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)
@@ -288,14 +286,15 @@ def squared_correlations(standard: Matrix) -> float:
     return float(max((pairs**2).sum(dtype=np.float64) / (len(some) * (len(some) - 1)), k))
 
 
-def reweighted_worth(y: Labels, prior: Vector) -> float:
-    """Return how many rows held-out rows with labels (n,) are worth once they are reweighted to `prior` (K,)."""
+def effective_size(y: Labels, prior: Vector) -> float:
+    """Return the effective number (Σw)²/Σw² of held-out samples with labels (n,) at weights w that give them `prior`
+    (K,); 0 if none has a class of that prior."""
     weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
-    return float(weight.sum() ** 2 / (weight @ weight))
+    return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
 
 
 def row_weights(source: Source) -> Vector:
-    """Return how much each held-out row counts (n,), so that they have the class mix the source is said to have."""
+    """Return weights (n,) of the held-out samples by which they have the source prior."""
     assert source.heldout is not None
     weight = np.ones(len(source.heldout[1]))
     if source.confusion is not None and source.counts is not None:
@@ -330,74 +329,3 @@ def confused_pairs(target: Blocks, estimate: PriorEstimate) -> tuple[tuple[str, 
     worst = np.argsort(-both[a, b], kind="stable")[:10]
     pairs = zip(a[worst], b[worst], strict=True)
     return tuple((source.called[i], source.called[j], float(both[i, j])) for i, j in pairs)
-
-
-class Sentence(NamedTuple):
-    """A sentence of a diagnosis, and whether it is good news."""
-
-    text: str
-    good: bool
-
-
-def sentences(diagnosis: Diagnosis) -> list[Sentence]:
-    """Return the diagnosis in plain sentences."""
-    lines: list[Sentence] = []
-
-    def say(text: str, good: bool = True) -> None:
-        lines.append(Sentence(text, good))
-
-    if diagnosis.labels_conflict:
-        say(diagnosis.labels_conflict, False)
-    shift, heldout = p_text(diagnosis.shift_p), diagnosis.label_shift is not None
-    clearly = diagnosis.applies is False
-    labels = "More labels" if diagnosis.estimate.n_labels else "Labels of some samples"
-    if diagnosis.shift_p >= diagnosis.alpha:
-        say(f"No shift found ({shift}).")
-    elif heldout:
-        how = "have" if diagnosis.shift_p < REJECTED else "may have"
-        say(f"The predictions {how} changed against the held-out samples ({shift}).")
-    else:
-        say(f"The mean prediction differs from the source prior ({shift}). Either the class prior has shifted, or the "
-            "predictions imply another prior, as after class weights. Held-out samples would show which.",
-            False)  # fmt: skip
-    if diagnosis.label_shift is None:
-        say("Not tested for label shift: this needs held-out samples. Whether correction helps is unknown.",
-            False)  # fmt: skip
-    elif diagnosis.applies:
-        say(f"Consistent with label shift (probability {diagnosis.label_shift:.0%}).")
-    else:
-        say(f"The data differ by more than their class prior (probability of label shift {diagnosis.label_shift:.0%}). "
-            "The inputs look different within classes, or a class is new. Check the data before you use the estimate.",
-            False)  # fmt: skip
-    if diagnosis.confused:
-        pairs = "; ".join(f"{a} and {b}" for a, b, _ in diagnosis.confused[:3])
-        say(f"The classifier hardly distinguishes these classes: {pairs}. Their shares are less certain than their "
-            "sum.", False)  # fmt: skip
-    if diagnosis.smallest_singular_value is not None and diagnosis.smallest_singular_value < 0.05:
-        value = f"{diagnosis.smallest_singular_value:.2g}"
-        say(f"The confusion matrix is nearly singular (smallest singular value {value}). Avoid bbse and rlls.", False)
-    if diagnosis.overconfidence is not None and diagnosis.overconfidence_se is not None:
-        size, how = percent(abs(diagnosis.overconfidence), 1), "over" if diagnosis.overconfidence > 0 else "under"
-        if abs(diagnosis.overconfidence) > 3 * diagnosis.overconfidence_se:
-            say(f"On held-out samples the classifier is {how}confident by {size}. Calibrate it first.", False)
-        else:
-            say(f"On held-out samples confidence matches accuracy to {size}.")
-    n = diagnosis.estimate.n
-    say(f"The shares from these {n:,.0f} samples are as precise as from {diagnosis.worth:,.0f} labels.")
-    if not clearly and diagnosis.accuracy is not None and diagnosis.accuracy_interval is not None:
-        (before, after), (low, high) = diagnosis.accuracy, diagnosis.accuracy_interval
-        how = "uncorrected" if diagnosis.estimate.calibrator is None else "only calibrated"
-        say(f"Expected accuracy: {percent(before, 1)} {how}, {percent(after, 1)} corrected (95 % interval "
-            f"{percent(low, 1)} to {percent(high, 1)}).")  # fmt: skip
-        if diagnosis.risky:
-            say("Correction may lower the accuracy, because the class shares are uncertain. "
-                f"{labels} would show whether it does.", False)  # fmt: skip
-        elif diagnosis.amplification >= WEAK:
-            say(f"Weak evidence: the estimated shares moved {diagnosis.amplification:.1f} times as far as the mean "
-                f"prediction. Label about {MANY_LABELS} samples to be sure.", False)  # fmt: skip
-    if diagnosis.applies and diagnosis.heldout_worth is not None:
-        say(f"Effective held-out sample size at this prior: {diagnosis.heldout_worth:.0f}.")
-        if diagnosis.heldout_worth < ENOUGH_HELDOUT:
-            say(f"Below {ENOUGH_HELDOUT} a new class may go unnoticed. Hold out more samples of the classes that are "
-                "frequent now.", False)  # fmt: skip
-    return lines

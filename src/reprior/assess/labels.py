@@ -1,4 +1,4 @@
-"""Do labels of target rows and outputs fit together, and what do labels say about a shift?"""
+"""Do labels of target samples agree with the predictions, and is there a shift by the labels?"""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ STRANGE = 0.3  # share of labelled samples that may have any class, whatever the
 FEW_LABELS = 5  # below which chance may contradict anything
 ENOUGH_LABELS = 20  # from which on their number in each class tells of a shift
 LOOKED_AT, DRAWS = 500, 99  # labelled rows that are looked at, and samples as large that they are held against
-ALL_ALIKE, OPEN_LEVEL = (
-    1e-3,
-    0.99,
-)  # how likely labels of one class alone must be, at the end of an interval of this level
+ALL_ALIKE = 1e-3  # probability of labels of one class alone, below which they are refused
+OPEN_LEVEL = 0.99  # level of the interval whose upper end that probability is computed at
 UNMOVED, BEYOND = 1 / 3, 3.0  # share of the way that the mean output must have gone, and standard errors short of all
 
 
@@ -26,14 +24,14 @@ def scaled_chi_square_p(value: float, *, mean: float, variance: float) -> float:
     """Return the chance of more than `value`, a sum of weighted χ² with this mean and variance (Satterthwaite)."""
     from scipy.special import chdtrc
 
-    if not variance > 0:  # one sample, or samples that are all the same: nothing tells what chance would do
+    if not variance > 0:  # one sample, or equal samples: the variance by chance is unknown
         return 1.0
     return float(chdtrc(2 * mean**2 / variance, 2 * mean * value / variance))
 
 
 def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]:
-    """Return a sentence if labels do not fit the outputs, of which `sample` (m, K) is a part, else "", and the p-value
-    of "nothing has shifted" by the labels, 1 if they are too few."""
+    """Return a sentence if labels conflict with the predictions, else "", and the p-value of "nothing has shifted" by
+    the labels, 1 if they are too few. `sample` (m, K) is a part of the predicted probabilities."""
     target, heldout = estimate.target, estimate.source.heldout
     if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
         return "", 1.0
@@ -43,7 +41,7 @@ def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]
 
 
 def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
-    """Return a sentence if labels (n,) of rows (n, K) do not fit the outputs; else ""."""
+    """Return a sentence if labels (n,) of rows (n, K) conflict with the predictions; else ""."""
     corrected = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
     chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
     picked = "" if chosen else hand_picked(estimate, rows, sample)
@@ -66,7 +64,7 @@ def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:
 def labels_p_value(rows: Matrix, y: Labels, n_heldout: int) -> float:
     """Return the p-value of "labels (n,) come as often as their rows (n, K) say", however those were chosen."""
     covariance = np.diag(rows.sum(axis=0)) - rows.T @ rows
-    covariance *= 1 + len(y) / n_heldout  # outputs are calibrated by as many rows, no better
+    covariance *= 1 + len(y) / n_heldout  # the calibration has the error of as many samples
     scale = 1 + np.diag(covariance)  # a class that was not to be expected at all is no proof by its one label
     squares = float(((np.bincount(y, minlength=rows.shape[1]) - rows.sum(axis=0)) ** 2 / scale).sum())
     covariance /= np.sqrt(np.outer(scale, scale))
@@ -120,10 +118,10 @@ def one_class(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) 
 
 
 def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
-    """Return a sentence if the mean output has not gone where the class mix that labels brought about would take it.
+    """Return a sentence if the mean prediction has not moved as far as the shares from the labels imply.
 
-    Held-out rows tell the mean output of each class. Along the way from the source's mean output to that of the
-    estimated mix, the `sample` (m, K) must have come UNMOVED of it, or be within BEYOND standard errors of its end.
+    Held-out samples give the mean prediction of each class. From the mean at the source prior to the mean at the
+    estimated shares, the `sample` (m, K) must have moved by the part UNMOVED, or end within BEYOND standard errors.
     """
     if estimate.source.heldout is None:
         return ""
@@ -168,9 +166,9 @@ def class_means(rows: Matrix, y: Labels, n_classes: int) -> Matrix:
 
 
 def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
-    """Return a sentence if labelled rows (n, K), said to be drawn at random, are unlike a `sample` (m, K) of all rows.
+    """Return a sentence if labelled rows (n, K) do not look like a random draw from a `sample` (m, K) of all rows.
 
-    Draws from the sample tell how far the mean output of so many rows strays by chance; it must be much further.
+    Their mean prediction must lie much further from the sample's than the means of random draws of n rows.
     """
     middle, rng = sample.mean(axis=0), np.random.default_rng(0)
     scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)

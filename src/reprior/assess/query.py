@@ -1,4 +1,4 @@
-"""Which target rows to label next: those whose labels tell most about the class mix, drawn with known chances.
+"""Which target samples to label next: those whose labels tell most about the class prior, drawn with known chances.
 
 A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V
 be the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
@@ -29,10 +29,8 @@ STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials
 APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
 DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
 ONE_SIGMA = 0.6826894921
-SPARSE_CLASSES, DIAGONAL_CLASSES = (
-    256,
-    1024,
-)  # classes from which on products of matrices are what takes time; and are too dear
+SPARSE_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
+DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, and correlations are ignored
 SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
 
 
@@ -86,7 +84,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
         if not len(rows):
             fail("query", "estimate", "have samples without a label", f"labels for all {len(target.labels)} rows")
     size = min(size, len(rows))
-    often, likely, sure = worth(left, len(rows), estimate, size)
+    often, likely, sure = label_values(left, len(rows), estimate, size)
     even = np.full(len(rows), size / len(rows))
     chance = (1 - RANDOM_PART) * inclusion(often, size) + RANDOM_PART * even
     by_size = np.argsort(np.argsort(estimate.shares, kind="stable"))  # no order of columns or rows matters
@@ -96,7 +94,7 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     return Query(rows[picked], even[picked] / chance[picked])
 
 
-class Worth(NamedTuple):
+class LabelValues(NamedTuple):
     """How often samples (N,) should get a label (relative), their likeliest class (N,) and its probability (N,)."""
 
     often: Vector
@@ -104,23 +102,23 @@ class Worth(NamedTuple):
     sure: Vector
 
 
-def worth(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> Worth:
+def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> LabelValues:
     """Return how much a label of each sample (N,) is worth if `n` of them get one."""
     prior = np.maximum(estimate.shares, 0.1 / estimate.n)
     weights = estimate.weights * prior / np.maximum(estimate.shares, 1e-12)
     some = correct_rows(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
     values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
-    def of_block(first: int, block: Matrix) -> tuple[tuple[int, Worth], ...]:
+    def of_block(first: int, block: Matrix) -> tuple[tuple[int, LabelValues], ...]:
         resp = correct_rows(np.asarray(block, np.float64), weights)
         often = np.ones(len(resp))
         for value in values:
             often *= information_value(resp, value) ** STRIDE
-        return ((first, Worth(often, resp.argmax(axis=1), resp.max(axis=1))),)
+        return ((first, LabelValues(often, resp.argmax(axis=1), resp.max(axis=1))),)
 
     parts = sorted(map_numbered(target, of_block), key=lambda part: part[0])
     often, likely, sure = (np.concatenate([part[i] for _, part in parts]) for i in range(3))
-    return Worth(often, likely, sure)
+    return LabelValues(often, likely, sure)
 
 
 def designed(some: Matrix, labelled: Matrix, prior: Vector, n: float) -> list[Matrix]:

@@ -167,11 +167,10 @@ def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_]) -> Vect
     x = np.zeros(len(b))
     for _ in range(PIVOTS):
         x = np.zeros(len(b))
-        if not free.any():
-            return x
-        _, x[free], singular = dposv(h if free.all() else h[free][:, free], b[free])
-        if singular:
-            return None
+        if free.any():
+            _, x[free], singular = dposv(h if free.all() else h[free][:, free], b[free])
+            if singular:
+                return None
         wrong = np.where(free, x < 0, h @ x - b < -1e-12)
         bad = int(wrong.sum())
         if bad == 0:
@@ -183,4 +182,12 @@ def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_]) -> Vect
         else:  # exchange one class only, which cannot cycle
             wrong[: np.flatnonzero(wrong)[-1]] = False
         free = free ^ wrong
+    else:  # rounding errors of a nearly singular H make exchanges cycle, so leave them to an active-set method
+        from scipy.linalg import solve_triangular
+        from scipy.optimize import nnls
+
+        factor, _, singular = dposv(h, b)
+        if singular:
+            return None
+        x = nnls(np.triu(factor), solve_triangular(factor, b, trans="T"), maxiter=30 * len(b))[0]
     return np.maximum(x, 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from reprior import PriorEstimate, Source
 from reprior._check import fail, percent
@@ -18,7 +19,7 @@ from reprior.cli._options import check_method, parse_options
 from reprior.estimates.show import verdicts
 from reprior.io.files import open_table, whole
 from reprior.io.keys import group_keys
-from reprior.io.labels import TargetLabels, checked_labels, column_in, column_values, is_list, opened_again, read_list
+from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, opened_again, read_list, values_of_all
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
@@ -47,7 +48,7 @@ class Inputs:
     pipeline: Pipeline
     matched: str  # "name" or "position"
     warning: str = ""
-    keys: Any = None  # of the rows' groups (n,), if the user names a column of them
+    keys: list[Any] | None = None  # groups of the samples, (n,) for each part, if the user names a column of them
     target_labels: TargetLabels | None = None  # labels of some rows
 
     @property
@@ -92,19 +93,21 @@ class Inputs:
     @property
     def labels(self) -> dict[str, Any]:
         """Labels of some rows and their weights, as estimates take them."""
-        labels, weights = (
-            (None, None) if self.target_labels is None else (self.target_labels.labels, self.target_labels.weights)
-        )
-        return {"labels": labels, "label_weights": weights}
+        labels = self.target_labels or TargetLabels(None)
+        return {"labels": labels.labels, "label_weights": labels.weights}
 
     def verdict(self, estimate: PriorEstimate) -> list[str]:
         """Return what to say first: what the tests say of the rows, all together where there are groups."""
         sentences = verdicts(estimate)
-        return sentences if self.keys is None else [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
+        if self.table.choice.by is None:
+            return sentences
+        return [f"{TOGETHER}{line[0].lower()}{line[1:]}" for line in sentences]
 
     def groups(self, *, share: bool = True, on_reject: str = "scale") -> Groups:
         """Return the estimate of each group that the column of keys names."""
-        return self.pipeline.groups(self.keys, self.rows, share=share, **self.labels, on_reject=on_reject)
+        assert self.keys is not None
+        keys = np.concatenate(self.keys)
+        return self.pipeline.groups(keys, self.rows, share=share, **self.labels, on_reject=on_reject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +132,12 @@ def read_inputs(
     and its keys, is read yet."""
     names = read_names(classes, caller)
     fitted, columns = read_pipeline(caller, SourceFiles(**source, names=names)), source["columns"]
-    pipe, values, beware = with_method(fitted.pipeline, method, options), fitted.values, fitted.warning
+    pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
     column = None if is_list(target_labels) else target_labels
     table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
                                       names=names, by=by or column))  # fmt: skip
-    matched = "name" if pipe.classes and table.classes else "position"
-    if matched == "position":
-        refuse_unsorted(pipe, caller, target)
-    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)), values)
-    if pipe.classes is None and table.classes is not None:
-        pipe = replace(pipe, source=replace(pipe.source, classes=table.classes))
+    pipe, matched = match_classes(pipe, table.classes, caller, target)
+    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)), fitted.values)
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
     keys, target_known = read_keys(table, pipe) if by else None, None
@@ -157,24 +156,30 @@ def read_target_labels(where: str, target: Path, table: Table, rows: Blocks, pip
     if table.choice.by != where:  # that column holds the groups, and one is read at a time
         table = opened_again(target, table.choice, where, "--labels")
     return TargetLabels(
-        checked_labels(column_values(table), pipe.source, table.choice.caller, column_in(target, where))
+        checked_labels(values_of_all(table), pipe.source, table.choice.caller, column_in(target, where))
     )
 
 
-def read_keys(table: Table, pipe: Pipeline) -> Any:
-    """Return the keys of the groups of all rows (n,), before anything is estimated that would need them."""
+def read_keys(table: Table, pipe: Pipeline) -> list[Any]:
+    """Return the keys of the groups, (n,) for each part, before anything is estimated that would need them."""
     if pipe.method != "ebls":
         fail(table.choice.caller, "--method", "be ebls with --by", pipe.method,
              remedy="Only `ebls` shares information between groups")  # fmt: skip
     return group_keys(table)
 
 
-def refuse_unsorted(pipe: Pipeline, caller: str, target: Path) -> None:
-    """Refuse unsorted class counts where the target's columns have no names: their order would be a guess."""
+def match_classes(
+    pipe: Pipeline, columns: tuple[str, ...] | None, caller: str, target: str | Path
+) -> tuple[Pipeline, str]:
+    """Return the pipeline, with the names of the target's columns if it has none, and how classes are matched: by
+    "name" or by "position". Unsorted class counts need names, because the order of columns would be a guess."""
     classes = pipe.classes
+    if classes and columns:
+        return pipe, "name"
     if classes and pipe.source.heldout is None and list(classes) != sorted(classes):
         fail(caller, str(target), "name its classes, since those of the source do not come sorted",
              "columns without names", remedy="Name the columns with `--classes FILE`")  # fmt: skip
+    return (pipe if columns is None else replace(pipe, source=replace(pipe.source, classes=columns))), "position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,34 +233,37 @@ def saved_pipeline(path: Path, values: str | None, caller: str) -> Fitted:
 def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     """Return the pipeline that a file holds, or that is fitted to held-out rows, to counts, or to both."""
     path, counts = (files.source, files.counts) if files.source is not None else (files.counts, None)
-    calibrate, values = files.calibrate, files.values
     if path is None:
         raise click.UsageError("Missing option '-s' / '--source'.")
     if is_saved(path):
-        if counts is not None or calibrate != "auto":
+        if counts is not None or files.calibrate != "auto":
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
-        return saved_pipeline(path, values, caller)
+        return saved_pipeline(path, files.values, caller)
     wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names)
-    source_read = read_source(path, wanted, files.columns, values)
-    if source_read.heldout is None:
-        if calibrate not in ("auto", "none"):
-            fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
-                 remedy="Give held-out predictions as --source")  # fmt: skip
-        if counts is not None:
-            fail(caller, "--counts", "be given with held-out samples that have labels",
-                 "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip
-        pipe = pipeline(prior=read_counts(path, source_read, caller))
-        return Fitted(replace(pipe, source=source_read), values)
-    trained = None if counts is None else read_counts(counts, source_read, caller)
-    rows, y = source_read.heldout
+    source = read_source(path, wanted, files.columns, files.values)
+    if source.heldout is None:
+        check_counts_alone(caller, files.calibrate, counts)
+        pipe = pipeline(prior=read_counts(path, source, caller))
+        return Fitted(replace(pipe, source=source), files.values)
+    trained = None if counts is None else read_counts(counts, source, caller)
+    rows, y = source.heldout
     pipe = fit_pipeline(
-        rows, named(y, source_read.classes), counts=trained, calibration=calibrate, classes=source_read.classes
+        rows, named(y, source.classes), counts=trained, calibration=files.calibrate, classes=source.classes
     )
     kind = pipe.calibrator.kind if pipe.calibrator else "none"
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
-    pipe = replace(pipe, source=replace(pipe.source, made=made))
-    apart = disagreement(source_read) if counts is None else 0.0
-    mix = WARNING.format(percent(apart)) if apart else ""
-    return Fitted(pipe, values, pipe.label_mismatch or mix)
+    distance = disagreement(source) if counts is None else 0.0
+    warning = WARNING.format(percent(distance)) if distance else ""
+    return Fitted(replace(pipe, source=replace(pipe.source, made=made)), files.values, pipe.label_mismatch or warning)
+
+
+def check_counts_alone(caller: str, calibrate: str, counts: Path | None) -> None:
+    """Refuse options that need held-out samples, because the source is class counts or a prior."""
+    if calibrate not in ("auto", "none"):
+        fail(caller, "--calibrate", "have held-out samples with labels to work with", "class counts alone",
+             remedy="Give held-out predictions as --source")  # fmt: skip
+    if counts is not None:
+        fail(caller, "--counts", "be given with held-out samples that have labels",
+             "a source that is counts or a prior already", remedy="Give one of them")  # fmt: skip

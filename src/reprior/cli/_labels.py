@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -58,10 +58,7 @@ class LateLabels:
                 continue  # still unknown; a CSV line like this is a row without its numbers
             if late and y >= 0:
                 if called is None:
-                    how = f"`--id {self.name}` and `--label {self.label}` name the two columns"
-                    fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80],
-                         place=f"row {first + number}",
-                         remedy=how if self.name else "Name the column of the sample ids with `--id`")  # fmt: skip
+                    self.refuse_unnamed(fields, first + number)
                 labels.append(Label(len(kept), y, called))
                 continue
             kept.append(record)
@@ -69,6 +66,12 @@ class LateLabels:
             if y >= 0:
                 labels.append(Label(len(kept), y, None))
         return Batch(kept, names, labels)
+
+    def refuse_unnamed(self, fields: dict[str, Any], number: int) -> NoReturn:
+        """Refuse a late label without the id of its sample."""
+        how = f"`--id {self.name}` and `--label {self.label}` name the two columns"
+        fail("stream", "input", "name the row that a late label belongs to", repr(fields)[:80], place=f"row {number}",
+             remedy=how if self.name else "Name the column of the sample ids with `--id`")  # fmt: skip
 
     def column(self, value: Any, classes: tuple[str, ...] | None, n_classes: int, number: int) -> int:
         """Return the column that the label of a row means, −1 if it is none; the map is asked once for each value."""

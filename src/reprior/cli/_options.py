@@ -18,6 +18,7 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 CALIBRATIONS = ("auto", "none", "ts", "bcts", "nbvs", "vs")
 by_option = click.option("--by", metavar="COLUMN", help="Column of the groups; estimate one prior per group.")
+columns_option = click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last.")
 level_option = click.option("--level", default=0.95, show_default=True, help="Level of the intervals.")
 anyway_option = click.option(
     "--anyway", is_flag=True, help="Apply the whole correction even if more than the class prior has changed."
@@ -33,6 +34,11 @@ def all_of(options: Sequence[Decorator], command: Command) -> Command:
 values_options = partial(all_of, [
     click.option("--normalize", "values", flag_value="normalize", help="Divide each row by its sum first."),
     logits_option,
+])  # fmt: skip
+listing_options = partial(all_of, [
+    level_option,
+    click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes."),
+    click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all."),
 ])  # fmt: skip
 classes_option = click.option(
     "--classes", type=click.Path(path_type=Path),
@@ -62,7 +68,7 @@ input_options = partial(all_of, [
     click.option("--labels", "target_labels", metavar="COLUMN|FILE",
                  help="Labels of some samples: a column of TARGET, empty if unknown, or a file from"
                  " `reprior query` that you have filled in."),
-    click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last."),
+    columns_option,
     classes_option,
     values_options,
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ends of a stream: bytes as they arrive, bytes as they leave, each able to go on from a known place."""
+"""Both ends of a stream: bytes as they arrive and bytes as they leave. Either can continue from a known place."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ def mark_of(about: os.stat_result) -> list[int]:
 class Arriving:
     """Bytes of a file or pipe (`-`) from `offset` on, whatever there is, until it ends or `stop` is asked for.
 
-    A pipe goes on where it is, unless with `replay` it starts again and its first `offset` bytes are passed over.
-    `tail` are the last bytes before `offset`, `mark` tells the file they were read of. A file that is followed may be
-    renamed and made anew, or cut and filled anew: the old one is read to its end, then None comes, then the new one.
+    A pipe continues where it is. With `replay` it starts again, and its first `offset` bytes are skipped. `tail` are
+    the last bytes before `offset`, `mark` identifies the file that they were read from. A file that is followed may be
+    replaced or truncated: the old one is read to its end, then None comes, then the new one.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Arriving:
         return None
 
     def change(self, path: Path) -> None:
-        """Go on with another file, from its start."""
+        """Continue with another file, from its start."""
         if self.handle:
             os.close(self.handle)
         self.handle = os.open(path, os.O_RDONLY | BINARY)
@@ -113,7 +113,7 @@ class Arriving:
         """
         try:
             about = os.stat(self.path)
-        except OSError:  # renamed, and not made anew yet
+        except OSError:  # renamed, and not there again yet
             return None
         if mark_of(about) == self.mark or not about.st_size or not stat.S_ISREG(about.st_mode):
             return None
@@ -172,7 +172,7 @@ class Arriving:
 
 
 class Leaving:
-    """Where bytes go: a file, cut to `written` bytes when a run goes on, or standard output (`-`)."""
+    """Where bytes go: a file, cut to `written` bytes when a run continues, or standard output (`-`)."""
 
     def __init__(self, path: Path, written: int | None, tail: bytes = b"", before: str = "") -> None:
         self.name = "standard output" if str(path) == "-" else str(path)
@@ -186,7 +186,7 @@ class Leaving:
                 check_tail(self.name, file.fileno(), written, tail, "written to", remedy)
 
     def open(self) -> None:
-        """Make the file, or go on with it: only once there is something to write, so that bad input changes nothing."""
+        """Make the file, or continue it: only once there is something to write, so that bad input changes nothing."""
         if self.handle >= 0:
             return
         self.handle = 1 if str(self.path) == "-" else os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o666)

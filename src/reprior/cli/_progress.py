@@ -33,7 +33,7 @@ def progress(rows: Any, enabled: bool = True) -> Iterator[None]:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Say on stderr, where there is no bar, that work goes on: after ten seconds, and every minute from then on."""
+    """Report on stderr, if there is no bar, that the command still works: after ten seconds, then every minute."""
     done, start = threading.Event(), time.monotonic()
 
     def tell() -> None:

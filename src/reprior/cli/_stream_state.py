@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -142,12 +142,12 @@ class Saved(NamedTuple):
 
 def save(path: Path, options: StreamOptions, saved: Saved, labels: LateLabels, watch: Watch) -> None:
     """Write the state of a run, whole or not at all."""
-    at = saved.progress
+    progress = asdict(saved.progress)
+    del progress["first_skipped"]
     fields = {
-        "settings": options.lasting, "source": saved.fingerprint, "offset": at.offset, "written": at.written,
-        "skipped": at.skipped, "records": at.records, "output": saved.output, "weights": saved.weights, "mark": at.mark,
-        "begins": at.begins, "form": form_to_json(saved.form) if saved.form else None, "read_tail": at.read_tail,
-        "written_tail": at.written_tail, "stream": saved.stream.to_bytes(), **labels.to_fields(), **watch.to_fields(),
+        "settings": options.lasting, "source": saved.fingerprint, "output": saved.output, "weights": saved.weights,
+        "form": form_to_json(saved.form) if saved.form else None, "stream": saved.stream.to_bytes(),
+        **progress, **labels.to_fields(), **watch.to_fields(),
     }  # fmt: skip
     write_atomically(path, encode(KIND, fields))
 

@@ -53,10 +53,10 @@ class Watch:
         self.clock, self.dated = -np.inf, False
         self.before = 0  # rows that the stream had learned when the alarm began
         self.acting = True  # whether at least half of the correction was applied at the last look
-        self.events: list[ActsEvent] = []  # that nobody was told of
+        self.events: list[ActsEvent] = []  # not reported yet
 
     def rearm(self, n: int) -> None:
-        """Start the alarm anew after `n` rows: the last one was dealt with."""
+        """Reset the alarm after `n` samples: the last one was dealt with."""
         if self.alarm is None:
             fail("stream", "--rearm", "be used with an alarm", "none", remedy="Add `--alarm`")
         self.alarm.reset()

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from reprior._check import fail
 from reprior._types import Vector
 from reprior.assess.compare import compare
 from reprior.assess.metrics import kl
@@ -61,8 +62,8 @@ def command(truth: Path | None, **files: Any) -> Answer:
 
 
 def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
-    """Show how far the ways to estimate the mix of each group differ, and how wrong each is where that is known."""
-    true = None if truth is None else true_mixes(inputs, truth, wanted)
+    """Compare the ways to estimate the prior of each group, and their errors if the true priors are known."""
+    true = None if truth is None else true_shares(inputs, truth, wanted)
     seconds, priors = [], []
     with progress(inputs.rows):
         overall = inputs.estimate()  # which also decodes the rows, before anything is timed
@@ -74,8 +75,6 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     priors.append(np.broadcast_to(overall.prior, priors[0].shape))
     keys, first = groups.keys, priors[0]
     if true is not None and (lost := [key for key in keys if key not in true]):
-        from reprior._check import fail
-
         fail("compare", str(truth), "have labelled rows of every group", f"none of {lost[0]!r}", count=len(lost))
     rows, lines = [], [f"{'groups':<26} {'distance':>9} {'furthest':>9}  {'in':<20}" + "  KL(true‖est.)" * bool(true)]
     for way, prior, took in zip(WAYS, priors, [*seconds, None], strict=True):
@@ -94,10 +93,10 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
     return Answer(value | inputs.taken, "\n".join(lines) + inputs.note)
 
 
-def true_mixes(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
-    """Return the class mix of the labelled rows of each group, in the order of the source's classes."""
+def true_shares(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:
+    """Return the class shares of the labelled rows of each group, in the order of the source's classes."""
     table = ordered(open_table(truth, wanted), inputs.source.classes, inputs.table.n_classes)
-    keys, labels = group_keys(table), table.load().labels
+    keys, labels = np.concatenate(group_keys(table)), table.load().labels
     y = label_columns(labels, table, truth, len(keys), inputs.source.classes)
     counts: dict[Any, Vector] = {}
     for key, k in zip(keys, y, strict=True):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -27,16 +25,12 @@ from reprior.cli._shell import DONE, NOT_CONVERGED, Answer, print_answer
 from reprior.estimates.sets import Scores, scores, scores_of
 from reprior.estimates.show import first_lines, stopped
 from reprior.io.files import SUFFIXES, SUFFIXES_OF
-from reprior.io.keys import CHANGED, group_codes
-from reprior.io.npy import npy_header
 from reprior.io.sources import read_prior
-from reprior.io.table import Choice, Part, Sets
+from reprior.io.table import Choice, Sets
 from reprior.pipelines.watch import Watch
 from reprior.rows.correction import correct_rows
 from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
 
-STEP_BYTES = 1 << 18  # corrected and written at once: it stays in cache
-SAVE_BYTES = 1 << 26  # written to a large file between two notes of how far it got
 UNWRITTEN = (".xlsx", ".xls", ".ods", ".tsv", ".h5", ".hdf5", ".pkl", ".gz", ".zip", ".zst", ".msgpack", ".db")
 
 
@@ -83,7 +77,7 @@ def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weighting = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            job.table.parts[0].rewrite(out, *correction(job, weighting, job.table.parts[0]))
+            job.table.parts[0].rewrite(out, *correction(job, weighting, 0))
         save_watch(wanted, weighting)
         return DONE if weighting.ok else NOT_CONVERGED
     with alone("correct", output, "--output"):
@@ -122,20 +116,17 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     mark = fingerprint(inputs, wanted, files)
     journal = read_journal(output, mark)
     if not journal:
-        journal = {**find_weights(inputs, wanted)._asdict(), "mark": mark, "parts": 0, "rows": 0}
+        journal = {**find_weights(inputs, wanted)._asdict(), "mark": mark, "parts": 0}
         write_journal(output, journal)
     weighting = Weighting(**{name: journal[name] for name in Weighting._fields})
     parts, kept = inputs.table.parts, journal["parts"]
-    for part in parts[kept:]:
-        fn, sets = correction(inputs, weighting, part)
+    for number, part in enumerate(parts[kept:], kept):
+        fn, sets = correction(inputs, weighting, number)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
-        if part.mapped:
-            write_mapped(part, path, fn, output, journal)
-        else:
-            with whole_file(path) as file:
-                part.rewrite(file, fn, sets)
-        journal |= {"parts": journal["parts"] + 1, "rows": 0}
-        if journal["parts"] < len(parts):  # behind the last one there is nothing to go on with
+        with whole_file(path) as file:
+            part.rewrite(file, fn, sets)
+        journal["parts"] += 1
+        if journal["parts"] < len(parts):  # after the last one nothing is left to do
             write_journal(output, journal)
     save_watch(wanted, weighting)
     hidden(output, "journal").unlink(missing_ok=True)
@@ -149,14 +140,15 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(weighting.verdict), weighting.ok)
 
 
-def correction(inputs: Inputs, weighting: Weighting, part: Part) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
+def correction(inputs: Inputs, weighting: Weighting, number: int) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
     """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
-    of the rows corrected last, if they are wanted."""
+    of the rows corrected last, if they are wanted. `number` is the number of the part."""
     weights, least, calibrator = weighting.weights, weighting.least, inputs.pipeline.calibrator
-    by, at = inputs.table.choice.by, 0
+    codes, at = None, 0
     last: Any = None
-    slots = {key: g for g, key in enumerate(weighting.groups)}
-    codes = None if by is None else group_codes(inputs.table, part, slots, fixed=True)
+    if inputs.keys is not None:
+        slots = {key: g for g, key in enumerate(weighting.groups)}
+        codes = np.array([slots[key] for key in inputs.keys[number]], np.int64)
 
     def fixed(rows: Matrix) -> Matrix:
         nonlocal at, last
@@ -167,7 +159,8 @@ def correction(inputs: Inputs, weighting: Weighting, part: Part) -> tuple[Callab
             return out
         own = codes[at - len(rows) : at]
         if len(own) < len(rows):
-            fail("correct", part.name, "not grow while it is read", "more rows than before", remedy=CHANGED)
+            fail("correct", inputs.table.parts[number].name, "not grow while it is read", "more rows than before",
+                 remedy="The file was changed while it was read. Run the command again")  # fmt: skip
         out = correct_rows(calibrated, weights[own], at - len(rows)).astype(rows.dtype)
         last = None if least is None else out >= least[own]
         return out
@@ -183,7 +176,7 @@ def check_suffix(output: Path, kind: str, *, folder: bool) -> None:
 
 
 class Weighting(NamedTuple):
-    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and what was said of them.
+    """What the journal keeps of a correction: class weights (K,), or (G, K) of `groups`, and the sentences about them.
 
     `acts` is how much of the correction is applied, `stopped` a line if that is less than half, `least` the cutoffs of
     sets if they are wanted, `watch` the bytes of the memory over runs.
@@ -266,47 +259,6 @@ def stored_weights(prior: Path, inputs: Inputs) -> Vector | None:
         fail("correct", "--prior", f"come from the same source (calibration {now})", f"another ({then})",
              remedy="Give --source, --counts and --calibrate as for `reprior estimate`")  # fmt: skip
     return np.asarray(weights) if weights else None
-
-
-def write_mapped(part: Part, path: Path, fn: Callable[[Matrix], Matrix], output: Path, journal: dict[str, Any]) -> None:
-    """Write a corrected NPY file, noting from time to time how many rows are safely on disk; go on from such a note."""
-    keep_freed_memory()
-    ((array, _),) = part.read()
-    header, width = npy_header(array), array.shape[1] * array.itemsize
-    step = max(1, STEP_BYTES // width)
-    partial = hidden(path, "partial")
-    there = partial.stat().st_size if partial.exists() else 0
-    done = journal["rows"] if there >= len(header) + journal["rows"] * width else 0
-    if done != journal["rows"]:  # its rows went with an interrupted run: no later one may trust the old note
-        journal["rows"] = 0
-        write_journal(output, journal)
-
-    def save(handle: int, rows: int) -> None:
-        os.fsync(handle)
-        write_journal(output, journal | {"rows": rows})
-
-    keep = len(header) + done * width if done else 0
-    with whole_file(path, partial=partial, keep=keep) as file, ThreadPoolExecutor(1) as pool:
-        saved = None
-        if not done:
-            file.write(header)
-        for start in range(done, len(array), step):
-            file.write(fn(array[start : start + step]).data)
-            if (start + step - done) * width >= SAVE_BYTES and start + step < len(array):
-                if saved is not None:
-                    saved.result()
-                file.flush()
-                done = start + step
-                saved = pool.submit(save, file.fileno(), done)  # the disk is busy while more rows are corrected
-        if saved is not None:
-            saved.result()
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep what a block of rows gives back: fresh pages for each cost more than correcting it."""
-    if adjust := getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None:
-        for trim_or_map in (-1, -3):  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of glibc
-            adjust(trim_or_map, 1 << 26)
 
 
 def read_journal(output: Path, mark: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`reprior demo`: a real classifier, shifted class mixes, one table and one picture."""
+"""`reprior demo`: a real classifier, shifted class priors, one table and one picture."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import click
 import numpy as np
 
 import reprior as rp
-from reprior import Source
 from reprior import datasets as shipped
 from reprior.cli._shell import Answer, print_answer
-from reprior.simulate import Sample
 
 NO_PICTURE = "none without matplotlib; in the folder of reprior's source: pip install '.[plot]'"
-TYPICAL = "Netherlands"  # the picture explains its mix: among the 13 of a region, its error is near the middle
+TYPICAL = "Netherlands"  # the picture shows its prior: among the 13 of a region, its error is near the middle
 LANGUAGES = {"nl": "Dutch", "de": "German", "fr": "French", "af": "Afrikaans", "en": "English"}
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -73,10 +71,12 @@ def _channels(output: Path) -> Answer:
             counted = np.bincount(proba.argmax(axis=1), minlength=len(true)) / len(y)
             shares = {label: _named(prior, data.classes) for label, prior in
                       (("true", true), ("predicted classes", counted), ("estimated", est.prior))}  # fmt: skip
-    value = {
-        "data": data.name, "heldout_rows": len(data.heldout_y), "seconds": round(time.perf_counter() - start, 2),
-        "channels": table, "picture": _draw_channels(output, table, shares), "origin": data.origin,
-    }  # fmt: skip
+    seconds = round(time.perf_counter() - start, 2)
+    gain = max(row["after"] - row["before"] for row in table.values())
+    title = f"Correction gains up to {100 * gain:.0f} points of accuracy"
+    picture = _draw("channels_picture", output, channels=table, shares=shares, of=TYPICAL, title=title)
+    value = {"data": data.name, "heldout_rows": len(data.heldout_y), "seconds": seconds, "channels": table,
+             "picture": picture, "origin": data.origin}  # fmt: skip
     return Answer(value, _channels_text(value, len(data.classes)))
 
 
@@ -103,19 +103,22 @@ def _channels_text(value: dict[str, Any], n_classes: int) -> str:
     lines.append("All alike and History have hardly any shift: their gain comes from calibration.")
     if any(row["refused"] for row in value["channels"].values()):
         lines.append("* Not consistent with label shift. Corrected here nevertheless.")
-    drawn = value["picture"] or NO_PICTURE
-    return "\n".join([*lines, "", f"Picture: {drawn}", value["origin"]])
+    return "\n".join(lines + _ending(value))
 
 
-def _draw_channels(path: Path, table: dict[str, dict[str, float]], shares: dict[str, dict[str, float]]) -> str | None:
+def _draw(name: str, path: Path, **content: Any) -> str | None:
+    """Draw the picture `name` of `report.picture`; return its path, None without matplotlib."""
     try:
-        from reprior.report.picture import channels_picture
+        from reprior.report import picture
     except ImportError:
         return None
-    gain = max(row["after"] - row["before"] for row in table.values())
-    title = f"Correction gains up to {100 * gain:.0f} points of accuracy"
-    channels_picture(path, channels=table, shares=shares, of=TYPICAL, title=title)
+    getattr(picture, name)(path, **content)
     return str(path)
+
+
+def _ending(value: dict[str, Any]) -> list[str]:
+    """Return the last lines of a demo: its picture, and the origin of its data."""
+    return ["", f"Picture: {value['picture'] or NO_PICTURE}", value["origin"]]
 
 
 def _methods(data: str, rows: int, ratio: float, seed: int, output: Path) -> Answer:
@@ -143,7 +146,9 @@ def _methods(data: str, rows: int, ratio: float, seed: int, output: Path) -> Ans
          "accuracy": rp.metrics.accuracy(corrected[name], target.y)}
         for name, prior in priors.items()
     ]  # fmt: skip
-    picture = _draw(output, source, target, priors, table, dataset.name)
+    errors = {row["method"]: row["kl"] for row in table[1:-1]}
+    picture = _draw("shift_picture", output, source=source, target=target, priors=priors, errors=errors, shown="ebls",
+                    title=dataset.name)  # fmt: skip
     value = {"data": dataset.name, "rows": rows, "ratio": ratio, "seed": seed, "methods": table, "picture": picture,
              "origin": dataset.origin}  # fmt: skip
     return Answer(value, _text(value, len(dataset.classes)))
@@ -159,17 +164,4 @@ def _text(value: dict[str, Any], n_classes: int) -> str:
         lines.append(f"{row['method']:<20} {row['kl']:>14.4f} {100 * row['accuracy']:>7.1f} % {gain:>7} {clock:>8}")
     if any(math.isinf(row["kl"]) for row in value["methods"]):
         lines.append("inf: the method gave a class that occurs a prior of 0.")
-    drawn = value["picture"] or NO_PICTURE
-    return "\n".join([*lines, "", f"Picture: {drawn}", value["origin"]])
-
-
-def _draw(
-    path: Path, source: Source, target: Sample, priors: dict[str, Any], table: list[dict[str, Any]], name: str
-) -> str | None:
-    try:
-        from reprior.report.picture import shift_picture
-    except ImportError:
-        return None
-    methods = {row["method"]: row["kl"] for row in table[1:-1]}
-    shift_picture(path, source=source, target=target, priors=priors, errors=methods, shown="ebls", title=name)
-    return str(path)
+    return "\n".join(lines + _ending(value))

@@ -1,4 +1,4 @@
-"""`reprior estimate`: the class mix of new data, with intervals."""
+"""`reprior estimate`: the class prior of new data, with intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from reprior import PriorEstimate
 from reprior._check import counted
 from reprior.cli._inputs import Inputs, read_inputs
-from reprior.cli._options import by_option, input_options, level_option, method_options
+from reprior.cli._options import by_option, input_options, listing_options, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 from reprior.estimates.show import estimate_shown, first_lines, stopped
@@ -22,9 +22,7 @@ from reprior.report.collect import grouped
 @input_options
 @method_options
 @by_option
-@level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves three passes.")
-@click.option("--top", default=20, show_default=True, help="Number of classes or groups to list; 0 lists all.")
+@listing_options
 @print_answer
 def command(level: float, no_interval: bool, top: int, **files: Any) -> Answer:
     """Estimate the class prior of TARGET: a file or folder of predictions, or - for standard input.
@@ -46,10 +44,8 @@ def shown(
     value = described(estimate, inputs, level)
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
-    first, note = (
-        first_lines(head, inputs.verdict(estimate), stopped(estimate.acts)),
-        inputs.note_after(value["verdict"]),
-    )
+    first = first_lines(head, value["verdict"], stopped(estimate.acts))
+    note = inputs.note_after(value["verdict"])
     if parts is None or by is None:
         text = estimate_shown(estimate, level, top, head)._replace(before=first).text
         return Answer(value, text + note, estimate.status.ok)

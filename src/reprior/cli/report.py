@@ -11,7 +11,7 @@ import click
 
 from reprior._check import counted
 from reprior.cli._atomic import keep_apart
-from reprior.cli._inputs import read_inputs
+from reprior.cli._inputs import Inputs, read_inputs
 from reprior.cli._options import by_option, input_options, level_option, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, plain, print_answer
@@ -40,19 +40,9 @@ def command(output: Path | None, level: float, title: str | None, **files: Any) 
         raise click.UsageError("Name the HTML file with -o FILE, or pass --json")
     keep_apart("report", output, files["target"], files["source"], files["counts"])
     job = read_inputs("report", **files)
-    name, used = Path(str(files["target"])).name, job.taken
-    made = {
-        "title": title or f"Class prior of {'standard input' if name == '-' else name}",
-        "target": ", ".join(part.name for part in job.table.parts[:3])
-        + (f" and {len(job.table.parts) - 3} more" if len(job.table.parts) > 3 else ""),
-        "source": f"{files['source'] or files['counts']} ({job.source.made})",
-        "classes": f"matched by {job.matched}",
-        "method": " ".join([used["method"], *files["options"]]), "calibration": used["calibration"],
-        "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
-    }  # fmt: skip
     with progress(job.rows):
         estimate = job.estimate()
-        content = collect(estimate, job.rows, level=level, made=made)
+        content = collect(estimate, job.rows, level=level, made=how_made(job, title, files))
         if files["by"]:
             by_group = job.groups()
             content |= grouped(by_group, files["by"], level) | {"group_table": groups_rows(by_group, level, GROUPS)}
@@ -63,8 +53,20 @@ def command(output: Path | None, level: float, title: str | None, **files: Any) 
     if output is not None:
         with whole_file(output) as file:
             file.write(page(content).encode("utf-8", "backslashreplace"))
-    content |= {"matched": job.matched} | used
+    content |= {"matched": job.matched} | job.taken
     about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
     lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
     return Answer(content, "\n".join(lines) + job.note_after(content["verdict"]),
                   estimate.status.ok and (not files["by"] or bool(by_group.converged.all())))  # fmt: skip
+
+
+def how_made(inputs: Inputs, title: str | None, files: dict[str, Any]) -> dict[str, str]:
+    """Return the title of a report, and by what it was made."""
+    name, parts, used = files["target"].name, [part.name for part in inputs.table.parts], inputs.taken
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return {
+        "title": title or f"Class prior of {'standard input' if name == '-' else name}",
+        "target": ", ".join(parts[:3]) + more, "source": f"{files['source'] or files['counts']} ({inputs.source.made})",
+        "classes": f"matched by {inputs.matched}", "method": " ".join([used["method"], *files["options"]]),
+        "calibration": used["calibration"], "reprior": version("reprior"), "date": time.strftime("%Y-%m-%d %H:%M"),
+    }  # fmt: skip

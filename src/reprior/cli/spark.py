@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,12 +25,14 @@ from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
 from reprior.adapters.spark.session import context, session, submitted
 from reprior.adapters.spark.stream import follow, write_batch
-from reprior.cli._inputs import Inputs, SourceFiles, read_pipeline, refuse_unsorted, with_method
+from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipeline, with_method
 from reprior.cli._options import (
+    all_of,
     anyway_option,
     by_option,
     check_method,
-    level_option,
+    columns_option,
+    listing_options,
     logits_option,
     method_options,
     parse_options,
@@ -53,18 +55,12 @@ def command() -> None:
     """
 
 
-def shared(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what all three commands take."""
-    for option in (
-        click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
-        click.option("--columns", help="Columns of the probabilities: one list column, a,b,c or first:last."),
-        click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
-                     help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
+shared = partial(all_of, [
+    click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
+                 help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
+    columns_option,
+    click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
+])  # fmt: skip
 labels_option = click.option("--labels", metavar="COLUMN",
                              help="Labels of some samples: a column of TARGET, empty or -1 if unknown.")  # fmt: skip
 
@@ -76,9 +72,7 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @by_option
 @labels_option
 @logits_option
-@level_option
-@click.option("--no-interval", is_flag=True, help="Skip the intervals; saves a few passes.")
-@click.option("--top", default=20, show_default=True, help="Number of classes to list; 0 lists all.")
+@listing_options
 @print_answer
 def estimate(level: float, no_interval: bool, top: int, master: str | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET, a folder of Parquet files (s3://… too) that all workers can read.
@@ -190,16 +184,13 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
     rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
                        label=labels)  # fmt: skip
-    matched = "name" if pipe.classes and rows.classes else "position"
-    if matched == "position":
-        refuse_unsorted(pipe, caller, Path(target))
-    if pipe.classes is None and rows.classes is not None:
-        pipe = replace(pipe, source=replace(pipe.source, classes=rows.classes))
+    pipe, matched = match_classes(pipe, rows.classes, caller, target)
     parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.surveys)
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller)), rows, pipe, matched, fit.warning, by, labelled)
+    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning,
+                  target_labels=labelled)  # fmt: skip
 
 
 def nothing(*_: Any) -> None:

@@ -72,11 +72,23 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         piped = run.out.handle == 1
     finally:
         run.close()
-    labels, alarm, at, state = run.labels, run.watch.verdict(), run.progress, run.options.state
-    summary = {"rows": run.stream.n, "skipped": at.skipped, "labels": labels.taken, "labels_lost": labels.lost,
-               "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
-               "alarm": alarm, "acts": run.stream.acts._asdict()}  # fmt: skip
-    lines = []
+    lines = [json.dumps(summary(run))] * (not piped) if as_json else report(run, piped)
+    for line in lines:
+        click.echo(printable(line), err=True)
+    return INTERRUPTED if run.stop.asked else DONE
+
+
+def summary(run: StreamRun) -> dict[str, Any]:
+    """Return what a run did, for --json."""
+    labels, state = run.labels, run.options.state
+    return {"rows": run.stream.n, "skipped": run.progress.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+            "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
+            "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
+
+
+def report(run: StreamRun, piped: bool) -> list[str]:
+    """Return what a run did, in sentences; where it wrote is left out if that is a pipe."""
+    labels, alarm, at, state, lines = run.labels, run.watch.verdict(), run.progress, run.options.state, []
     if at.skipped:
         lines.append(f"{counted(at.skipped, 'row')} left out; the first: {at.first_skipped}")
     if labels.lost:
@@ -92,8 +104,4 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
         text = f"{run.out.name}: {counted(run.stream.n, 'row')}"
         text += f", {counted(labels.taken, 'label')}" if labels.label else ""
         lines.append(text + (f"; state in {state}" if state else "; no state kept"))
-    if run.stream.n and run.matched == "position":
-        lines.append(BY_POSITION)
-    for line in [json.dumps(summary)] * (not piped) if as_json else lines:
-        click.echo(printable(line), err=True)
-    return INTERRUPTED if run.stop.asked else DONE
+    return lines + [BY_POSITION] * (run.stream.n > 0 and run.matched == "position")

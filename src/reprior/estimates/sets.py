@@ -1,8 +1,8 @@
-"""Sets of classes that hold the true one as often as promised, under the estimated class mix.
+"""Prediction sets: sets of classes that contain the true class with a chosen probability, under the estimated prior.
 
-Split conformal prediction with weights [tibshirani2019], which under label shift are those of the classes
-[podkopaev2021]. A class is in a row's set if its corrected probability is not among the least that held-out rows, put
-to the mix of the target, give to their own class. So all that is needed of a held-out row is that one number.
+Split conformal prediction with weights [tibshirani2019], which under label shift are the class weights
+[podkopaev2021]. A class is in the set of a sample if its corrected probability reaches a cutoff. The cutoff is a
+quantile of the probabilities that held-out samples, reweighted to the target prior, give to their own class.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reprior._types import Labels, Matrix, Source, Vector
 from reprior.estimates.verdict import report_rejected
 from reprior.rows.blocks import by_name
 from reprior.rows.calibrated import Calibrator
-from reprior.rows.correction import correct
+from reprior.rows.correction import correct_float64
 
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
 
 # held-out samples that a summary keeps: of each class at least, of all classes at most
 MIN_KEPT_PER_CLASS, MAX_KEPT = 100, 1 << 16
-PRIOR_DRAWS = 5  # class mixes within the estimate's uncertainty, to see what an error of the weights costs
+PRIOR_DRAWS = 5  # class shares within the estimate's uncertainty, to see what an error of the weights costs
 # of that cost: all of it if the estimate scattered around the truth, none if the truth does around the estimate
 CHARGED = 0.5
 TIED = 1e-6  # relative difference of probabilities that is rounding: a class at its cutoff is in the set
@@ -32,37 +32,37 @@ TIED = 1e-6  # relative difference of probabilities that is rounding: a class at
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What sets need of the held-out rows: their classes `y` (n,), and the probability (M, n) that each row gives its
-    own class under M class mixes (M, K): the estimate, and others that it might have been."""
+    """What sets need of the held-out samples: their classes `y` (n,), and the probability `own` (M, n) of the own class
+    of each, corrected to M class shares (M, K): the estimate, and others that it might have been."""
 
     own: Matrix
     y: Labels
-    mixes: Matrix
+    shares: Matrix
 
     def cutoffs(self, level: float, *, by_class: bool) -> Vector:
         """Return the least corrected probability (K,) with which each class is in a set."""
         if by_class:
             return self.own_cutoffs(level)
         most = np.nextafter(1.0, 0.0)
-        covered = [self.share(self.own[m] >= self.mixed_cutoffs(m, level)[self.y]) for m in range(1, len(self.own))]
+        covered = [self.share(self.own[m] >= self.overall_cutoffs(m, level)[self.y]) for m in range(1, len(self.own))]
         short = max(0.0, level - float(np.mean(covered))) if covered else 0.0
-        return self.mixed_cutoffs(0, min(level + CHARGED * short, most))
+        return self.overall_cutoffs(0, min(level + CHARGED * short, most))
 
     def own_cutoffs(self, level: float) -> Vector:
         """Return cutoffs by which each class is covered by itself: among its n rows and the new one, each is as likely
         to be the least."""
-        least = np.zeros(self.mixes.shape[1])
+        least = np.zeros(self.shares.shape[1])
         for c in np.unique(self.y):
             own = np.sort(self.own[0, self.y == c])
             rank = int((1.0 - level) * (len(own) + 1) + 1e-9)
             least[c] = own[rank - 1] if rank else 0.0
         return least
 
-    def mixed_cutoffs(self, m: int, level: float) -> Vector:
-        """Return cutoffs by which a row drawn with mix number m is covered."""
+    def overall_cutoffs(self, m: int, level: float) -> Vector:
+        """Return cutoffs (K,) by which a sample drawn with the shares number m is covered."""
         order = np.argsort(self.own[m], kind="stable")
-        counts = np.bincount(self.y, minlength=self.mixes.shape[1])
-        mass = self.mixes[m] / np.maximum(counts, 0.5)  # of a row; an unseen class is tried as if it had half of one
+        counts = np.bincount(self.y, minlength=self.shares.shape[1])
+        mass = self.shares[m] / np.maximum(counts, 0.5)  # of a row; an unseen class is tried as if it had half of one
         reached = np.cumsum(mass[self.y[order]])
         # the new row has the weight of the class that it is tried for, and may be the least of all
         beyond = (1.0 - level) * (reached[-1] + mass) - mass
@@ -70,13 +70,13 @@ class Scores:
         return np.where(beyond < 0.0, 0.0, self.own[m, order][at])
 
     def share(self, inside: Any) -> float:
-        """Return the share of the estimated mix that these held-out rows (n,) stand for."""
-        mass = (self.mixes[0] / np.maximum(np.bincount(self.y, minlength=self.mixes.shape[1]), 1))[self.y]
+        """Return the share of the target, at the estimated shares, whose held-out samples are `inside` (n,)."""
+        mass = (self.shares[0] / np.maximum(np.bincount(self.y, minlength=self.shares.shape[1]), 1))[self.y]
         return float(mass @ inside / mass.sum())
 
     def thinned(self) -> Scores:
         """Return scores of bounded size: evenly spaced ones of a class with many rows, which then count as its rows."""
-        k = self.mixes.shape[1]
+        k = self.shares.shape[1]
         most, kept = max(MIN_KEPT_PER_CLASS, MAX_KEPT // k), []
         for c in np.unique(self.y):
             rows = np.flatnonzero(self.y == c)
@@ -85,7 +85,7 @@ class Scores:
                 rows = rows[np.argsort(self.own[0, rows], kind="stable")[ranks - 1]]
             kept.append(rows)
         rows = np.concatenate(kept)
-        return Scores(self.own[:, rows], self.y[rows], self.mixes)
+        return Scores(self.own[:, rows], self.y[rows], self.shares)
 
 
 def scores_of(
@@ -99,15 +99,14 @@ def scores_of(
     rows, y = source.heldout
     if calibrator is not None:
         rows = calibrator.left_out(rows, y)
-    mixes = [shares]
-    if error is not None:
-        mixes += list(nearby(shares, error, PRIOR_DRAWS))
-    each, per_share = np.arange(len(y)), weights / np.maximum(shares, 1e-12)
-    return Scores(np.stack([correct(rows, mix * per_share)[each, y] for mix in mixes]), y, np.stack(mixes))
+    shares = np.maximum(shares, 1e-12)  # no class is impossible, or its held-out samples would have no probabilities
+    drawn = [shares] if error is None else [shares, *nearby(shares, error, PRIOR_DRAWS)]
+    each, per_share = np.arange(len(y)), weights / shares
+    return Scores(np.stack([correct_float64(rows, some * per_share)[each, y] for some in drawn]), y, np.stack(drawn))
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
-    """Return class mixes (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same.
+    """Return class shares (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same.
 
     Classes are drawn from the rarest to the most frequent, so that the order of the columns does not matter.
     """
@@ -133,7 +132,7 @@ def scores(estimate: PriorEstimate) -> Scores:
 def prediction_sets(
     estimate: PriorEstimate, proba: Any, level: float = 0.9, *, by_class: bool = False
 ) -> Any:
-    """Return for raw outputs (n, K) which classes are in each row's set, as (n, K) of bool; see `PriorEstimate`."""
+    """Return which classes are in the set of each sample, as booleans (n, K); see `PriorEstimate.prediction_sets`."""
     check_flag(by_class, "prediction_sets", "by_class")
     least = (1 - TIED) * scores(estimate).cutoffs(check_level(level, "prediction_sets"), by_class=by_class)
     rows = by_name(proba, estimate.classes, "prediction_sets")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, p_text
 from reprior._types import Acts, Checks, Interval, Source, Status, Vector
-from reprior.estimates.verdict import MANY_LABELS, WEAK, in_training
+from reprior.estimates.verdict import WEAK, in_training, mean_differs, not_label_shift, weak_evidence
 from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
 from reprior.rows.calibrated import FEW_FOR_BIASES
 from reprior.rows.labelled import LabelledBlocks
@@ -102,11 +102,6 @@ def unseen(source: Source, named: int = NAMED_CLASSES) -> list[str]:
             " on uncalibrated predictions."]  # fmt: skip
 
 
-def not_label_shift(checks: Checks) -> str:
-    """Return the sentence about samples that differ by more than their class prior."""
-    return f"The data differ by more than their class prior (probability of label shift {checks.label_shift:.0%})."
-
-
 def applied(acts: Acts | ActsEvent) -> str:
     """Return how much of the correction is applied and why, in one line."""
     return f"{acts.share:.0%} of the correction is applied. {acts.reason}"
@@ -127,24 +122,24 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     """Return what the tests of a pipeline found, in sentences."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift is not None and checks.label_shift < 0.5:
-        first = applied(acts) if acts else not_label_shift(checks)
+        first = applied(acts) if acts else not_label_shift(checks.label_shift)
         sentences.insert(0, f"{first}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
-        sentences.append(
-            f"The mean prediction differs from the source prior ({p_text(checks.shift_p)}). Either the class prior has"
-            " shifted, or the predictions imply another prior, as after class weights. Held-out samples would show"
-            " which."
-        )
+        sentences.append(mean_differs(checks.shift_p))
     else:
         shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
         shift = "No shift found" if checks.shift_p >= NOTED else f"The class prior {shifted}"
         sentences.append(f"{shift} ({p_text(checks.shift_p)}).")
         if acts is not None and acts.amplification >= WEAK:
-            sentences.append(
-                f"Weak evidence: the estimated shares moved {acts.amplification:.1f} times as far as the mean"
-                f" prediction. Label about {MANY_LABELS} samples to be sure."
-            )
+            sentences.append(weak_evidence(acts.amplification))
     return sentences
+
+
+def aligned(rows: list[list[str]], left: Collection[int] = (0,)) -> list[str]:
+    """Return the lines of a table: columns with these numbers are aligned on the left, the others on the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(f"{cell:{'<' if j in left else '>'}{width}}" for j, (cell, width) in
+                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
 
 
 class Shown(NamedTuple):
@@ -157,12 +152,7 @@ class Shown(NamedTuple):
     @property
     def text(self) -> str:
         """The lines that a terminal shows."""
-        first, *others = (max(map(len, column)) for column in zip(*self.rows, strict=True))
-        lines = [
-            "  ".join([f"{name:<{first}}", *(f"{cell:>{width}}" for cell, width in zip(cells, others, strict=True))])
-            for name, *cells in self.rows
-        ]
-        return "\n".join([*self.before, "", *lines, *self.after])
+        return "\n".join([*self.before, "", *aligned(self.rows), *self.after])
 
     @property
     def html(self) -> str:

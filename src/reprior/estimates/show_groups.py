@@ -10,7 +10,18 @@ import numpy as np
 
 from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
-from reprior.estimates.show import SHOWN_CLASSES, cut, drawn, endings, estimate_frame, movers, pandas, share, unseen
+from reprior.estimates.show import (
+    SHOWN_CLASSES,
+    aligned,
+    cut,
+    drawn,
+    endings,
+    estimate_frame,
+    movers,
+    pandas,
+    share,
+    unseen,
+)
 
 if TYPE_CHECKING:
     from reprior.model.groups import Groups
@@ -29,20 +40,13 @@ def groups_text(
     alone = [apart] if groups.population is None else []
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
-    lines = [*(first or [*alone, *unseen(groups.source)]), *common, "", *aligned(rows)]
+    lines = [*(first or [*alone, *unseen(groups.source)]), *common, "", *aligned(rows, left=(0, 2))]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} of at most this size")
     late = int((~groups.converged).sum())
     lines += endings(status, groups.note if level is not None else "",
                      f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
     return "\n".join(lines)
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Return the lines of a table: first and third column begin, the others end, under each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{cell:{'<' if j in (0, 2) else '>'}{width}}" for j, (cell, width) in
-                      enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]  # fmt: skip
 
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reprior._check import fail, warn
+from reprior._check import fail, p_text, warn
 from reprior._types import Checks, Source
 
 if TYPE_CHECKING:
@@ -18,6 +18,24 @@ TRAINED = (
     " The classifier is right on nearly all held-out samples, and less sure on these samples. Were the held-out samples"
     " used for training?"
 )
+
+
+def mean_differs(p: float) -> str:
+    """Return the sentence about a mean prediction that differs from the source prior, without held-out samples."""
+    return (f"The mean prediction differs from the source prior ({p_text(p)}). Either the class prior has shifted, or"
+            " the predictions imply another prior, as after class weights. Held-out samples would show"
+            " which.")  # fmt: skip
+
+
+def not_label_shift(share: float) -> str:
+    """Return the sentence about samples that differ by more than their class prior."""
+    return f"The data differ by more than their class prior (probability of label shift {share:.0%})."
+
+
+def weak_evidence(amplification: float) -> str:
+    """Return the sentence about an estimate that amplifies a small change of the mean prediction."""
+    return (f"Weak evidence: the estimated shares moved {amplification:.1f} times as far as the mean prediction. Label"
+            f" about {MANY_LABELS} samples to be sure.")  # fmt: skip
 
 
 def in_training(checks: Checks) -> str:

@@ -228,7 +228,7 @@ def table_part(
         for batch in batches(wanted):
             place = (choice.caller, name, first)
             rows = rows_from(batch, chosen, n_classes, place)
-            yield Chunk(rows, label_values(batch.column(len(chosen)), place) if label else None)
+            yield Chunk(rows, labels_in(batch.column(len(chosen)), place) if label else None)
             first += len(rows)
 
     def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
@@ -337,7 +337,7 @@ def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None
              count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
 
 
-def label_values(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, Any]:
+def labels_in(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, Any]:
     no_nulls(column, place)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()

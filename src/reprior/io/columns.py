@@ -88,18 +88,30 @@ def choose(
     if len(types) < len(columns):
         fail(choice.caller, name, "have columns with different names", listed([c.name for c in columns], 30))
     label = choice.label or next((column for column in LABEL_NAMES if column in types), None)
-    wanted_label = [label or "label"] if choice.with_labels else []
-    refuse_absent([choice.label, *wanted_label, choice.by, *aside], types, choice, name)
+    needed = label or "label" if choice.with_labels else choice.label
+    refuse_absent([needed, choice.by, *aside], types, choice, name)
     free = [column for column in columns if column.name not in (label, choice.by, *aside)]
-    names = pick(choice, [column.name for column in free]) if choice.columns else [
-        free[j].name for j in class_places(free, choice.classes or None)]  # fmt: skip
+    names = class_names(free, choice)
     refuse_absent(names or ["proba"], types, choice, name)
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     is_list = len(names) == 1 and any(column.name == names[0] and column.kind == LIST for column in columns)
+    unused = () if choice.columns or is_list else unused_floats(free, names)
+    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(unused))
+
+
+def class_names(columns: Sequence[Column], choice: Choice) -> list[str]:
+    """Return the names of the class columns: those that the user names, or else the obvious ones."""
+    if choice.columns:
+        return pick(choice, [column.name for column in columns])
+    return [columns[j].name for j in class_places(columns, choice.classes or None)]
+
+
+def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
+    """Return the names of columns of floats that are neither classes nor labels."""
     used = {*names, *LABEL_NAMES}
-    rest = [] if choice.columns or is_list else [c for c in free if c.name not in used]
-    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(filter_floats(rest)))
+    floats = [c for c in columns if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f")]
+    return [column.name for column in floats if column.name not in used]
 
 
 def refuse_absent(wanted: Sequence[str | None], types: dict[str, str], choice: Choice, name: str) -> None:
@@ -107,11 +119,6 @@ def refuse_absent(wanted: Sequence[str | None], types: dict[str, str], choice: C
     for column in wanted:
         if column and column not in types:
             no_column(choice, name, column, types)
-
-
-def filter_floats(columns: Sequence[Column]) -> list[str]:
-    """Return the names of columns of floats."""
-    return [c.name for c in columns if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f")]
 
 
 def no_column(choice: Choice, name: str, wanted: str, there: dict[str, str]) -> NoReturn:

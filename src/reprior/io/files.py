@@ -56,7 +56,7 @@ def renamed(table: Table) -> Table:
     return replace(table, parts=tuple(replace(part, classes=names) for part in table.parts))
 
 
-SPOOLED: dict[tuple[str, int, int], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
+SPOOLED: dict[tuple[object, ...], IO[bytes]] = {}  # a pipe yields its bytes once, and readers want them again
 atexit.register(lambda: [file.close() for file in SPOOLED.values()])
 
 
@@ -65,8 +65,8 @@ def opener_of(path: Path) -> Opener:
     if str(path) != "-" and (path.is_file() or not path.exists()):
         return lambda: path.open("rb")
     about = None if str(path) == "-" else path.stat()
-    key = (str(path), about.st_dev, about.st_ino) if about else ("-", 0, 0)
-    if about is None or key not in SPOOLED:
+    key = (str(path), about.st_dev, about.st_ino) if about else ("-", sys.stdin.buffer)
+    if key not in SPOOLED:
         file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # no crash can leave it behind
         with path.open("rb") if about else nullcontext(sys.stdin.buffer) as stream:
             shutil.copyfileobj(stream, file, 1 << 20)
@@ -130,6 +130,6 @@ def lines_of(file: IO[bytes], caller: str, name: str) -> Iterator[bytes]:
 
 
 def too_long(caller: str, name: str) -> NoReturn:
-    """Refuse what goes on for ever without an end of a line or record."""
+    """Refuse a line or record without an end."""
     fail(caller, name, f"have lines or records of at most {RECORD_BYTES >> 20} MiB", "a longer one",
          remedy="Write one row on each line")  # fmt: skip

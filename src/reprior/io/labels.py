@@ -13,11 +13,12 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import InputError, fail, number_of
+from reprior._check import InputError, fail, listed, number_of
 from reprior._check.columns import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
 from reprior.io.files import open_table
+from reprior.io.keys import column_values
 from reprior.io.table import Choice, Table, readable
 
 ROW = "row"  # what names rows where no column does
@@ -64,15 +65,9 @@ def is_list(where: str | None) -> bool:
     return where is not None and Path(where).is_file()
 
 
-def column_values(table: Table) -> list[Any]:
+def values_of_all(table: Table) -> list[Any]:
     """Return what a column holds, of all rows; the table was opened for it."""
-    values: list[Any] = []
-    for part in table.parts:
-        assert part.groups is not None
-        with readable(part.name, table.choice.caller):
-            for some in part.groups():
-                values.extend(some)
-    return values
+    return [value for part in table.parts for value in column_values(part, table.choice)]
 
 
 def opened_again(target: Path, choice: Choice, column: str, option: str) -> Table:
@@ -93,7 +88,7 @@ def as_labels(values: Iterable[Any], classes: Sequence[str] | None) -> Any:
 
 
 def label_columns(labels: Any, table: Table, path: Path, n: int, classes: Sequence[str] | None) -> Labels:
-    """Return the labels of all `n` rows of a file as column indices; one that is of no class is told by its row."""
+    """Return the labels of all `n` rows of a file as column indices; a label of no class is refused by its row."""
     return check_labels(labels, table.choice.caller, column_in(path, table.parts[0].label), n, table.n_classes, classes,
                         place=row_in_file, remedy=FOR_FILES)  # fmt: skip
 
@@ -118,12 +113,10 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
             if name is not None:
                 raise
             continue
-        ids = ["" if value is None else str(value) for value in column_values(table)]
-        unique = len({*ids}) == len(ids) and "" not in ids
-        if unique:
+        ids = ["" if value is None else str(value) for value in values_of_all(table)]
+        lacks = not_unique(ids)
+        if not lacks:
             return Ids(column, ids)
-        bad = next((x for x, times in Counter(ids).items() if x == "" or times > 1))
-        lacks = f"has {f'{bad!r} twice' if bad else 'nothing in one row'}"
         why = why or f"{column!r} {lacks}"
         if name is not None:
             fail(choice.caller, option, f"name rows by a column of {target} that tells all of them apart",
@@ -131,6 +124,12 @@ def read_ids(target: Path, choice: Choice, name: str | None, option: str = "--id
                  remedy="Leave it out to go by the rows' numbers" if option == "--id" else
                  f"Name rows by their numbers, from 0, in a column {ROW!r}")  # fmt: skip
     return Ids(ROW, None, why)
+
+
+def not_unique(ids: Sequence[str]) -> str:
+    """Return why ids do not name rows, "" if they do."""
+    bad = [name for name, times in Counter(ids).items() if name == "" or times > 1]
+    return f"has {f'{bad[0]!r} twice' if bad[0] else 'nothing in one row'}" if bad else ""
 
 
 def lines_in(text: str) -> csv.DictReader[str]:
@@ -159,7 +158,7 @@ def read_list(path: str, target: Path, choice: Choice, n: int, source: Source) -
     head = reader.fieldnames or ()
     named = [column for column in head if column and column not in FIELDS]
     if not named or "label" not in head:
-        fail(choice.caller, path, "have a column that names rows, and the column 'label'", ", ".join(head) or "nothing",
+        fail(choice.caller, path, "have a column that names rows, and the column 'label'", listed(head) or "nothing",
              remedy="`reprior query` writes a file of this form")  # fmt: skip
     ids = ids_of(named, target, choice, path)
     name, lines = ids.column, filled_lines(reader)

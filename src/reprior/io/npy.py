@@ -18,6 +18,8 @@ from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, choose
 from reprior.io.table import Choice, Chunk, Opener, Part, Sets
 
+STEP_BYTES = 1 << 18  # bytes that are corrected and written at once; they stay in cache
+
 
 class NpyRows:
     """The rows of an NPY file (n, K), read when they are sliced.
@@ -166,7 +168,7 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         if kind == "npy":
             assert sets is None  # an array has no room for them: `correct` has refused that
             file.write(npy_header(array))
-            step = max(1, (1 << 20) // (array.shape[1] * array.itemsize))
+            step = max(1, STEP_BYTES // (array.shape[1] * array.itemsize))
             for start in range(0, len(array), step):
                 file.write(np.ascontiguousarray(fn(array[start : start + step])).data)
             return

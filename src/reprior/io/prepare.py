@@ -1,4 +1,4 @@
-"""Rows that are no probabilities yet, made so because the user said what they are: shares to normalise, or logits."""
+"""Rows that become probabilities as the user asks: by dividing by their sum, or by softmax. And columns in order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import IO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import fail, row_fault
-from reprior._types import Labels, Matrix
+from reprior._types import Matrix
 from reprior.io.columns import check_width, classes_apart, places_of
 from reprior.io.table import Chunk, Part, Sets, Table
 from reprior.state import MAGIC
@@ -97,29 +97,44 @@ def check_header(line: bytes, caller: str, name: str, classes: Sequence[str] = (
              remedy="Put the names of the classes before the first row")  # fmt: skip
 
 
+class View(NamedTuple):
+    """How the rows of a file are changed when they are read, and changed back (rows, as they were) when written."""
+
+    read: Callable[[Matrix], Matrix]
+    write: Callable[[Matrix, Matrix], Matrix]
+
+    def of(self, part: Part, sets: Callable[[Sets], Sets] = lambda sets: sets, **changes: Any) -> Part:
+        """Return a part that is read and written so; `sets` changes the sets that are written."""
+
+        def read() -> Iterator[Chunk]:
+            step = max(1, CHUNK_NUMBERS // part.n_classes)  # of an NPY file, which comes as one chunk
+            for chunk in part.read():
+                for at in range(0, len(chunk.proba), step):
+                    labels = None if chunk.labels is None else chunk.labels[at : at + step]
+                    yield Chunk(self.read(chunk.proba[at : at + step]), labels)
+
+        def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], wanted: Sets | None = None, /) -> None:
+            part.rewrite(file, lambda rows: self.write(fn(self.read(rows)), rows), wanted and sets(wanted))
+
+        return replace(part, read=read, rewrite=rewrite, mapped=False, **changes)
+
+
 def prepared(table: Table, values: str | None) -> Table:
     """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
     if values is None:
         return table
-    return replace(table, parts=tuple(_part(part, values, table.choice.caller) for part in table.parts))
 
+    def checked(part: Part) -> Part:
+        def read() -> Iterator[Chunk]:
+            for number, chunk in enumerate(part.read()):
+                if number == 0:
+                    refuse_probabilities(chunk.proba[:1000], values, table.choice.caller, part.name)
+                yield chunk
 
-def _part(part: Part, values: str, caller: str) -> Part:
-    """Return a part whose rows `prepare` makes probabilities."""
+        return replace(part, read=read)
 
-    def read() -> Iterator[Chunk]:
-        for number, chunk in enumerate(part.read()):
-            if number == 0:
-                refuse_probabilities(chunk.proba[:1000], values, caller, part.name)
-            step = max(1, CHUNK_NUMBERS // chunk.proba.shape[1])  # of an NPY file, which comes as one chunk
-            for at in range(0, len(chunk.proba), step):
-                labels = None if chunk.labels is None else chunk.labels[at : at + step]
-                yield Chunk(prepare(chunk.proba[at : at + step], values), labels)
-
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        part.rewrite(file, lambda rows: fn(prepare(rows, values)).astype(rows.dtype, copy=False), sets)
-
-    return replace(part, read=read, rewrite=rewrite, mapped=False)
+    view = View(lambda rows: prepare(rows, values), lambda rows, was: rows.astype(was.dtype, copy=False))
+    return replace(table, parts=tuple(view.of(checked(part)) for part in table.parts))
 
 
 def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Table:
@@ -132,20 +147,10 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
     if classes is None or part.classes is None or part.classes == classes:
         return table
     order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
-    return replace(table, parts=tuple(_ordered(part, order, classes) for part in table.parts))
-
-
-def _ordered(part: Part, order: Labels, classes: tuple[str, ...]) -> Part:
-    """Return a part whose columns are read in this order, and written in their own."""
     back = np.argsort(order)
+    view = View(lambda rows: np.ascontiguousarray(rows[:, order]), lambda rows, _: rows[:, back])
 
-    def read() -> Iterator[Chunk]:
-        return (chunk._replace(proba=chunk.proba[:, order]) for chunk in part.read())
+    def sets_back(sets: Sets) -> Sets:
+        return sets._replace(classes=tuple(sets.classes[k] for k in back), last=lambda: sets.last()[:, back])
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        if sets is not None:
-            last = sets.last
-            sets = sets._replace(classes=tuple(sets.classes[k] for k in back), last=lambda: last()[:, back])
-        part.rewrite(file, lambda rows: fn(np.ascontiguousarray(rows[:, order]))[:, back], sets)
-
-    return replace(part, read=read, rewrite=rewrite, mapped=False, classes=classes)
+    return replace(table, parts=tuple(view.of(part, sets_back, classes=classes) for part in table.parts))

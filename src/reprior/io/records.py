@@ -1,6 +1,6 @@
 """Records of a stream: bytes cut into whole records, their rows, and corrected records as bytes of the same form.
 
-Three forms, told apart by their first byte: NDJSON, CSV with a header, and msgpack.
+Three forms, distinguished by their first byte: NDJSON, CSV with a header, and msgpack.
 """
 
 from __future__ import annotations

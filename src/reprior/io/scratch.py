@@ -40,7 +40,7 @@ class FileBlocks:
     """The rows of files in blocks; the first pass checks them and keeps what it decoded.
 
     Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
-    as far as there is room; where the disk is full each pass decodes anew. `change` is what is done to rows before they
+    as far as there is room; if the disk is full, each pass decodes again. `change` is what is done to rows before they
     are kept and seen. Reading runs one step ahead of `fn`, and `fn` runs in `threads` threads. `watch(rows)` is called
     as rows are done, `note_gap(gap)` by solvers that know it.
     """

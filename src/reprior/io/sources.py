@@ -15,7 +15,7 @@ from reprior._check import InputError, as_array, check_prior, check_rows, check_
 from reprior._check.columns import class_places
 from reprior._labels import check_labels, named
 from reprior._types import Source, Vector
-from reprior.io.columns import LABEL_NAMES, classes_apart, perhaps_column, places_of, taken
+from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
 from reprior.io.files import open_kind, open_table, opener_of
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
 from reprior.io.ndjson import unique
@@ -26,7 +26,7 @@ from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
 from reprior.state import MAGIC
 
-TOO_FAR = 0.05  # total variation between held-out labels and outputs that is worth a word
+MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
 def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
@@ -78,7 +78,7 @@ def read_counts(path: Path, source: Source, caller: str) -> Vector:
 
 
 def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, name: str) -> Vector:
-    """Return counts or a prior (K,) from a file as a prior; one that is not positive is told by the class's name."""
+    """Return counts or a prior (K,) from a file as a prior; a class without a positive number is refused."""
     array = as_array(numbers, caller, name)
     bad = array <= 0
     if array.ndim == 1 and bad.any():
@@ -91,18 +91,20 @@ def check_counts(numbers: Any, classes: tuple[str, ...] | None, caller: str, nam
 
 
 def disagreement(source: Source) -> float:
-    """Return how far labels and outputs of held-out rows differ in class mix: total variation, 0 if it may be chance.
+    """Return the total variation between the label shares and the mean prediction of held-out samples; 0 if it may be
+    chance.
 
-    Rows drawn to another mix than the training rows look like this, and the mean output is then no source prior.
+    It is large if held-out samples were drawn with another prior than the training samples. The mean prediction is then
+    not the source prior.
     """
     if source.heldout is None or source.counts is None:
         return 0.0
     rows, n = source.heldout[0], float(source.counts.sum())
     mean, k = rows.mean(axis=0, dtype=np.float64), rows.shape[1]
-    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels around true outputs
+    variance = (mean - np.square(rows).mean(axis=0, dtype=np.float64)) / n + n**-2  # of labels
     squares = float(((source.counts / n - mean) ** 2 / variance).sum())
     distance = float(np.abs(source.counts / n - mean).sum() / 2)
-    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > TOO_FAR else 0.0
+    return distance if squares > k + 5 * np.sqrt(2 * k) and distance > MAX_LABEL_DISTANCE else 0.0
 
 
 def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple[Any, tuple[str, ...] | None] | None:
@@ -111,27 +113,32 @@ def read_vector(path: Path, choice: Choice, *, of_source: bool = False) -> tuple
     if path.is_dir():
         return None
     opener = opener_of(path)
+    kind = open_kind(opener)
+    if kind in ("parquet", "arrow"):
+        return None
     with opener() as file:
-        head = file.read(4096)
-        file.seek(0)
-        if head.startswith(b"\x93NUMPY"):
+        if kind == "npy":
             vector = len(npy_head(file).shape) == 1
             file.seek(0)
             return (np.load(file), None) if vector else None
-        if head.startswith(b"PK"):
-            with np.load(file) as archive:
-                key = next((key for key in ("counts", "prior") if key in archive), None)
-                labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
-                rows = class_places(array_columns(archive), None)
-                if key is None or "proba" in archive or (labelled and rows):
-                    return None  # beside rows they are the rows' own; another array beside them is none
-                return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        if kind == "npz":
+            return npz_vector(file, choice)
+        if kind == "ndjson":
             return json_vector(file.read(), choice.caller, str(path), of_source)
-        if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
-            return None
-        read_text(head.splitlines()[0] if head else b"", choice.caller, str(path))
+        read_text(file.readline(4096), choice.caller, str(path))
+        file.seek(0)
         return csv_vector(file, str(path), choice)
+
+
+def npz_vector(file: IO[bytes], choice: Choice) -> tuple[Any, tuple[str, ...] | None] | None:
+    """Return `counts` or `prior` of an NPZ file; None if they stand beside rows, as the rows' own."""
+    with np.load(file) as archive:
+        key = next((key for key in ("counts", "prior") if key in archive), None)
+        labelled = any(name in archive for name in (choice.label, *LABEL_NAMES))
+        rows = class_places(array_columns(archive), None)
+        if key is None or "proba" in archive or (labelled and rows):  # another array without labels holds no rows
+            return None
+        return archive[key], tuple(map(str, archive["classes"])) if "classes" in archive else None
 
 
 def json_vector(data: bytes, caller: str, name: str, of_source: bool) -> tuple[Any, tuple[str, ...] | None] | None:
@@ -159,6 +166,7 @@ def csv_vector(data: IO[bytes], name: str, choice: Choice) -> tuple[Any, tuple[s
         if not any(header):
             fail(choice.caller, name, "have at least one row", "an empty file")
         labelled = bool(choice.label) or not {*header}.isdisjoint(LABEL_NAMES)
+        check_width(len(header), choice.caller, name)
         if len(header) > 2 and labelled:
             return None
         rows = [row for row in reader if row] if len(header) == 2 else []
@@ -187,7 +195,7 @@ def counts_in(header: list[str], rows: list[list[str]]) -> tuple[Any, tuple[str,
 
 
 def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choice: Choice) -> Vector:
-    """Return a class mix (K,) from a file, or the mix of labelled rows, in the order of `classes`; zeros are shares."""
+    """Return a prior (K,) from a file, or the shares of labelled rows, in the order of `classes`; zeros are allowed."""
     with readable(str(path), choice.caller):
         labels = read_labels(path, choice)
         vector = read_vector(path, choice) if labels is None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -130,27 +131,24 @@ class Table:
         return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
 
 
-class readable:
-    """Turn whatever a reader raises about a file into the one sentence that names the file."""
+@contextmanager
+def readable(name: str, caller: str) -> Iterator[None]:
+    """Turn whatever a reader raises about a file into the one sentence that names the file.
 
-    def __init__(self, name: str, caller: str) -> None:
-        self.name, self.caller = name, caller
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        ours = (InputError, ImportError, AssertionError, AttributeError, NameError, MemoryError)
-        if not isinstance(error, Exception) or isinstance(error, ours) or getattr(error, "filename", None):
-            return  # no libraries agree on what a damaged file raises, so all else that they raise is taken for one
-        if isinstance(error, (LookupError, TypeError)) and raised_here(error):
-            return  # a mistake of this library, and not of the file
-        if isinstance(error, UnicodeDecodeError):
-            fail(self.caller, self.name, "be text in UTF-8", "other bytes", remedy="Save it as UTF-8")
+    Libraries do not agree on what a damaged file raises, so every other error is taken for one.
+    """
+    try:
+        yield
+    except (InputError, ImportError, AssertionError, AttributeError, NameError, MemoryError):
+        raise
+    except UnicodeDecodeError:
+        fail(caller, name, "be text in UTF-8", "other bytes", remedy="Save it as UTF-8")
+    except Exception as error:
+        ours = isinstance(error, (LookupError, TypeError)) and raised_here(error)  # not a fault of the file
+        if ours or getattr(error, "filename", None):
+            raise
         reason = " ".join(str(error).split())[:200]
-        try:
-            fail(self.caller, self.name, "be a readable, whole file", repr(reason))
-        except InputError as sentence:
-            raise sentence from error
+        fail(caller, name, "be a readable, whole file", repr(reason))
 
 
 def raised_here(error: BaseException) -> bool:

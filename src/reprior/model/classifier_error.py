@@ -10,7 +10,9 @@ from reprior.model.label_shift import moment_reference
 from reprior.model.likelihood import Reliability, information
 from reprior.model.samples import TwoSamples, density_ratio
 from reprior.rows.correction import correct_float64
-from reprior.rows.passes import MAX_DENSE_CLASSES, rows_kept
+from reprior.rows.passes import MAX_DENSE_CLASSES, row_blocks, rows_kept
+
+ROUNDING = 1e-6  # least variance of a weight, relative to its square: less is the rounding of single precision
 
 
 def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
@@ -22,19 +24,22 @@ def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
     """
     rho, heldout, r = samples.ratio, samples.heldout, density_ratio(samples.heldout, weights)
     per_sample = rho * samples.heldout_weights / (r * (1 + rho * r))
-    effect = heldout * weights * per_sample[:, None]  # of a held-out sample on the derivative by log w
     has_samples = np.bincount(samples.y, minlength=len(weights)) > 0  # no label of another class can be expected
     by_label, squared = (density_ratio(heldout, np.where(has_samples, w, 0)) for w in (weights, weights**2))
-    error = (weights[samples.y] - by_label) @ effect
-    variance = np.maximum(squared - by_label**2, 0)
+    variance = np.maximum(squared - by_label**2, ROUNDING * squared) * per_sample**2
+    difference = (weights[samples.y] - by_label) * per_sample
     about = information(samples, weights, Reliability())
+    error, noise = np.zeros(len(weights)), np.zeros(about.shape)  # of the derivative by log w
+    for part in row_blocks(*heldout.shape):
+        rows = heldout[part] * weights
+        error += difference[part] @ rows
+        noise += variance[part] @ rows**2 if about.ndim == 1 else (rows.T * variance[part]) @ rows
     inverse: Matrix
-    noise: Matrix
+    squared_error: Matrix
     if about.ndim == 1:
-        inverse, noise, squared_error = 1 / (about + 1), variance @ effect**2, error**2
+        inverse, squared_error = 1 / (about + 1), error**2
     else:
-        inverse, noise = np.linalg.inv(about + np.eye(len(weights))), (effect.T * variance) @ effect
-        squared_error = np.outer(error, error)
+        inverse, squared_error = np.linalg.inv(about + np.eye(len(weights))), np.outer(error, error)
     by_chance, observed = float((noise * inverse).sum()), float((squared_error * inverse).sum())
     trust = max(0.0, 1 - by_chance / max(observed, 1e-12))
     return Reliability(trust, 1 + trust * by_chance / max(float((about * inverse).sum()), 1e-12))

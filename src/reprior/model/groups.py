@@ -32,11 +32,14 @@ from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_float64, correct_rows
 from reprior.rows.keys import Codes, factorize, plain
 from reprior.rows.labelled import LabelledBlocks, labelled, some_blocks
-from reprior.rows.passes import count_rows, rows_kept, some_rows
+from reprior.rows.passes import count_rows, physical_memory, rows_kept, some_rows
 
 GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
-ENOUGH_GROUPS = 500  # to learn the population from
+ENOUGH_GROUPS, FEW_GROUPS = 500, 20  # to learn the population from, and if classes are very many
+LEARNED_NUMBERS = 1_000_000  # groups times classes to learn it from, at about 10 µs each
+BYTES = 250  # of memory per group and class: measured with 20 groups of 100,000 classes and 400 of 5,000
 MAX_CENTRES = 8  # that groups may scatter around
+MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
 STANDS_OUT = 0.95  # posterior probability of being unlike the others
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
 
@@ -261,6 +264,7 @@ def groups(
     n, k, options = count_rows(target), len(training.prior), {"base": base, "settings": settings}
     if len(codes) != n:
         fail("groups", "keys", f"name the group of each of the {n} rows", f"{len(codes)} keys")
+    check_memory(len(names), k)
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
     target = labelled(target, labels, training, "groups", label_weights)
@@ -321,11 +325,11 @@ def sharing(
     heldout = settings.counts_worth * k
     if training.heldout is not None:
         heldout = len(training.heldout[1]) / posterior_of(whole).variance_factor
-    mean = mean_corrected(target, whole.weights[None], n)[0][0]
+    mean = np.maximum(mean_corrected(target, whole.weights[None], n)[0][0], MIN_MEAN)
     p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
     gram = p.T @ p / len(p) if k <= DENSE_CLASSES else (p**2).mean(axis=0)
     common = Common(whole.weights, mean, whole.prior, gram, heldout)
-    kinds = learn(rows.some(np.arange(0, len(names), -(-len(names) // ENOUGH_GROUPS))), common)
+    kinds = learn(rows.some(groups_to_learn_from(len(names), k)), common)
     fit = rows.fit(common, kinds)
     sizes, weights = rows.sizes.astype(np.float64), whole.weights * fit.ratios
     population = described(names, rows, fit, kinds, whole)
@@ -359,6 +363,22 @@ def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) ->
 
     sums = of_block(0, target.array) if isinstance(target, ArrayBlocks) else map_numbered(target, of_block)
     return np.asarray(sums / np.bincount(codes, minlength=n_groups)[:, None])
+
+
+def groups_to_learn_from(n_groups: int, n_classes: int) -> NDArray[np.intp]:
+    """Return the numbers of the groups that show what groups have in common: enough, spread evenly over all."""
+    enough = min(ENOUGH_GROUPS, max(FEW_GROUPS, LEARNED_NUMBERS // n_classes))
+    return np.arange(0, n_groups, -(-n_groups // enough))
+
+
+def check_memory(n_groups: int, n_classes: int) -> None:
+    """Refuse more groups than memory holds, before the system ends the process."""
+    memory = physical_memory()
+    if n_groups * n_classes * BYTES > memory:
+        raise MemoryError(
+            f"groups: `keys` must name at most {memory / n_classes / BYTES:,.0f} groups of {n_classes:,} classes, which"
+            f" fit into memory; got {n_groups:,}. Estimate fewer groups at once, or merge rare classes."
+        )
 
 
 def learn(rows: GroupedRows, common: Common) -> Kinds:

@@ -18,6 +18,7 @@ import numpy as np
 
 from reprior._types import Matrix, Vector
 from reprior.model.samples import TwoSamples, density_ratio
+from reprior.rows.passes import row_blocks
 
 MAX_CYCLES = 50  # of two EM steps each
 MAX_STEP = 16.0  # EM steps that one extrapolation may replace
@@ -53,18 +54,22 @@ def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability)
     """
     rho, trust = np.float32(samples.ratio), np.float32(reliability.trust_in_labels)
     single = weights.astype(np.float32)
-    r = samples.target @ single.T
-    observed = weights * ((1 / (r * (1 + rho * r))).T @ samples.target)  # Σ (1 − P) p, by eq. 1
-    if rho:
-        r = samples.heldout @ single.T
-        stands_for = (rho * samples.heldout_weights.astype(np.float32))[:, None] / (1 + rho * r)
+    observed, expected = np.zeros(weights.shape), np.zeros(weights.shape)
+    for part in row_blocks(*samples.target.shape):
+        rows = samples.target[part]
+        r = rows @ single.T
+        observed += (1 / (r * (1 + rho * r))).T @ rows  # Σ (1 − P) g/r, by eq. 1
+    observed *= weights
+    for part in row_blocks(*samples.heldout.shape):
+        rows = samples.heldout[part]
+        r = rows @ single.T
+        stands_for = (rho * samples.heldout_weights[part].astype(np.float32))[:, None] / (1 + rho * r)
         if trust:  # a held-out sample stands for w_y target samples by its label, for r by its probabilities
-            stands_for *= 1 - trust + trust * single[:, samples.y].T / r
-        expected = stands_for.T @ samples.heldout
-    else:
-        expected = np.broadcast_to(len(samples.target) * samples.source_prior, weights.shape)
-    observed, expected = observed / reliability.variance_factor, expected / reliability.variance_factor
-    return observed, expected
+            stands_for *= 1 - trust + trust * single[:, samples.y[part]].T / r
+        expected += stands_for.T @ rows
+    if not rho:
+        expected += len(samples.target) * samples.source_prior
+    return observed / reliability.variance_factor, expected / reliability.variance_factor
 
 
 def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from reprior.pipelines.pipeline import Pipeline
 from reprior.pipelines.source import as_rows, carried_prior, pooled_prior, summarize, tilt_of
 from reprior.rows.calibrated import FEW_FOR_BIASES, RIDGE, SMALLEST_NORMAL, Calibrator, softmax
 from reprior.rows.correction import correct
+from reprior.rows.passes import physical_memory
 
 BYTES = 20  # of memory per held-out number, beside the number itself: measured with 10,000 samples of 10,000 classes
 NO_MEMORY = (
@@ -94,14 +94,6 @@ def pipeline(
     if mismatch := pipe.label_mismatch:
         warn(mismatch)
     return pipe
-
-
-def physical_memory() -> float:
-    """Return the bytes of memory that the machine has, infinity if the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return np.inf
 
 
 def fit_pipeline(

@@ -22,7 +22,7 @@ from reprior.batch.registry import METHODS, Method, check_options, estimate, met
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, act, describe
 from reprior.model.ebls import DEFAULT
-from reprior.model.groups import Groups, group_means, groups, scale_groups
+from reprior.model.groups import Groups, group_means, groups, of_estimates, scale_groups
 from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
@@ -33,6 +33,7 @@ from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
 from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
+from reprior.rows.passes import count_rows
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Key, Saved, decode, encode, refuse, take
 
@@ -160,14 +161,19 @@ class Pipeline(Saved):
         return self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)[0]
 
     def estimate_after(
-        self, earlier: Evidence, proba: Any, labels: Any, label_weights: Any, on_reject: str, *, check: bool = True
-    ) -> tuple[PriorEstimate, Evidence]:
-        """Return the estimate after earlier evidence about the same deployment, and the evidence with this batch."""
+        self, earlier: Evidence, proba: Any, labels: Any, label_weights: Any, on_reject: str, *, check: bool = True,
+        made: PriorEstimate | None = None,
+    ) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
+        """Return the estimate after earlier evidence about the same deployment, and the evidence with this batch.
+
+        `made` is what the method has estimated already, if it has.
+        """
         check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
         with_labels = labelled(target, labels, self.source, "estimate", label_weights)
-        made = replace(estimate(self.source, target, self.method, **self.options), calibrator=self.calibrator)
+        made = made or estimate(self.source, target, self.method, **self.options)
+        made = replace(made, calibrator=self.calibrator)
         if not check and labels is None:
             return replace(made, on_reject=on_reject), earlier
         looked = look(target, made.n)
@@ -301,14 +307,18 @@ class Pipeline(Saved):
         options = self.options if self.method == "ebls" else {}
         same_rows(proba, keys, "groups", "keys")
         same_rows(proba, labels, "groups", "labels")
-        target = self.rows(proba, "groups")
+        target, (names, codes) = self.rows(proba, "groups"), factorize(keys)
+        if len(names) == 1 and len(codes) == count_rows(target) and self.method == "ebls":  # what `estimate` returns
+            whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, check=check)
+            return replace(of_estimates(self.source, names, [whole]), calibrator=self.calibrator)
         options = {"share": share, "labels": labels, "label_weights": label_weights, **options}
         estimated = groups(self.source, keys, target, **options)
         if not check:
             return replace(estimated, calibrator=self.calibrator)
-        whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject)
+        made = estimated.whole if labels is None and self.method == "ebls" else None
+        whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, made=made)
         assert whole.acts is not None
-        means = group_means(target, factorize(keys)[1], len(estimated), self.unshifted)
+        means = group_means(target, codes, len(estimated), self.unshifted)
         scaled = scale_groups(estimated, whole.acts.share, self.unshifted, means)
         return replace(scaled, calibrator=self.calibrator, whole=whole)
 

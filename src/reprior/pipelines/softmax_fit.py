@@ -7,6 +7,7 @@ Lanczos' method estimates its determinant. A Newton step then costs n·K instead
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from reprior._types import Labels, Matrix, Vector
 from reprior.rows.calibrated import softmax
+from reprior.rows.passes import row_blocks
 
 SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
 LARGE = 600  # classes; up to here n·K² costs less than the gradients of the many steps that it saves
@@ -79,8 +81,11 @@ class RowCurvature:
 
     def times(self, v: Matrix) -> Matrix:
         """Return the curvature of the biases times vectors (K, m)."""
-        single = v.astype(self.rows.dtype)
-        return (self.each + self.ridge)[:, None] * v - self.rows.T @ (self.rows @ single)
+        single, product = v.astype(self.rows.dtype), np.zeros_like(v)
+        for part in row_blocks(*self.rows.shape):
+            block = self.rows[part]
+            product += block.T @ (block @ single)
+        return (self.each + self.ridge)[:, None] * v - product
 
     def inverse(self, b: Matrix, tolerance: float) -> Matrix:
         """Return the inverse of the biases' curvature times vectors (K, m), by preconditioned conjugate gradients."""
@@ -180,11 +185,9 @@ class SoftmaxLoss:
         """Whether the curvature is kept as rows."""
         return self.n_scales == 1 and self.x.shape[1] > LARGE
 
-    def blocks(self) -> Any:
+    def blocks(self) -> Iterator[slice]:
         n, k = self.x.shape
-        step = max(1, BLOCK // k) if k > LARGE else n
-        for first in range(0, n, step):
-            yield slice(first, first + step)
+        return row_blocks(n, k, BLOCK) if k > LARGE else iter([slice(n)])
 
     def value(self, theta: Vector) -> float:
         """Return the loss, and leave the softmax in `rows`."""

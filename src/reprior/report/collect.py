@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from reprior._types import Checks, Interval, Labels, Matrix, Status
 from reprior.assess.compare import compare
-from reprior.assess.diagnose import Diagnosis, Sentence, diagnose, sentences
+from reprior.assess.diagnose import Diagnosis, diagnose
+from reprior.assess.sentences import Sentence, sentences
 from reprior.batch.finish import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
@@ -20,10 +21,9 @@ from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
+class Predictions(NamedTuple):
     """How often each class is predicted before and after correction (K,), and for how many rows that changed: in all,
-    by calibration, and by correction of what was calibrated."""
+    by calibration, and by correction of what was calibrated; and the summed confidence before and after."""
 
     before: Labels
     after: Labels
@@ -33,12 +33,9 @@ class Predictions:
     confidence: float
     corrected_confidence: float
 
-    def __add__(self, other: Predictions) -> Predictions:
-        return Predictions(
-            self.before + other.before, self.after + other.after, self.changed + other.changed,
-            self.by_calibration + other.by_calibration, self.by_correction + other.by_correction,
-            self.confidence + other.confidence, self.corrected_confidence + other.corrected_confidence,
-        )  # fmt: skip
+    def __add__(self, other: Predictions) -> Predictions:  # type: ignore[override]
+        pairs: Any = zip(self, other, strict=True)
+        return Predictions(*(a + b for a, b in pairs))
 
 
 def predictions(raw: Blocks, estimate: PriorEstimate) -> Predictions:
@@ -62,7 +59,7 @@ HEADLINE_CLASSES = 3  # classes that a headline names
 
 
 def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) -> list[Sentence]:
-    """Return the finding: what the tests say first, then the classes whose intervals bear it out, and no others."""
+    """Return the headline: the results of the tests, then the classes whose intervals exclude their source share."""
     rejected, shifted = diagnosis.applies is False, diagnosis.shift_p < diagnosis.alpha
     unknown = shifted and diagnosis.applies is None
     own = estimate.checks or Checks(1.0, None, None)
@@ -95,7 +92,7 @@ def moved_classes(estimate: PriorEstimate, interval: Interval, *, shifted: bool,
 
 
 def ending(status: Status) -> list[Sentence]:
-    """Return what is to be said of the way a method ended; a normal end may need no word."""
+    """Return the sentence about how a method ended, if it has one."""
     return [Sentence(status.value, status.normal)] if status.value else []
 
 

@@ -63,7 +63,7 @@ def shift_picture(
     path: Path, *, source: Source, target: Sample, priors: dict[str, Vector], errors: dict[str, float], shown: str,
     title: str,
 ) -> None:  # fmt: skip
-    """Draw the true mix, what counting the classifier's answers gives, and the estimate `shown`, class by class."""
+    """Draw the true shares, the shares of predicted classes, and the estimate `shown`, class by class."""
     order = np.argsort(-target.prior, kind="stable")
     k, n = len(order), len(target.y)
     counted = np.bincount(target.proba.argmax(axis=1), minlength=k) / n

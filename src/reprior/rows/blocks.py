@@ -97,7 +97,7 @@ class View:
 
     @property
     def note_gap(self) -> Any:
-        """What rows below want to be told of a solver's duality gap, if they do."""
+        """What the rows below call with a solver's duality gap, if they do."""
         return getattr(self.raw, "note_gap", None)
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:

@@ -19,11 +19,8 @@ def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matr
     `weights` are (K,), or (n, K) where each row has its own. `first` is the number of the first row, for the sentence
     about a row that the weights leave nothing of.
     """
-    out, k, wide_weights = (
-        np.empty(rows.shape, rows.dtype),
-        rows.shape[1],
-        padded(weights) if weights.ndim == 1 else None,
-    )
+    out, k = np.empty(rows.shape, rows.dtype), rows.shape[1]
+    wide_weights = padded(weights) if weights.ndim == 1 else None
     if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:
         return out
     for start, block in numbered(ArrayBlocks(rows)):

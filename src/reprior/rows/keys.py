@@ -15,10 +15,12 @@ CODE = np.int32  # numbers of groups; eight bytes per sample would cost memory f
 
 
 def plain(key: Any) -> Hashable:
-    """Return a key as a Python value, if it is a NumPy scalar."""
+    """Return a key as a Python value, if it is a scalar of NumPy or pyarrow."""
     if isinstance(key, np.datetime64) and np.datetime_data(key.dtype)[0] == "ns":  # whose item would be a number
         whole = key.astype("M8[us]")
         return whole.item() if whole == key else key
+    if hasattr(key, "as_py"):
+        return key.as_py()  # type: ignore[no-any-return]
     return key.item() if isinstance(key, np.generic) else key  # type: ignore[no-any-return]
 
 
@@ -26,6 +28,8 @@ def factorize(keys: Any, caller: str = "groups") -> tuple[tuple[Hashable, ...], 
     """Return the distinct keys, sorted if they have an order, and the position of each sample's key among them (n,)."""
     if isinstance(keys, (str, bytes)) or not hasattr(keys, "__len__"):
         fail(caller, "keys", "be an array or a list, one key per row", type(keys).__name__)
+    if hasattr(keys, "to_pylist"):  # of pyarrow, whose scalars are not equal to the values that they hold
+        keys = keys.to_pylist()
     # NumPy would turn a list of numbers and text, or of tuples, into something else
     if isinstance(keys, (list, tuple)) and {type(key) for key in keys} not in ({str}, {int}):
         return of_values(list(keys), caller)

@@ -1,4 +1,4 @@
-"""Target rows of which some have labels: a label is an exact row, whatever the classifier said of it."""
+"""Target samples of which some have labels: a labelled sample has probability 1 for its class."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ S = TypeVar("S")
 class LabelledBlocks(View):
     """Rows with `labels` (n,), −1 where unknown: a labelled row is all in the column of its class.
 
-    `weights` (n,), if given, tell how much a labelled row counts beside one that was chosen at random. Outputs as they
-    were are `raw`.
+    `weights` (n,), if given, are the weights of labelled rows relative to rows that were chosen at random. `raw` are
+    the predictions without labels.
     """
 
     raw: Blocks
@@ -104,16 +104,13 @@ def labelled(target: Blocks, labels: Any, source: Source, caller: str, weights: 
 
 
 def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vector:
-    """Return the shares (K,) of all rows, given what `shares` (K,) an estimate grants them and the labels of some.
+    """Return the shares (K,) of all rows, from the estimated `shares` (K,) and the labels of some.
 
-    Those without a label have these shares, but for how far their outputs, so corrected, differ from those of all.
+    Rows without a label have the estimated shares, times their part of the corrected probabilities of each class.
     """
     y = target.labels[target.labels >= 0]
-    n, counts, weights = (
-        len(target.labels),
-        np.bincount(y, minlength=len(shares)),
-        np.maximum(shares, 1e-200) / source_prior,
-    )
+    n, counts = len(target.labels), np.bincount(y, minlength=len(shares))
+    weights = np.maximum(shares, 1e-200) / source_prior
     every = e_step(target.raw, weights).counts
     rest = np.maximum(every - e_step(some_blocks(target.raw, target.labels >= 0), weights).counts, 0.0)
     rest = shares * np.divide(rest, every, out=np.zeros(len(shares)), where=every > 0)

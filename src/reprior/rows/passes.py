@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, map_numbered
 
 MAX_DENSE_CLASSES = 4096  # classes beyond which a K×K matrix takes too much memory and time: 134 MB here
 CORRELATION_ROWS = 6  # per class, and a thousand times that in all, to take correlations from
+IN_CACHE = 1 << 18  # numbers of a block whose products are taken in turn: 1 MB in single precision
 SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sample of rows decides between hypotheses
 
 
@@ -91,6 +94,12 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     return sampled(target, n, at_most).rows
 
 
+def row_blocks(n: int, n_classes: int, numbers: int = IN_CACHE) -> Iterator[slice]:
+    """Yield slices of `n` rows, each of about so many numbers, so that a second look at them finds them in cache."""
+    step = max(1, numbers // n_classes)
+    return (slice(first, first + step) for first in range(0, n, step))
+
+
 def rows_kept(n_classes: int) -> int:
     """Return how many rows are kept in memory: some a class, as long as that is not too many numbers."""
     return max(SAMPLE // n_classes, min(4 * n_classes, 2 * SAMPLE // n_classes), 100)
@@ -146,3 +155,11 @@ def correlation(target: Blocks, prior: Vector, source_prior: Vector, n: float) -
     gram = information(target, prior, source_prior, dtype=np.float32, stride=stride, per_log=True).astype(np.float64)
     root = np.sqrt(np.maximum(np.diag(gram), 1e-30))  # what is less has no digits left in single precision
     return np.asarray(gram / root / root[:, None])
+
+
+def physical_memory() -> float:
+    """Return the bytes of memory that the machine has, infinity if the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return np.inf

@@ -17,6 +17,7 @@ from reprior.state import refuse, take
 PARTS = ("prior", "classes", "confusion", "hard_confusion", "counts", "error", "heldout")
 NOTHING = type(None)
 MOMENTS = ("directions", "mean", "class_means", "within", "deviations", "source_prior")
+MIN_INFORMATION = 1e-9  # of probabilities relative to labels, in bytes that are accepted; at least 1e-6 is written
 MAX_DIRECTIONS = 64  # of moments, in bytes that are accepted
 
 
@@ -33,7 +34,7 @@ def to_fields(source: Source, calibrator: Calibrator | None = None, parts: Seque
 
 
 def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrator | None]:
-    """Return the source and the calibrator that `to_fields` told; what cannot be such is refused."""
+    """Return the source and the calibrator that `to_fields` described; invalid ones are refused."""
 
     def array(part: str, *shape: int | None) -> Any:
         return take(about, f"source_{part}", (np.ndarray, NOTHING), caller, shape)
@@ -57,7 +58,7 @@ def from_fields(about: Mapping[str, Any], caller: str) -> tuple[Source, Calibrat
     calibrator = None if stored is None else Calibrator.from_bytes(stored.tobytes())
     if calibrator is not None and len(calibrator.scale) != k:
         refuse(caller, "data", f"a calibrator of {len(calibrator.scale)} classes beside {k}")
-    made = take(about, "made", (str, NOTHING), caller) or "read from bytes"
+    made = take(about, "made", str, caller)
     return Source(prior, **parts, classes=classes, heldout=heldout, made=made, error=error), calibrator
 
 
@@ -69,8 +70,8 @@ def stored_error(heldout: Any, information: Any, caller: str) -> ClassifierError
         refuse(caller, "data", "'source_error_heldout' without 'source_error_information', or the reverse")
     if not ((heldout >= 0) & (heldout <= 2**53)).all() or not heldout.sum() > 0:
         refuse(caller, "data", "invalid counts in 'source_error_heldout'")
-    if not ((information > 0) & (information <= 1)).all():
-        refuse(caller, "data", "numbers in 'source_error_information' that are not above 0 and at most 1")
+    if not ((information >= MIN_INFORMATION) & (information <= 1)).all():
+        refuse(caller, "data", "numbers in 'source_error_information' that are too small or above 1")
     return ClassifierError(heldout.astype(np.float64), information.astype(np.float64))
 
 

@@ -275,7 +275,7 @@ class Keeping:
         if self.file is not None:
             try:
                 self.file.write(np.ascontiguousarray(block).data)
-            except OSError:  # the disk is full: every pass reads this piece anew
+            except OSError:  # the disk is full: every pass reads this piece again
                 self.close()
 
     def finish(self) -> None:
