@@ -292,3 +292,17 @@ print(type(pipe.estimate(frame).correct(frame)).__name__, sorted({"pandas", "pya
     pytest.importorskip("polars")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["DataFrame", "[]"]
+
+
+def test_a_frame_of_another_library_is_refused_with_a_way_out():
+    class Other:
+        """A frame that only has the Arrow C interface."""
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise NotImplementedError
+
+    problem = make_problem()
+    pipe = rp.pipeline(*problem.source.heldout)
+    for call in (pipe.estimate, pipe.stream().learn_many, pipe.calibrate):
+        with pytest.raises(rp.InputError, match=r"pandas, polars, pyarrow or DuckDB; got Other. Pass `pyarrow.table"):
+            call(Other())

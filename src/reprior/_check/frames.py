@@ -53,6 +53,9 @@ def frame_of(
     if hasattr(x, "iloc"):
         return pandas_frame(x, classes, numbers)
     columns = arrow_columns(x)
+    if columns is None and not hasattr(x, "__array__"):
+        fail(caller, name, "be an array, or a frame of pandas, polars, pyarrow or DuckDB", type(x).__name__,
+             remedy=f"Pass `pyarrow.table({name})`")  # fmt: skip
     return None if columns is None else arrow_frame(columns, classes, caller, name, numbers)
 
 
