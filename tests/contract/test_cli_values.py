@@ -55,7 +55,7 @@ def test_a_diagnosis_compares_with_training(call, ask, unlike):
     assert ask("diagnose", *given)["shift_p"] < 1e-6  # the held-out rows differ from the target …
     assert ask("diagnose", *given, "--counts", folder / "counts.json")["shift_p"] > 0.05  # … but training does not
     shifted = [folder / "target.npz", *given[1:], "--counts", folder / "counts.json"]
-    assert ask("diagnose", *shifted)["label_shift"] > 0.9
+    assert ask("diagnose", *shifted)["label_shift"] > 0.8
     assert "pass the training counts too (--counts)" in call("estimate", *given)[1]
 
 

@@ -12,6 +12,8 @@ from worlds import make_problem
 
 import reprior as rp
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* of the correction is applied")  # not the point here
+
 NAMES = ["ant", "bee", "cat", "dog", "eel"]
 SHUFFLED = ["dog", "ant", "eel", "bee", "cat"]
 

@@ -244,7 +244,7 @@ def test_evidence_against_counts_and_evidence_in_favour_does_not():
     start = settings.label_shift_odds / (1 + settings.label_shift_odds)
     assert acting_share(50.0, 1.0, settings) == pytest.approx(start)
     assert acting_share(-np.log(settings.label_shift_odds), 1.0, settings) == pytest.approx(0.5)
-    assert acting_share(0.0, settings.label_shift_odds, settings) == pytest.approx(0.5)
+    assert acting_share(0.0, settings.label_shift_odds**2, settings) == pytest.approx(0.5)
     total = Evidence(-2.0, 1.5) + Evidence(3.0, 1.0) + Evidence(-1.0, 4.0, 2.0)
     mean_factor = np.exp([2.0, -3.0, 1.0]).mean()  # against label shift
     assert total.log_evidence == pytest.approx(-np.log(mean_factor))

@@ -11,6 +11,8 @@ import reprior as rp
 from reprior.estimates.sets import MIN_KEPT_PER_CLASS, Scores, scores, scores_of
 from reprior.rows.calibrated import RIDGE
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* of the correction is applied")  # not the point here
+
 K = 5
 MEANS = np.random.default_rng(7).normal(size=(K, 4))
 SOURCE = np.array([0.5, 0.25, 0.12, 0.08, 0.05])

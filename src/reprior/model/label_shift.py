@@ -210,6 +210,6 @@ def amplification(moved: Vector, information: Vector) -> float:
 
 def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:
     """Return the share of the correction that is applied: the probability of label shift, with odds divided by the
-    amplification. Evidence in favour does not raise the odds above those at the start."""
-    log_odds = np.log(settings.label_shift_odds / amplification) + min(log_evidence, 0.0)
+    square root of the amplification. Evidence in favour does not raise the odds above those at the start."""
+    log_odds = np.log(settings.label_shift_odds / amplification**0.5) + min(log_evidence, 0.0)
     return float(1 / (1 + np.exp(-np.clip(log_odds, -700, 700))))
