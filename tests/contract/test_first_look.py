@@ -103,10 +103,10 @@ def test_the_first_line_says_whether_there_is_a_shift():
         rng = np.random.default_rng(seed)
         est = rp.pipeline(*outputs(200, [1 / 3] * 3, rng)).estimate(outputs(300, [0.26, 0.3, 0.44], rng)[0])
         p, line = est.checks.shift_p, repr(est).splitlines()[1]
-        said = "The class prior has" if p < 1e-3 else "The class prior may have" if p < 0.05 else "No shift found"
+        said = "The predictions have" if p < 1e-3 else "The predictions may have" if p < 0.05 else "No shift found"
         assert line.startswith(said)
         seen.add(said)
-    assert {"The class prior has", "The class prior may have"} <= seen
+    assert {"The predictions have", "The predictions may have"} <= seen
 
 
 def test_warnings_name_the_users_own_line():

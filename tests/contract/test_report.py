@@ -98,7 +98,7 @@ def test_a_shift_names_the_classes_whose_intervals_exclude_the_source(report, as
     outside = [
         not lo <= s <= hi for lo, s, hi in zip(value["lower"], value["source_prior"], value["upper"], strict=True)
     ]
-    assert lead.startswith("The class prior has shifted (p < 1e-12).")
+    assert lead.startswith("The predictions have shifted (p < 1e-12). Probability of label shift: ")
     assert outside[0]
     assert outside[2]
     assert [name in lead for name in names] == outside
@@ -115,7 +115,7 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     lead = Reader(text).lead
     assert lead[0][0] == "warn"
     assert lead[0][1].startswith("0% of the correction is applied. The data differ by more than their class prior")
-    assert "has shifted" not in "".join(said for _, said in lead)
+    assert "have shifted" not in "".join(said for _, said in lead)
     assert out.splitlines()[0] == lead[0][1]
 
 
@@ -130,8 +130,8 @@ def found(shift_p, label_shift):
     [
         (0.3, 0.9, True, [True, True], ["No shift found", "every class includes"]),
         (0.3, 0.9, False, [True, True], ["No shift found", "by chance"]),
-        (1e-9, 0.9, True, [True, True], ["has shifted", "do not show which classes moved"]),
-        (1e-9, 0.9, False, [True, True], ["has shifted", "of 2 of 2 classes exclude their source share: 0 (50.0 %"]),
+        (1e-9, 0.9, True, [True, True], ["have shifted", "do not show which classes moved"]),
+        (1e-9, 0.9, False, [True, True], ["have shifted", "of 2 of 2 classes exclude their source share: 0 (50.0 %"]),
         (1e-9, 0.1, False, [False, True, True],
          ["differ by more than their class prior", "assumes label shift", "exclude"]),
         (1e-9, None, False, [False, True], ["Held-out samples would show which", "exclude"]),
@@ -311,7 +311,7 @@ def test_the_first_lines_say_that_the_class_mix_has_shifted():
     est = rp.pipeline(held, y).estimate(problem.proba)
     assert est.checks.label_shift > 0.8
     assert est.checks.shift_p < 0.05
-    assert repr(est).splitlines()[1].startswith("The class prior has shifted (p")
+    assert repr(est).splitlines()[1].startswith("The predictions have shifted (p")
 
 
 def test_what_has_not_shifted_shows_no_change_against_training():

@@ -375,7 +375,7 @@ def test_labels_tell_of_a_shift_that_the_outputs_hide():
     found = pipe.estimate(rows, labels=some(y, 60))
     assert found.checks.shift_p < pipe.estimate(rows).checks.shift_p
     assert found.checks.shift_p < 1e-6
-    assert "The class prior has shifted" in repr(found)
+    assert "The predictions have shifted" in repr(found)
 
 
 def test_labels_that_were_not_drawn_by_chance_are_noticed():

@@ -28,7 +28,7 @@ from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, sampled
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
 MAX_PAIRED = 2000  # samples that are compared in pairs if there are more classes, so that the cost is linear in K
-ALL_RIGHT = 0.99  # accuracy on held-out rows above which they may have been learned by heart
+ALL_RIGHT = 0.99  # share of held-out samples outside the largest class that are right if they were trained on
 HARM = 0.003  # of the rows, that correction has to get wrong to be worth a word
 ROUNDED = 1e-7  # smallest standard deviation of probabilities; below it their means differ by rounding
 PSEUDO_SAMPLES = 0.1  # given to every class so that none is ruled out before it is compared with the others
@@ -242,13 +242,13 @@ def as_given_out(rows: Matrix, like: TopKBlocks, target: Blocks) -> Matrix:
 
 
 def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
-    """Return whether held-out rows look like rows of training: nearly all right, and surer than the `sample` (m, K) is
-    under its own shares."""
+    """Return whether held-out samples look like training samples: nearly all are right, those of small classes too, and
+    confidence is higher than on the `sample` (m, K) after correction."""
     assert source.heldout is not None
     rows, y = source.heldout
     corrected = correct_rows(sample, weights)
-    right = np.mean(rows.argmax(axis=1) == y)
-    return bool(right > ALL_RIGHT and corrected.max(axis=1).mean() < rows.max(axis=1).mean())
+    wrong, smaller = np.mean(rows.argmax(axis=1) != y), 1 - np.bincount(y).max() / len(y)
+    return bool(wrong < (1 - ALL_RIGHT) * smaller and corrected.max(axis=1).mean() < rows.max(axis=1).mean())
 
 
 def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:

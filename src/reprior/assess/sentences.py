@@ -72,7 +72,8 @@ def about_confidence(diagnosis: Diagnosis) -> list[Sentence]:
         return []
     size, how = percent(abs(gap), 1), "over" if gap > 0 else "under"
     if abs(gap) > 3 * error:
-        return [Sentence(f"On held-out samples the classifier is {how}confident by {size}. Calibrate it first.", False)]
+        return [Sentence(f"On held-out samples the probabilities are {how}confident by {size}. Corrected"
+                         " probabilities inherit this error.", False)]
     return [Sentence(f"On held-out samples confidence matches accuracy to {size}.")]
 
 

@@ -127,12 +127,19 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(mean_differs(checks.shift_p))
     else:
-        shifted = "has shifted" if checks.shift_p < REJECTED else "may have shifted"
-        shift = "No shift found" if checks.shift_p >= NOTED else f"The class prior {shifted}"
-        sentences.append(f"{shift} ({p_text(checks.shift_p)}).")
+        sentences.append(shift_found(checks))
         if acts is not None and acts.amplification >= WEAK:
             sentences.append(weak_evidence(acts.amplification))
     return sentences
+
+
+def shift_found(checks: Checks) -> str:
+    """Return whether a shift was found, and the probability that it is label shift."""
+    if checks.shift_p >= NOTED:
+        return f"No shift found ({p_text(checks.shift_p)})."
+    shifted = "have shifted" if checks.shift_p < REJECTED else "may have shifted"
+    cause = "" if checks.label_shift is None else f" Probability of label shift: {checks.label_shift:.0%}."
+    return f"The predictions {shifted} ({p_text(checks.shift_p)}).{cause}"
 
 
 def aligned(rows: list[list[str]], left: Collection[int] = (0,)) -> list[str]:

@@ -63,8 +63,8 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
              f"a probability of label shift of {acts.share:.0%}",
              remedy=f"Check the data.{in_training(checks)} Pass labels of {MANY_LABELS} samples as `labels`, or"
                     " estimate with `on_reject='scale'`")  # fmt: skip
-    warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Pass labels of"
-         f" {MANY_LABELS} samples as `labels` to decide.")  # fmt: skip
+    warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Calibration is applied in"
+         f" full. Pass labels of {MANY_LABELS} samples as `labels` to decide.")  # fmt: skip
 
 
 def interval_notes(source: Source, n: float) -> list[str]:

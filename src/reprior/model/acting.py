@@ -141,8 +141,8 @@ def labelled_posterior(
                    log_weight_variance=fit.variance)  # fmt: skip
 
 
-def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0) -> Acts:
-    """Return how much of the correction is applied, with the reason."""
+def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0, *, remembers: bool = False) -> Acts:
+    """Return how much of the correction is applied, with the reason; `remembers`: earlier batches count too."""
     if evidence is None:
         return Acts(1.0, NOT_TESTED)
     share = evidence.share(settings)
@@ -152,7 +152,9 @@ def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0) -
     if share >= 0.5:
         reason = f"Consistent with label shift (probability {share:.0%}{by})."
     else:
-        reason = f"The data differ by more than their class prior (probability of label shift {share:.0%}{by}).{weak}"
+        who = "This batch or an earlier one differs by more than its"
+        who = who if remembers else "The data differ by more than their"
+        reason = f"{who} class prior (probability of label shift {share:.0%}{by}).{weak}"
     return Acts(share, reason, evidence.log_evidence, evidence.amplification)
 
 

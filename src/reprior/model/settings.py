@@ -60,7 +60,7 @@ class Settings:
     counts_worth: float = 40.0
     max_samples: int = 20_000
     min_probability: float = 1e-3
-    label_shift_odds: float = 9.0
+    label_shift_odds: float = 10.0
     drift_scale: float = 0.2
     no_bias: float = 0.8
     bias_spreads: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)

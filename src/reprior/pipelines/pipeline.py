@@ -182,7 +182,7 @@ class Pipeline(Saved):
         acts = describe(None, self.settings)
         if evidence is not None or isinstance(with_labels, LabelledBlocks):
             made, now = act(made, with_labels, self.unshifted, looked.sample, now, on_reject, self.settings)
-            acts = describe(now, self.settings, made.n_labels)._replace(
+            acts = describe(now, self.settings, made.n_labels, remembers=earlier.n_tests > 1)._replace(
                 log_evidence=None if evidence is None else now.log_evidence
             )
         if on_reject == "ignore":

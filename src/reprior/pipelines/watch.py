@@ -40,7 +40,7 @@ class Watch(Saved):
     >>> watch = pipeline(proba, y).watch()
     >>> est = watch.estimate(proba)
     >>> watch.n_batches, watch.acts.reason
-    (1, 'Consistent with label shift (probability 90%).')
+    (1, 'Consistent with label shift (probability 91%).')
     """
 
     def __init__(
