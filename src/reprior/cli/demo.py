@@ -58,7 +58,7 @@ def _channels(output: Path) -> Answer:
     for name, rows in data.channels.items():
         proba, y = data.pool_proba[rows], data.pool_y[rows]
         true = np.bincount(y, minlength=len(data.classes)) / len(y)
-        est = pipe.estimate(proba, on_reject="ignore")
+        est = pipe.estimate(proba)
         table[name] = {
             "rows": len(y),
             "before": rp.metrics.accuracy(proba, y),
