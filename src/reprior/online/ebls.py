@@ -24,16 +24,16 @@ from reprior.online.acting import (
     DIRECTIONS,
     N_CORRECTIONS,
     acts_of,
-    judge,
     learn_and_test,
     log_weights,
     padded_directions,
+    update_by_label,
 )
 from reprior.online.clusters import key_starts
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import BATCH, StreamSettings, as_settings
 
-MIN_SHARE = 1e-12  # of a class, for logarithms
+MIN_PRIOR = 1e-12  # smallest class prior, so that its logarithm is defined
 MIN_CLASSES = 10  # with fewer, memories are as for so many: 20 samples are the fewest that show a change of shares
 MIN_LIKELIHOOD = 1e-9  # of a label, so that no label rules a filter out for good
 
@@ -174,7 +174,7 @@ class OnlineEbls:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; the evidence of label shift, the
         amplification, and sums of moments and their squares since the last multiple of 100 samples; weights of the
-        corrections that labels judge, and second derivatives and their products with the biases for two memories of
+        corrections that labels change, and second derivatives and their products with the biases for two memories of
         labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
@@ -291,7 +291,7 @@ class OnlineEbls:
     # labels, and how much of the correction is applied
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
-        judge(self, self.parts(state), row, y, self.prior(state))  # before the label moves the shares
+        update_by_label(self, self.parts(state), row, y, self.prior(state))  # before the label moves the shares
         self.replace_output(state, row, y)
 
     def replace_output(self, state: Vector, row: Vector, y: int) -> None:
@@ -332,7 +332,7 @@ class OnlineEbls:
             log_w = log_weights(self, self.parts(state), prior)
             w = np.exp(log_w - log_w.max())
         else:  # the same with few array operations: a server does this for every post
-            w = (np.maximum(prior, MIN_SHARE) / source) ** share
+            w = (np.maximum(prior, MIN_PRIOR) / source) ** share
         return np.asarray(w / (source @ w))
 
     def tested_share(self, state: Vector) -> float | None:

@@ -88,8 +88,8 @@ class Posts:
     def _learn(self, served: ServedStream, raw: Matrix, post: Post, placement: Placement, now: float) -> Matrix:
         """Learn samples that were not counted before; return them as calibrated."""
         hub, before = self._hub, served.stream.n
-        raised, calibrated, tested = served.learn(raw, now)
-        if tested:
+        raised, calibrated, window_ended = served.learn(raw, now)
+        if window_ended:
             hub.alarms.judge(served, before)
         if post.ids is not None:
             late.keep(served, post.ids, raw, now)

@@ -14,7 +14,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Vector
-from reprior.online.acting import next_stop, without_warning
+from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
@@ -51,11 +51,11 @@ class Activity:
 
 class Learned(NamedTuple):
     """What a post did: whether it raised the alarm, its samples (n, K) as calibrated (or as they came), and whether
-    the stream has tested itself for label shift."""
+    a window of the stream has ended, after which its share of the correction may have changed."""
 
     raised: bool
     rows: Matrix
-    tested: bool = False
+    window_ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -121,15 +121,15 @@ class ServedStream:
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
         before = stream.n
-        tested = before + len(rows) >= next_stop(before)
-        with without_warning() if tested else NO_WARNING:  # the server raises an alarm
+        window_ended = before + len(rows) >= next_window_end(before)
+        with without_warning() if window_ended else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
             else:
                 raised = False
                 stream.learn_calibrated(rows)
         self.activity.count(len(rows), now)
-        return Learned(raised, rows, tested)
+        return Learned(raised, rows, window_ended)
 
     def _learn_watched(self, rows: Matrix, now: float) -> bool:
         """Learn rows and let the alarm's test look at them, in blocks; return whether that raised the alarm."""
