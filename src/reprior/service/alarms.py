@@ -125,7 +125,7 @@ class Alarms:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._mark(served)
-            self._hub.commits.soon()
+            self._hub.commits.request_commit()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do
