@@ -201,7 +201,7 @@ def stream_calls() -> dict[str, tuple[int, Callable[[], object]]]:
         out[f"`correct_many`, K={k}"] = n, partial(rp.Stream("online-fmapls", source).correct_many, rows)
         if k == 100:
             method, few = OnlineFmapls(source), rows[:300]
-            plain = partial(reference.fmapls, method.init(), method.known, method.options, None, few)
+            plain = partial(reference.fmapls, method.init(), method.kernel_priors, method.options, None, few)
             out["NumPy reference of `online-fmapls`, K=100"] = 300, plain
             learn_one = rp.Stream("online-fmapls", source).learn_one
             out["`online-fmapls`, `learn_one`, K=100"] = 2000, partial(each, learn_one, some)

@@ -41,8 +41,8 @@ def draw(k: int, n: int, seed: int = 0) -> tuple[rp.Source, np.ndarray]:
 
 def learn(loops, method, state, rows, slots=None, ndim=2):
     if isinstance(method, OnlineFmapls):
-        return loops.fmapls(state, method.known, method.options, slots, rows, ndim)
-    return loops.ebls(state, method.known, method.options, method.bank, method.directions, slots, rows, ndim)
+        return loops.fmapls(state, method.kernel_priors, method.options, slots, rows, ndim)
+    return loops.ebls(state, method.kernel_priors, method.options, method.bank, method.directions, slots, rows, ndim)
 
 
 def assert_same(method, ours: np.ndarray, theirs: np.ndarray) -> None:
@@ -103,7 +103,7 @@ def test_lazy_top_k_is_the_dense_update(k: int) -> None:
     method = OnlineFmapls(source, memory=300.0)
     ours, theirs, dense = method.init(), method.init(), method.init()
     for state, loops in ((ours, native), (theirs, reference)):
-        assert loops.fmapls_top(state, method.known, method.options, None, indices, values, 2) == reference.DONE
+        assert loops.fmapls_top(state, method.kernel_priors, method.options, None, indices, values, 2) == reference.DONE
     for block in TopKBlocks(indices, values, source.prior):
         learn(native, method, dense, block)
     np.testing.assert_allclose(method.prior(ours), method.prior(theirs), rtol=1e-11)

@@ -10,7 +10,7 @@ from worlds import make_problem
 
 import reprior as rp
 from reprior._types import Acts
-from reprior.online.acting import AGAIN, NOT, NotLabelShift, acts_event, without_warning
+from reprior.online.acting import RESUMED, STOPPED, NotLabelShift, acts_event, without_warning
 from reprior.online.ebls import OnlineEbls
 
 
@@ -77,5 +77,5 @@ def test_the_fall_and_the_return_are_events_at_tests(world, monkeypatch):
         event = acts_event(stream, before, acting)
         if event is not None:
             found.append(event)
-            acting = event.kind != NOT
-    assert found == [(NOT, 50, 0.4, "So."), (AGAIN, 200, 0.8, "So."), (NOT, 400, 0.1, "So.")]
+            acting = event.kind != STOPPED
+    assert found == [(STOPPED, 50, 0.4, "So."), (RESUMED, 200, 0.8, "So."), (STOPPED, 400, 0.1, "So.")]

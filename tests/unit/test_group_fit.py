@@ -9,7 +9,7 @@ from worlds import score_outputs
 
 from reprior.model.group_fit import Common, GroupedRows, fit_groups, fit_kind
 from reprior.model.groups import learn
-from reprior.model.population import GroupSums, Kinds, Scatter, log_evidence, scatter_of
+from reprior.model.population import ClusterPriors, GroupSums, Scatter, dirichlet_multinomial_log_pmf, scatter_of
 from reprior.rows.blocks import ArrayBlocks
 
 K = 4
@@ -53,9 +53,9 @@ def test_certain_samples_have_the_evidence_and_posterior_of_counts(concentration
     baseline = rows.counts(about.weights, np.ones((3, K))).log_ratio
     found = fit_kind(rows, about, centre, concentration, baseline)
     np.testing.assert_allclose(found.log_evidence, exact, atol=1e-6)
-    kinds = Kinds(np.stack([centre, centre]), np.array([1.0, 1e-300]), Scatter(concentration, 0.0, 0.0))
+    kinds = ClusterPriors(np.stack([centre, centre]), np.array([1.0, 1e-300]), Scatter(concentration, 0.0, 0.0))
     fit = fit_groups(rows, about, kinds)
-    relative = log_evidence(counts, kinds)[:, 0] - counts @ np.log(about.mean)
+    relative = dirichlet_multinomial_log_pmf(counts, kinds)[:, 0] - counts @ np.log(about.mean)
     np.testing.assert_allclose(relative, exact, atol=1e-9)
     posterior = (alpha + counts) / (concentration + 20)
     np.testing.assert_allclose(fit.prior, posterior, atol=1e-6)

@@ -10,7 +10,7 @@ from worlds import make_problem, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.online.acting import judge, log_weights, share_of_tests
+from reprior.online.acting import log_weights, share_of_tests, update_by_label
 from reprior.online.ebls import OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import correct_rows
@@ -38,7 +38,7 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     method.learn(state, problem.proba)
     row, y, part = problem.proba[7], 3, method.parts(state)
     prior, share = method.prior(state), share_of_tests(method, part)
-    judge(method, part, row, y, prior)
+    update_by_label(method, part, row, y, prior)
     shifted = row * prior / problem.source.prior
     p = np.stack([row, shifted / shifted.sum(), row, row])  # no label before: biases of 0
     start = np.array([(1 - share) / 3, share, (1 - share) / 3, (1 - share) / 3])
@@ -59,7 +59,7 @@ def test_labels_fade_if_the_prior_may_drift(problem) -> None:
         state = method.init()
         part = method.parts(state)
         for _ in range(2000):
-            judge(method, part, problem.proba[0], 1, method.prior(state))
+            update_by_label(method, part, problem.proba[0], 1, method.prior(state))
         curvature[drift] = part["curvature"].sum(axis=1)
     np.testing.assert_array_less(curvature[True], 0.5 * curvature[False])
 

@@ -594,7 +594,7 @@ def test_a_class_that_no_held_out_row_shows_is_not_bet_on() -> None:
     stream.learn_many(proba[200:])
     assert stream.prior[1] < 0.005  # 0.015 with an even share
     loaded = rp.Stream.from_bytes(stream.to_bytes())  # the rows are gone, and how many there were is not
-    np.testing.assert_array_equal(loaded.state.method.known, stream.state.method.known)
+    np.testing.assert_array_equal(loaded.state.method.kernel_priors, stream.state.method.kernel_priors)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -11,7 +11,7 @@ import river.naive_bayes
 
 from reprior._check import by_name, check_prior, column_map, fail
 from reprior._types import Acts, Source, Vector
-from reprior.online.acting import NOT, acts_event, without_warning
+from reprior.online.acting import STOPPED, acts_event, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.pipelines.pipeline import Pipeline
@@ -223,8 +223,8 @@ class NotLabelShiftDrift(StreamDrift):
             self.stream.learn_one(self._row(x))
         event = acts_event(self.stream, before, self._acting)
         if event is not None:
-            self._acting = event.kind != NOT
-        self._drift_detected = event is not None and event.kind == NOT
+            self._acting = event.kind != STOPPED
+        self._drift_detected = event is not None and event.kind == STOPPED
 
 
 def stream_of(source: Any, method: str, options: Mapping[str, Any], caller: str) -> Stream:

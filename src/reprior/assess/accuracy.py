@@ -1,13 +1,13 @@
 """The accuracy to expect on the target.
 
-Three figures are combined by their variances: the mean corrected probability of the predicted class on the target (its
-*promise*), the accuracy of held-out samples reweighted to the estimated shares, and the accuracy of labelled target
-samples, if there are any.
+Three figures are combined by their variances: the *predicted accuracy* on the target, which is the mean corrected
+probability of the predicted class; the accuracy of held-out samples reweighted to the estimated shares; and the
+accuracy of labelled target samples, if there are any.
 
-The promise is optimistic, because the shares were fitted to the same predictions. It is therefore averaged over shares
-that the estimate might have been; with labels, half of that difference is removed. A calibrator makes promises true at
-the held-out prior. At another prior one class may be right more often than promised, and another less often. Held-out
-samples were used to fit the calibrator, so each is evaluated as if it had been left out of the fit.
+The predicted accuracy is optimistic, because the shares were fitted to the same predictions. It is therefore averaged
+over shares that the estimate might have been; with labels, half of that difference is removed. A calibrator makes it
+exact at the held-out prior. At another prior one class may be right more often than predicted, and another less often.
+Held-out samples were used to fit the calibrator, so each is evaluated as if it had been left out of the fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
 SHARE_DRAWS = 16  # class shares that the estimate might have been
-# standard deviation of how much more often than promised a class is right; by trials 1000 to 1079 of labels.py, and
+# standard deviation of how much more often than predicted a class is right; by trials 1000 to 1079 of labels.py, and
 # seeds 1000 to 1019 of the sets that ordinary.py was designed on
 CLASS_ACCURACY_SD = 0.07
 MIN_VARIANCE_PART = 0.3  # smallest variance of "right or wrong", as a part of that of equally likely samples
@@ -43,10 +43,12 @@ class Accuracy(NamedTuple):
     risk: float
 
 
-class Tried(NamedTuple):
-    """What labels tell: the accuracies of rows without one (2,), before and after, variances of those (2,), the
-    accuracies of rows with one (2,), how many of all rows those are, and by how much the others promise more than all
-    (2,)."""
+class LabelledAccuracy(NamedTuple):
+    """Accuracy by labels of target samples, before and after correction (2,).
+
+    `accuracy` is that of samples without a label and `noise` its variance; `own` is that of samples with a label, which
+    are the `part` of all samples. `apart_by` is the predicted accuracy of samples without a label minus that of all.
+    """
 
     accuracy: Vector
     noise: Vector
@@ -56,14 +58,15 @@ class Tried(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Of rows: how likely their prediction is right before and after correction, and whether it is, (2, n) each."""
+    """Predictions of rows before and after correction, (2, n) each: the probability that they are right, and whether
+    they are."""
 
-    promised: Matrix
+    confidence: Matrix
     right: Matrix
 
 
-class Promises(NamedTuple):
-    """What predictions of the target promise, before and after correction, (2,) each, by corrected probabilities.
+class PredictedAccuracy(NamedTuple):
+    """Accuracy on the target by corrected probabilities, before and after correction, (2,) each.
 
     `mean` is the accuracy, `spread` its variance per sample, `unchecked` the part of it from classes without held-out
     samples, `redrawn` (2, m) the accuracy under other shares that might be true, `kept` and `shifted` that under the
@@ -93,13 +96,13 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
     counts = np.zeros(len(estimate.weights))
     if source.heldout is not None:
         counts += np.bincount(source.heldout[1], minlength=len(counts))
-    made = promises(estimate, target, counts)
+    made = predicted_accuracies(estimate, target, counts)
     now, unlabelled = Expected(made.mean, np.full(2, np.inf)), 1.0
     if source.heldout is not None:
-        now = by_heldout(estimate, made, counts, *source.heldout, flattery=1.0 if labelled is None else 0.5)
+        now = by_heldout(estimate, made, counts, *source.heldout, optimism=1.0 if labelled is None else 0.5)
     if labelled is not None:
-        tried = by_labels(labelled, estimate, made.mean)
-        now, unlabelled = with_labels(now, tried), 1 - tried.part
+        labelled_accuracy = by_labels(labelled, estimate, made.mean)
+        now, unlabelled = with_labels(now, labelled_accuracy), 1 - labelled_accuracy.part
     variance = now.variance + unlabelled * made.spread / float(estimate.n)
     before, after = np.clip(now.mean, 0.0, 1.0)
     gains = made.redrawn[1] - made.redrawn[0]
@@ -109,65 +112,65 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
     return Accuracy(float(before), float(after), *ends, max(0.0, -float(least)))
 
 
-def promises(estimate: PriorEstimate, target: Blocks, counts: Vector) -> Promises:
-    """Return what the predictions promise, in one pass over the target; `counts` (K,) are held-out samples."""
+def predicted_accuracies(estimate: PriorEstimate, target: Blocks, counts: Vector) -> PredictedAccuracy:
+    """Return the predicted accuracy, in one pass over the target; `counts` (K,) are held-out samples."""
     weights, unchecked = estimate.weights, counts == 0
     per_share = weights / np.maximum(estimate.shares, 1e-12)
     others = np.concatenate([plausible_shares(estimate), shares_without_bet(estimate)]) * per_share
 
     def of_block(block: Matrix) -> Matrix:
-        wide, promise = np.asarray(block, np.float64), promised(block, weights)
+        wide, confidence = np.asarray(block, np.float64), prediction_confidence(block, weights)
         total, made = wide @ others.T, (wide.argmax(axis=1), (wide * weights).argmax(axis=1))
         shares = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
                   for y in made]  # fmt: skip
-        alone = [(p * unchecked[y]).sum() for p, y in zip(promise, made, strict=True)]
-        sums = [promise.sum(axis=1), (promise * (1 - promise)).sum(axis=1), np.array(alone)]
+        alone = [(p * unchecked[y]).sum() for p, y in zip(confidence, made, strict=True)]
+        sums = [confidence.sum(axis=1), (confidence * (1 - confidence)).sum(axis=1), np.array(alone)]
         return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
 
     sums = np.asarray(target.map_sum(of_block) / float(estimate.n), np.float64)
-    mean, spread, alone = sums[:, :3].T  # one that promises p is right with variance p(1 − p)
+    mean, spread, alone = sums[:, :3].T  # a prediction with confidence p is right with variance p(1 − p)
     kept, shifted = sums[:, -2:].T
-    return Promises(mean, spread, alone, sums[:, 3:-2], kept, shifted)
+    return PredictedAccuracy(mean, spread, alone, sums[:, 3:-2], kept, shifted)
 
 
 def by_heldout(
-    estimate: PriorEstimate, made: Promises, counts: Vector, rows: Matrix, y: Labels, *, flattery: float
+    estimate: PriorEstimate, made: PredictedAccuracy, counts: Vector, rows: Matrix, y: Labels, *, optimism: float
 ) -> Expected:
-    """Return what held-out samples (n, K) with labels (n,) and the promises let one expect.
+    """Return the accuracy expected from held-out samples (n, K) with labels (n,) and from the predicted accuracy.
 
-    `flattery` is the part to take out of what shares fitted to the same predictions add to a promise. Labels of target
-    samples have taken out some of it, and nothing tells how much.
+    Shares fitted to the same predictions raise the predicted accuracy; the part `optimism` of this gain is removed.
+    Labels of target samples have removed an unknown part of it before.
     """
     each, fitted, redrawn = (estimate.shares / np.maximum(counts, 1))[y], estimate.calibrator, made.redrawn
     apart = outcomes(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, estimate.weights)
-    promise = made.mean
+    predicted_accuracy = made.mean
     if redrawn.size:
-        promise = promise - flattery * np.maximum(promise - redrawn.mean(axis=1), 0.0)
-    # classes without a held-out sample are mostly rare and rarely right: they are as they promise
+        predicted_accuracy = predicted_accuracy - optimism * np.maximum(predicted_accuracy - redrawn.mean(axis=1), 0.0)
+    # classes without a held-out sample are mostly rare and rarely right: their predicted accuracy counts
     measured = np.clip(apart.right @ each + made.unchecked, 0.0, 1.0)
     plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
-    noise = np.maximum((each**2) @ (apart.promised * (1 - apart.promised)).T, plain * float(each @ each))
+    noise = np.maximum((each**2) @ (apart.confidence * (1 - apart.confidence)).T, plain * float(each @ each))
     noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # half a sample tells of such
-    # what so many samples leave unproven of promises at their own prior, and what another prior adds to it
+    # variance of the predicted accuracy: of a check by so many samples at their own prior, and what another prior adds
     moved = estimate.shares - counts / len(y)
     unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
-    doubted = widened_variance(unproven, measured - promise, noise)
+    doubted = widened_variance(unproven, measured - predicted_accuracy, noise)
     gain = doubted / (doubted + noise)
     # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
     variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
     variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (made.shifted - made.kept) ** 2
-    return Expected(promise + gain * (measured - promise), variance)
+    return Expected(predicted_accuracy + gain * (measured - predicted_accuracy), variance)
 
 
-def with_labels(now: Expected, tried: Tried) -> Expected:
+def with_labels(now: Expected, labelled: LabelledAccuracy) -> Expected:
     """Return what labels of target samples make of an expectation. Labelled samples are as right as they are, so that
     only the others are uncertain."""
-    mean = now.mean + tried.apart_by  # of the samples without a label: those with one may have been chosen
-    variance = widened_variance(now.variance, tried.accuracy - mean, tried.noise)
-    gain = variance / (variance + tried.noise) if np.isfinite(variance).all() else np.ones(2)
-    left = 1 - tried.part
-    mean = left * (tried.accuracy + (1 - gain) * (mean - tried.accuracy)) + tried.part * tried.own
-    return Expected(mean, left**2 * tried.noise * gain)
+    mean = now.mean + labelled.apart_by  # of the samples without a label: those with one may have been chosen
+    variance = widened_variance(now.variance, labelled.accuracy - mean, labelled.noise)
+    gain = variance / (variance + labelled.noise) if np.isfinite(variance).all() else np.ones(2)
+    left = 1 - labelled.part
+    mean = left * (labelled.accuracy + (1 - gain) * (mean - labelled.accuracy)) + labelled.part * labelled.own
+    return Expected(mean, left**2 * labelled.noise * gain)
 
 
 def smoothed_variance(rate: Vector, n: int) -> Vector:
@@ -231,23 +234,24 @@ def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabell
     return AsUnlabelled(rows, y, each / each.sum(), correct_float64(apart, estimate.weights))
 
 
-def by_labels(target: LabelledBlocks, estimate: PriorEstimate, promise: Vector) -> Tried:
-    """Return what labels of target rows tell of the accuracy: by how much the rows fail what they promise. The
-    `promise` (2,) of all rows is then less by so much."""
+def by_labels(target: LabelledBlocks, estimate: PriorEstimate, predicted_accuracy: Vector) -> LabelledAccuracy:
+    """Return the accuracy by labels of target samples: the `predicted_accuracy` (2,) of all samples plus the mean
+    difference of labelled samples between right or wrong and their confidence."""
     rows, y, each, alone = as_unlabelled(target, estimate)
     part, results = len(y) / len(target.labels), outcomes(rows, y, estimate.weights)
     right = np.stack([results.right[0], alone.argmax(axis=1) == y])
-    promises = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
-    missed = right - promises
+    confidence = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
+    missed = right - confidence
     plain = MIN_VARIANCE_PART * smoothed_variance(right @ each, len(y)) * float(each @ each)
-    # as promised, and as it is seen
-    chance = promises * (1 - promises), (missed - (missed @ each)[:, None]) ** 2
+    # variance by the confidence, and as observed
+    chance = confidence * (1 - confidence), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
-    apart_by = part / max(1 - part, 1e-6) * (promise - results.promised.mean(axis=1))
-    return Tried(promise + apart_by + missed @ each, noise, results.right.mean(axis=1), part, apart_by)
+    apart_by = part / max(1 - part, 1e-6) * (predicted_accuracy - results.confidence.mean(axis=1))
+    accuracy = predicted_accuracy + apart_by + missed @ each
+    return LabelledAccuracy(accuracy, noise, results.right.mean(axis=1), part, apart_by)
 
 
-def promised(rows: Matrix, weights: Vector) -> Matrix:
+def prediction_confidence(rows: Matrix, weights: Vector) -> Matrix:
     """Return the corrected probability of the predicted class (2, n): before and after correction."""
     wide = np.asarray(rows, np.float64)
     resp = correct_float64(wide, weights)
@@ -255,6 +259,6 @@ def promised(rows: Matrix, weights: Vector) -> Matrix:
 
 
 def outcomes(rows: Matrix, y: Labels, weights: Vector) -> Rows:
-    """Return what rows (n, K) with labels (n,) tell."""
+    """Return the confidence of the predictions of rows (n, K), and whether they match the labels (n,)."""
     right = np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)
-    return Rows(promised(rows, weights), right)
+    return Rows(prediction_confidence(rows, weights), right)

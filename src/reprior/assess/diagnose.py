@@ -14,7 +14,7 @@ from reprior.assess.labels import look_at_labels, scaled_chi_square_p
 from reprior.assess.sentences import sentences
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
-from reprior.model.acting import Evidence, weighed_evidence
+from reprior.model.acting import Evidence, batch_evidence
 from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.interval import posterior_of
@@ -211,7 +211,7 @@ def evidence_of(
     assert error is not None
     assert error.moments is not None
     unshifted = np.ones_like(source.prior) if unshifted is None else unshifted
-    return weighed_evidence(error.moments, sample, estimate, unshifted, settings)
+    return batch_evidence(error.moments, sample, estimate, unshifted, settings)
 
 
 def checks(

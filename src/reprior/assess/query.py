@@ -1,13 +1,15 @@
-"""Which target samples to label next: those whose labels tell most about the class prior, drawn with known chances.
+"""Which target samples to label next: an A-optimal design, drawn with known probabilities.
 
-A label tells what the output leaves open: of a row whose corrected output is r (K,), diag(r) − rrᵀ about log π. Let V
-be the covariance of log π once the rows that are drawn have their labels. One label more lowers the expected KL,
-½ Σ π_j V_jj, in proportion to tr[(diag(r) − rrᵀ) VΠV]. Shares of classes that the rows confuse err against each other,
-so a row between two such classes tells most; the more of them are drawn, the less the next one tells. Chances at which
-no row would tell more than those that are drawn make an A-optimal design. Steps towards it multiply each row's chance
-by a power of what it tells [silvey1978]. A part is drawn evenly, so that every row has its chance and no weight is
-large. Rows are gone through by likely class and then by how sure it is, at equal steps: a sample then holds each kind
-of row as often as it should, give or take one.
+A-optimality: the labels should minimise the expected KL of the estimated prior, ½ Σ π_j V_jj, with V the covariance of
+log π given the labels. A label of a sample with corrected probabilities r (K,) adds the information diag(r) − rrᵀ about
+log π. So one more label lowers the KL in proportion to its value tr[(diag(r) − rrᵀ) VΠV]. Samples between two classes
+that are often confused have the largest values, and each draw lowers the value of the next. The design is optimal if
+no sample has a larger value than those drawn. Multiplicative steps approach it: each multiplies the probability of a
+sample by a power of its value [silvey1978].
+
+A part of the samples is drawn evenly, so that each has a positive probability and no weight is large. The draw is
+systematic: samples are ordered by likely class and then by its probability, and taken at equal steps. So each kind of
+sample is drawn as often as its probability requires, give or take one.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, some_blocks
 from reprior.rows.passes import CORRELATION_ROWS, count_rows, information, some_rows
 
-RANDOM_PART = 0.2  # of the rows to label, how many are drawn without regard to what their labels may tell
-STEPS, STRIDE = 4, 0.75  # towards the best chances, and their length; by trials 1000 to 1039 of labels.py
-APART = 0.3  # rows of its own that each class is granted, so that no two classes err against each other alone; by those
-DESIGNED = 3  # rows a class, and a thousand times that in all, by which the best chances are found
+RANDOM_PART = 0.2  # part of the samples that is drawn evenly
+STEPS, STRIDE = 4, 0.75  # multiplicative steps, and their power; by trials 1000 to 1039 of labels.py
+RIDGE_SAMPLES = 0.3  # samples added to each class's information, a ridge against confused classes; by these trials
+DESIGNED = 3  # samples per class, and at least 1,000 times as many in all, that the design is computed on
 ONE_SIGMA = 0.6826894921
-SPARSE_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
+FLOAT32_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
 DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, and correlations are ignored
-SURE = 1.0  # s² at most: of a class that may well be absent, no more is to be learned
+MAX_LOG_VARIANCE = 1.0  # largest variance of a log share; a class that may be absent has a larger one
 
 
 class Query(NamedTuple):
@@ -103,11 +105,11 @@ class LabelValues(NamedTuple):
 
 
 def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -> LabelValues:
-    """Return how much a label of each sample (N,) is worth if `n` of them get one."""
+    """Return the value of a label of each sample (N,) if `n` of them get one."""
     prior = np.maximum(estimate.shares, 0.1 / estimate.n)
     weights = estimate.weights * prior / np.maximum(estimate.shares, 1e-12)
     some = correct_rows(np.asarray(some_rows(target, n_rows, DESIGNED * max(1000, len(prior))), np.float64), weights)
-    values = designed(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
+    values = design_values(some, precision(target, n_rows, estimate, prior), prior, n * len(some) / n_rows)
 
     def of_block(first: int, block: Matrix) -> tuple[tuple[int, LabelValues], ...]:
         resp = correct_rows(np.asarray(block, np.float64), weights)
@@ -121,50 +123,52 @@ def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -
     return LabelValues(often, likely, sure)
 
 
-def designed(some: Matrix, labelled: Matrix, prior: Vector, n: float) -> list[Matrix]:
-    """Return VΠV (K, K) at each step towards the best chances of corrected rows (m, K), of which `n` get a label, where
-    so much is `labelled` (K, K) of log π without."""
-    chance, values = np.full(len(some), n / len(some)), list[Matrix]()
+def design_values(rows: Matrix, precision: Matrix, prior: Vector, n: float) -> list[Matrix]:
+    """Return VΠV (K, K) at each step towards the A-optimal design of `n` labels for corrected `rows` (m, K).
+
+    `precision` (K, K) is that of log π without labels, or its diagonal (K,).
+    """
+    chance, values = np.full(len(rows), n / len(rows)), list[Matrix]()
     for _ in range(STEPS):
-        drawn = chance @ some
-        if labelled.ndim == 1:
-            value = prior / (labelled + drawn - chance @ some**2) ** 2
+        drawn = chance @ rows
+        if precision.ndim == 1:
+            value = prior / (precision + drawn - chance @ rows**2) ** 2
         else:
-            after = np.linalg.inv(labelled + np.diag(drawn) - (some.T * chance) @ some)
-            value = (after * prior) @ after
+            covariance = np.linalg.inv(precision + np.diag(drawn) - (rows.T * chance) @ rows)
+            value = (covariance * prior) @ covariance
         values.append(value / np.max(value))
-        chance = inclusion(chance * information_value(some, values[-1]) ** STRIDE, n)
+        chance = inclusion(chance * information_value(rows, values[-1]) ** STRIDE, n)
     return values
 
 
 def information_value(resp: Matrix, value: Matrix) -> Vector:
-    """Return what a label of each row (n, K) tells, tr[(diag(r) − rrᵀ) `value`]; (K,) is a diagonal."""
+    """Return the value of a label of each row r (n, K), tr[(diag(r) − rrᵀ) `value`]; a `value` (K,) is a diagonal."""
     if value.ndim == 1:
         return np.asarray((resp * (1 - resp)) @ value)
-    if len(value) > SPARSE_CLASSES:  # seven digits do, at half the price
+    if len(value) > FLOAT32_CLASSES:  # seven digits suffice, in half the time
         resp, value = resp.astype(np.float32), value.astype(np.float32)
     beyond = resp @ np.diag(value) - np.einsum("ij,ij->i", resp @ value, resp)
     return np.asarray(np.maximum(beyond, 0.0), np.float64)
 
 
 def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vector) -> Matrix:
-    """Return the inverse (K, K) of the covariance of log π: variances are those of the estimate, and correlations those
-    that the rows give; of very many classes its diagonal (K,) without correlations."""
+    """Return the inverse (K, K) of the covariance of log π, with variances from the estimate and correlations from the
+    samples; for very many classes only its diagonal (K,), without correlations."""
     lower, upper = estimate.interval(ONE_SIGMA)
-    unsure = np.clip(((upper - lower) / (2 * prior)) ** 2, 1e-12, SURE)  # s², of the logarithm of a share
+    unsure = np.clip(((upper - lower) / (2 * prior)) ** 2, 1e-12, MAX_LOG_VARIANCE)  # s², of the logarithm of a share
     k = len(prior)
     if k > DIAGONAL_CLASSES:
         return 1 / unsure
     stride = max(1, n_rows // (CORRELATION_ROWS * max(1000, k)))
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
     about /= getattr(estimate.posterior, "variance_factor", 1.0)
-    about.flat[:: k + 1] += APART
+    about.flat[:: k + 1] += RIDGE_SAMPLES
     scale = np.sqrt(np.maximum(np.diag(np.linalg.inv(about)), 1e-300) / unsure)
     return np.asarray(about * scale * scale[:, None])
 
 
 def inclusion(size: Vector, n: float) -> Vector:
-    """Return chances (N,) that add up to n, none above 1, and where they are below it in proportion to `size` (N,)."""
+    """Return probabilities (N,) with the sum n, in proportion to `size` (N,) but at most 1."""
     size = np.maximum(size, 1e-12 * max(float(size.max()), 1e-300))
     chance = np.zeros(len(size))
     sure = np.zeros(len(size), bool)
@@ -179,7 +183,7 @@ def inclusion(size: Vector, n: float) -> Vector:
 
 
 def systematic(chance: Vector, n: int, rng: np.random.Generator) -> Labels:
-    """Return n different places, each with its chance (N,), at equal steps along the sum of the chances."""
+    """Return n different positions by systematic sampling: at equal steps along the cumulative `chance` (N,)."""
     edges = np.cumsum(chance)
     edges *= n / edges[-1]
     return np.minimum(np.searchsorted(edges, np.arange(n) + rng.random(), side="right"), len(chance) - 1)

@@ -25,7 +25,7 @@ from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
 from reprior.io.records import CsvForm, Roles, recognise
 from reprior.io.table import Choice
-from reprior.online.acting import next_stop
+from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
 from reprior.rows.correction import correct_rows
 
@@ -241,7 +241,7 @@ class StreamRun:
         self.labels.keep(batch.names[start:stop], some.rows[start:stop])
         while start < stop:
             n = self.stream.n
-            end = min(stop, start + every - n % every, start + next_stop(n) - n)
+            end = min(stop, start + every - n % every, start + next_window_end(n) - n)
             here = slice(start, end)
             if emitted != "prior":
                 out.append(self.form.write(batch.records[here], correct_rows(some.calibrated[here], self.weights)))

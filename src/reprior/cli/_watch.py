@@ -17,7 +17,7 @@ from reprior import Alarm, InputError, Stream
 from reprior._check import fail
 from reprior._types import Matrix
 from reprior.estimates.show import applied
-from reprior.online.acting import NOT, ActsEvent, acts_event, without_warning
+from reprior.online.acting import STOPPED, ActsEvent, acts_event, without_warning
 from reprior.state import refuse, take
 
 HOOK_SECONDS = 60  # that a hook may take before it is ended
@@ -76,7 +76,7 @@ class Watch:
                 self.alarm.watch_calibrated(stream, rows, seconds)
         event = acts_event(stream, before, self.acting)
         if event is not None:
-            self.acting = event.kind != NOT
+            self.acting = event.kind != STOPPED
             self.events.append(event)
         return event
 

@@ -23,7 +23,7 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
-MIN_SHARE = 0.01  # of label shift before labels, whatever the tests found: labels can restore the correction
+MIN_LABEL_SHIFT = 0.01  # smallest probability of label shift before labels, so that labels can restore the correction
 NOT_TESTED = "Whether the change is label shift was not tested: there are no held-out samples."
 
 
@@ -42,7 +42,7 @@ class Evidence:
     n_tests: float = 1.0
 
     def __add__(self, later: Evidence) -> Evidence:
-        """Return the evidence of both."""
+        """Pool the tests of both by the mean Bayes factor; the later amplification counts."""
         n = self.n_tests + later.n_tests
         against = np.logaddexp(np.log(self.n_tests) - self.log_evidence, np.log(later.n_tests) - later.log_evidence)
         return Evidence(float(np.log(n) - against), later.amplification,
@@ -51,19 +51,19 @@ class Evidence:
     def share(self, settings: Settings) -> float:
         """Return the share of the correction that it lets act."""
         share = acting_share(self.log_evidence, self.amplification, settings)
-        return updated_share(max(share, MIN_SHARE), self.of_labels) if self.of_labels else share
+        return updated_share(max(share, MIN_LABEL_SHIFT), self.of_labels) if self.of_labels else share
 
 
-def weighed_evidence(
+def batch_evidence(
     reference: MomentReference, sample: Matrix, estimate: PriorEstimate, unshifted: Vector, settings: Settings
 ) -> Evidence:
     """Return the evidence of label shift from a `sample` (m, K) of the target of an estimate, whose class weights
     without shift are `unshifted` (K,)."""
     x, source = moments(sample) @ reference.directions, estimate.source.prior
     prior, base = estimate.weights * source, unshifted * source
-    changed = None if (unshifted == 1).all() else base / base.sum()
+    base_prior = None if (unshifted == 1).all() else base / base.sum()
     mean, variance, prior = x.mean(axis=0), x.var(axis=0), prior / prior.sum()
-    evidence = log_evidence(explanations(reference, settings, changed), mean, variance, len(x), prior)
+    evidence = log_evidence(explanations(reference, settings, base_prior), mean, variance, len(x), prior)
     return Evidence(evidence, amplification(prior - base / base.sum(), reference.information))
 
 
@@ -74,21 +74,21 @@ def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Mat
     mean = correct_float64(sample, unshifted).mean(axis=0)
     shares, prior = (share * x + (1 - share) * mean for x in (estimate.shares, estimate.prior))
     changed = replace(estimate, weights=weights / (estimate.source.prior @ weights), shares=shares, prior=prior)
-    about = estimate.posterior
-    if about is None:
+    posterior = estimate.posterior
+    if posterior is None:
         return changed
     chances, variance = np.array([share, 1 - share]), mean * (1 - mean) / estimate.n
 
     def mixed(x: Moments) -> Moments:
         return mixture(chances, np.stack([x.mean, mean]), np.stack([x.variance, variance]))
 
-    return with_posterior(changed, replace(about, shares=mixed(about.shares), prior=mixed(about.prior)))
+    return with_posterior(changed, replace(posterior, shares=mixed(posterior.shares), prior=mixed(posterior.prior)))
 
 
-def with_posterior(estimate: PriorEstimate, about: Posterior) -> PriorEstimate:
-    """Return the estimate with what is known about it, and the intervals that follow."""
-    spread = posterior_spread(estimate.shares, estimate.prior, estimate.n, about, estimate.source)
-    return replace(estimate, posterior=about, spread=spread)
+def with_posterior(estimate: PriorEstimate, posterior: Posterior) -> PriorEstimate:
+    """Return the estimate with this posterior, and the intervals that follow."""
+    spread = posterior_spread(estimate.shares, estimate.prior, estimate.n, posterior, estimate.source)
+    return replace(estimate, posterior=posterior, spread=spread)
 
 
 def with_labels(
@@ -104,7 +104,7 @@ def with_labels(
     weights = None if target.weights is None else target.weights[has_label]
     rows = labelled_rows(taken_rows(target.raw, has_label), target.labels[has_label], weights)
     of_none, of_shift = (np.log(np.maximum(x, 1e-30)) for x in (unshifted, estimate.weights))
-    fit = labelled_weights(rows, of_none, of_shift, max(share, MIN_SHARE), settings)
+    fit = labelled_weights(rows, of_none, of_shift, max(share, MIN_LABEL_SHIFT), settings)
     w = np.exp(fit.log_weights - fit.log_weights.max())
     w /= estimate.source.prior @ w
     n = int(estimate.n)
@@ -113,31 +113,33 @@ def with_labels(
     changed = replace(estimate, weights=w, shares=shares, prior=prior, target=target, n_labels=target.n_labels)
     if estimate.posterior is None:
         return changed, fit.log_evidence
-    about = labelled_posterior(estimate.posterior, shares, fit, w, 1 - target.n_labels / n, sample, n)
-    return with_posterior(changed, about), fit.log_evidence
+    posterior = labelled_posterior(estimate.posterior, shares, fit, w, 1 - target.n_labels / n, sample, n)
+    return with_posterior(changed, posterior), fit.log_evidence
 
 
 def shrunk_prior(estimate: PriorEstimate, base: Vector, shares: Vector, no_bias: float) -> Vector:
     """Return the prior (K,) of the population whose samples have these `shares` (K,) by labels.
 
-    If labels show no bias, it is as far on the way from the shares to the prior without shift, `base` (K,), as the
-    estimate without labels is.
+    If labels show no bias, the shares are shrunk towards the prior without shift, `base` (K,), by the same factor as in
+    the estimate without labels.
     """
-    way = base / base.sum() - estimate.shares
-    part = float((estimate.prior - estimate.shares) @ way) / max(float(way @ way), 1e-12)
-    return np.asarray(shares + no_bias * min(max(part, 0.0), 1.0) * (base / base.sum() - shares))
+    direction = base / base.sum() - estimate.shares
+    shrinkage = float((estimate.prior - estimate.shares) @ direction) / max(float(direction @ direction), 1e-12)
+    return np.asarray(shares + no_bias * min(max(shrinkage, 0.0), 1.0) * (base / base.sum() - shares))
 
 
 def labelled_posterior(
-    about: Posterior, shares: Vector, fit: LabelledWeights, weights: Vector, unknown: float, sample: Matrix, n: int
+    posterior: Posterior, shares: Vector, fit: LabelledWeights, weights: Vector, unknown: float, sample: Matrix, n: int
 ) -> Posterior:
-    """Return what is known about shares after labels: a bias moves the share of its class by mean p(1 − p), and each of
-    the `unknown` part of the samples is ambiguous."""
+    """Return the posterior of the shares after labels.
+
+    A bias moves the share of its class by mean p(1 − p), and each of the `unknown` part of the samples is ambiguous.
+    """
     p = correct_float64(sample, weights)
     ambiguity = (p * (1 - p)).mean(axis=0)
     variance = (unknown * ambiguity) ** 2 * fit.variance + unknown * ambiguity / n
     population = variance + shares * (1 - shares) / n
-    return replace(about, shares=Moments(shares, variance), prior=Moments(shares, population),
+    return replace(posterior, shares=Moments(shares, variance), prior=Moments(shares, population),
                    log_weight_variance=fit.variance)  # fmt: skip
 
 

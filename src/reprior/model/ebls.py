@@ -68,22 +68,23 @@ def ebls(
     n = count_rows(target)
     samples = two_samples(training, target, n, base, settings)
     unchecked = 1.0 if len(samples.y) else counts_alone_factor(samples, settings)
-    reliability = by_the_others(Reliability(0.0, unchecked), n)
+    reliability = leave_one_out(Reliability(0.0, unchecked), n)
     shifts = fit_shifts(samples, settings, reliability)
     if len(samples.y):
-        reliability = by_the_others(classifier_error(samples, shifts.probability @ shifts.weights), n)
+        reliability = leave_one_out(classifier_error(samples, shifts.probability @ shifts.weights), n)
     if reliability.trust_in_labels:
         shifts = refit(shifts, samples, settings, reliability)
     # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
     weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
     factor = base_factor(training, base)
-    each, log_ratio = mean_corrected(target, np.vstack([shifts.weights, np.ones_like(weights), weights]) * factor, n)
-    shares, unchanged = each[:-2], each[-2]
+    candidates = np.vstack([shifts.weights, np.ones_like(weights), weights])
+    corrected_means, log_ratio = mean_corrected(target, candidates * factor, n)
+    shares, unshifted_mean = corrected_means[:-2], corrected_means[-2]
     priors, rates = population_priors(samples, shifts, shares, n)
     prior = (1 - shifts.no_shift) * (shifts.probability @ priors)
-    prior += shifts.no_shift * (pooled(samples, unchanged, n, settings) if base is None else base)
+    prior += shifts.no_shift * (pooled(samples, unshifted_mean, n, settings) if base is None else base)
     prior = prior / prior.sum()
-    shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unchanged
+    shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unshifted_mean
     about = posterior(samples, shifts, reliability, shares, priors, rates, n)
     made = PriorEstimate(
         prior, weights * factor, shares_mean, Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED,
@@ -95,9 +96,11 @@ def ebls(
     return with_labels(made, with_known_labels, 1.0, factor, some_rows(target, n, rows_kept(len(factor))), settings)[0]
 
 
-def by_the_others(reliability: Reliability, n: int) -> Reliability:
-    """Return the reliability of `n` samples of which each is corrected by what the other n − 1 say. A sample that
-    corrected itself would count twice: a batch of one would change for no reason."""
+def leave_one_out(reliability: Reliability, n: int) -> Reliability:
+    """Return the reliability if each of `n` samples is corrected by the other n − 1: the variance times n/(n − 1).
+
+    A sample that corrected itself would count twice: a batch of one would change for no reason.
+    """
     return replace(reliability, variance_factor=reliability.variance_factor * n / max(n - 1, 1e-6))
 
 
@@ -141,7 +144,11 @@ def population_priors(samples: TwoSamples, shifts: Shifts, shares: Matrix, n: in
 def posterior(
     samples: TwoSamples, shifts: Shifts, reliability: Reliability, shares: Matrix, priors: Matrix, rates: Matrix, n: int
 ) -> Posterior:
-    """Return what is known about shares (C, K) and priors (C, K): that of the loosest kinds of shift."""
+    """Return the posterior of the shares (C, K) and priors (C, K) under each kind of shift.
+
+    Moments of shares and priors average over the loosest kinds of shift only (`for_interval`), so that intervals are
+    not too narrow. `log_weight_variance` averages over all kinds.
+    """
     loose = np.array([h.prior.for_interval for h in shifts.hypotheses])
     chance = np.maximum(shifts.probability[loose], 1e-300)
     chance, shares, priors, rates = chance / chance.sum(), shares[loose], priors[loose], rates[loose]

@@ -22,7 +22,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Matrix, Vector
 from reprior.model.likelihood import extrapolated
-from reprior.model.population import Kinds, memberships
+from reprior.model.population import ClusterPriors, memberships
 from reprior.rows.blocks import ArrayBlocks, Blocks, map_numbered
 from reprior.rows.keys import Codes
 from reprior.rows.labelled import some_blocks
@@ -85,7 +85,7 @@ class Grouped(Protocol):
     @property
     def sizes(self) -> Index: ...
 
-    def fit(self, common: Common, kinds: Kinds) -> GroupFit: ...
+    def fit(self, common: Common, kinds: ClusterPriors) -> GroupFit: ...
 
     def some(self, which: Index) -> GroupedRows: ...
 
@@ -132,7 +132,7 @@ class GroupedRows:
         check_read(len(codes), observed)
         return GroupCounts(ratios * sums[:, 0, :k], ratios**2 * sums[:, 1, :k], logs)
 
-    def fit(self, common: Common, kinds: Kinds) -> GroupFit:
+    def fit(self, common: Common, kinds: ClusterPriors) -> GroupFit:
         """Return the fit of all groups."""
         return fit_groups(self, common, kinds)
 
@@ -180,7 +180,7 @@ def fit_kind(
     start: Matrix | None = None,
 ) -> KindFit:  # fmt: skip
     """Return the fit of all groups under a Dirichlet prior. `baseline` (G,) is Σ log r at v = 1; EM begins at `start`
-    (G, K), by default 1. Groups that have converged are left out when few others are left."""
+    (G, K), by default 1. If few groups have not converged, they are fitted again without the others."""
     n, m = rows.sizes.astype(np.float64), common.mean
     centre = np.maximum(centre, 1e-12)
     effective, size = common.effective(n), concentration * centre
@@ -196,10 +196,10 @@ def fit_kind(
         second, counts = em_step(first)
         change = np.abs(np.exp(second) - np.exp(first)) @ m
         moving = np.flatnonzero(change >= TOLERANCE)
-        few = isinstance(rows.target, ArrayBlocks) and 4 * len(moving) < len(n) and cycle < MAX_CYCLES - 1
+        refit_remaining = isinstance(rows.target, ArrayBlocks) and 4 * len(moving) < len(n) and cycle < MAX_CYCLES - 1
         # others stay, so a group's fit does not depend on others
         at[moving] = extrapolated(at[moving], first[moving], second[moving])
-        if few or not len(moving):
+        if refit_remaining or not len(moving):
             break
     v = np.exp(first)
     evidence = factor[:, 0] * (counts.log_ratio - baseline) - effective * (v @ m - 1)
@@ -208,18 +208,18 @@ def fit_kind(
     # given the number of samples: a total that could vary would make groups look alike
     evidence -= log_normaliser(concentration) + log_integral(concentration + effective) - concentration
     fit = KindFit(np.exp(second), counts, np.asarray(evidence), change)
-    if few and len(moving):
+    if refit_remaining and len(moving):
         rest = fit_kind(rows.some(moving), common, centre, concentration, baseline[moving], np.exp(at[moving]))
-        put(fit, moving, rest)
+        overwrite_groups(fit, moving, rest)
     return fit
 
 
-def put(whole: Any, groups: Index, part: Any) -> None:
-    """Take the arrays of some groups from `part`, a value of the same type."""
+def overwrite_groups(whole: Any, groups: Index, part: Any) -> None:
+    """Overwrite the arrays of some groups in `whole` by those of `part`, a value of the same type."""
     for name in (field.name for field in fields(whole)):
         mine, theirs = getattr(whole, name), getattr(part, name)
         if isinstance(mine, GroupCounts):
-            put(mine, groups, theirs)
+            overwrite_groups(mine, groups, theirs)
         else:
             mine[groups] = theirs
 
@@ -243,7 +243,7 @@ def by_class(variance: Matrix, vectors: Matrix | None) -> Matrix:
     return variance if vectors is None else variance @ (vectors**2).T
 
 
-def fit_groups(rows: GroupedRows, common: Common, kinds: Kinds) -> GroupFit:
+def fit_groups(rows: GroupedRows, common: Common, kinds: ClusterPriors) -> GroupFit:
     """Return all groups under the kinds that there are, averaged by evidence.
 
     With M the Gram matrix of corrected probabilities in units of √m, the precision of log v is, in units of the square
@@ -264,13 +264,13 @@ def fit_groups(rows: GroupedRows, common: Common, kinds: Kinds) -> GroupFit:
     else:
         clear, vectors = np.linalg.eigh(common.gram / np.outer(root, root))
     ambiguity = 1 - np.clip(clear, 0, 1)  # 0 in a direction without any
-    for fit, q, centre, c, doubt in zip(
-        fits, member.T[:, :, None], kinds.centres, kinds.concentrations, kinds.doubt, strict=True
+    for fit, q, centre, c, inverse_se in zip(
+        fits, member.T[:, :, None], kinds.centres, kinds.concentrations, kinds.inverse_se, strict=True
     ):
         p = c * centre * (common.prior / common.mean) + effective / n[:, None] * fit.counts.observed
         p /= p.sum(axis=1, keepdims=True)
         variance = 1 / (1 - effective / (c + effective) * ambiguity)  # along each eigenvector
-        of_prior = by_class(variance, vectors) / (c + effective + 1) + (c / (c + effective)) ** 2 * doubt
+        of_prior = by_class(variance, vectors) / (c + effective + 1) + (c / (c + effective)) ** 2 * inverse_se
         log_v += q * np.log(fit.ratios)
         prior += q * p
         second += q * (p**2 + p * (1 - p) * np.minimum(of_prior, 1))

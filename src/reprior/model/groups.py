@@ -25,7 +25,7 @@ from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
 from reprior.model.interval import Moments, beta_interval, mixture, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
-from reprior.model.population import GroupSums, Kinds, Population, find_kinds
+from reprior.model.population import ClusterPriors, GroupSums, Population, find_kinds
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_stored, by_name, check_inputs, map_numbered
 from reprior.rows.calibrated import Calibrator
@@ -275,7 +275,7 @@ def groups(
     if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
         rows = ArrayBlocks(some_rows(rows, n, n))  # a labelled sample is certain of its class
     grouped = GroupedRows.of(rows, codes, len(names))
-    return sharing(training, names, grouped, ebls(training, target, **options), settings)
+    return fit_pooled_groups(training, names, grouped, ebls(training, target, **options), settings)
 
 
 def split(target: Blocks, codes: Codes, n_groups: int) -> Iterator[Blocks]:
@@ -293,7 +293,7 @@ def split(target: Blocks, codes: Codes, n_groups: int) -> Iterator[Blocks]:
 
 
 def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[PriorEstimate]) -> Groups:
-    """Return groups that were estimated each by itself. One group is the population."""
+    """Return groups that were estimated separately. One group is the population."""
 
     def stacked(value: Callable[[PriorEstimate], Any]) -> Any:
         return np.stack([value(estimate) for estimate in estimates])
@@ -316,10 +316,10 @@ def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[
     )  # fmt: skip
 
 
-def sharing(
+def fit_pooled_groups(
     training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
 ) -> Groups:
-    """Return groups that learn from each other, given the estimate `whole` of all samples together."""
+    """Return groups that are fitted under a common population, given the estimate `whole` of all samples together."""
     n, target, k = int(whole.n), whole.target, len(training.prior)
     assert target is not None
     heldout = settings.counts_worth * k
@@ -332,12 +332,12 @@ def sharing(
     kinds = learn(rows.some(groups_to_learn_from(len(names), k)), common)
     fit = rows.fit(common, kinds)
     sizes, weights = rows.sizes.astype(np.float64), whole.weights * fit.ratios
-    population = described(names, rows, fit, kinds, whole)
+    population = population_of(names, rows, fit, kinds, whole)
     return Groups(
         names, fit.shares, fit.prior, weights, rows.sizes, shifted(fit, kinds, common, whole, sizes, settings),
         fit.log_ratio - sizes * np.log(weights @ training.prior), fit.change < TOLERANCE, population, training,
-        note(training), {"shares": with_common(whole, "shares", fit.shares, fit.shares_variance),
-                      "prior": with_common(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
+        note(training), {"shares": add_common_error(whole, "shares", fit.shares, fit.shares_variance),
+                      "prior": add_common_error(whole, "prior", fit.prior, fit.prior_variance)}, rows.of_group, whole,
     )  # fmt: skip
 
 
@@ -381,16 +381,16 @@ def check_memory(n_groups: int, n_classes: int) -> None:
         )
 
 
-def learn(rows: GroupedRows, common: Common) -> Kinds:
+def learn(rows: GroupedRows, common: Common) -> ClusterPriors:
     """Return the kinds of groups that some groups show."""
     first, n = rows.counts(common.weights, np.ones((len(rows.sizes), len(common.mean)))), rows.sizes.astype(np.float64)
     return find_kinds(GroupSums(first.observed, first.squares, n, common.effective(n)), common.mean, MAX_CENTRES)
 
 
-def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:
-    """Return moments (G, K) with what is unknown about all samples together: groups have that in common.
+def add_common_error(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -> Moments:
+    """Return moments (G, K) whose variance includes the error of the estimate of all samples together.
 
-    It is less for a class that a group has less of, p(1 − p) being the measure.
+    Groups have that error in common. For each class it is scaled by p(1 − p) of the group over that of all samples.
     """
     about, estimate = getattr(posterior_of(whole), of), getattr(whole, of)
     error = about.variance + (about.mean - estimate) ** 2
@@ -399,7 +399,7 @@ def with_common(whole: PriorEstimate, of: str, mean: Vector, variance: Vector) -
 
 
 def shifted(
-    fit: GroupFit, kinds: Kinds, common: Common, whole: PriorEstimate, n: Vector, settings: Settings
+    fit: GroupFit, kinds: ClusterPriors, common: Common, whole: PriorEstimate, n: Vector, settings: Settings
 ) -> Vector:
     """Return the probability that each group (G,) has shifted.
 
@@ -413,10 +413,10 @@ def shifted(
     return np.asarray(alike * (1 - posterior_of(whole).no_shift) + (1 - alike) * own)
 
 
-def described(
-    names: tuple[Hashable, ...], rows: Grouped, fit: GroupFit, kinds: Kinds, whole: PriorEstimate
+def population_of(
+    names: tuple[Hashable, ...], rows: Grouped, fit: GroupFit, kinds: ClusterPriors, whole: PriorEstimate
 ) -> Population:
-    """Return the population that was learned."""
+    """Return the population of these groups: common prior, clusters, and groups that stand out."""
     stand_out = np.flatnonzero(fit.member[:, -1] > STANDS_OUT)
     weights = kinds.probability[:-1] / kinds.probability[:-1].sum()
     differ = len(weights) > 1 or len(stand_out) > 0 or kinds.scatter.gain > SURE_GAIN

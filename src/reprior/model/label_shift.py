@@ -19,6 +19,7 @@ the classifier knows nothing (I_k = 0). V_k is the covariance of class k, with t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ MAX_DIRECTIONS = 16  # of the moments that are compared
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
 SOFT_SAMPLES = 20  # held-out samples of a class up to which labels and probabilities count alike in its mean
-MAX_LOG_EVIDENCE = 1e9  # nats: beyond it evidence is not told apart
+MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
 MIN_MASS = 0.3  # held-out samples that a class counts as at least
 MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
 
@@ -40,37 +41,18 @@ MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken t
 def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information: Vector) -> MomentReference:
     """Return what held-out samples (n, K) with labels (n,) show about the moments.
 
-    A sample counts partly for the class of its label and partly for the classes that its probabilities give: labels are
-    right, probabilities have less noise. Labels count at least half, and more the more held-out samples their class
-    has: means of a misspecified classifier's classes would be biased. Probabilities imply `source_prior` (K,), so they
-    are corrected to the class shares of the labels first. Directions are the principal ones of standardised moments.
-    Those whose variance is below a quarter of the noise of n samples are left out.
+    Probabilities imply `source_prior` (K,). `information` (K,) is that of the predictions about each class.
     """
     stride = max(-(-len(y) // MAX_HELDOUT), -(-proba.size // MAX_NUMBERS))
     p = np.asarray(proba[::stride], np.float64)
-    (n, k), x = p.shape, moments(p)
-    shares = (np.bincount(y, minlength=k) + 0.5) / (len(y) + 0.5 * k)
-    in_class = np.bincount(y, minlength=k)[y[::stride]]
-    by_label = np.maximum(0.5, in_class / (in_class + SOFT_SAMPLES))
-    own = correct_float64(p, shares / source_prior) * (1 - by_label)[:, None]
-    own[np.arange(n), y[::stride]] += by_label
-    deviation = np.maximum(x.std(axis=0), 1e-6)
-    standard = (x - x.mean(axis=0)) / deviation
-    variance, vectors = principal_directions(standard)
-    kept = np.flatnonzero(variance > max(len(deviation) / (4 * n), 1e-9))[::-1][:MAX_DIRECTIONS]
-    directions = vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9))
-    if not len(kept):  # all samples are alike: nothing can be compared
-        directions = np.zeros((len(deviation), 1))
-    centre, mass = x.mean(axis=0) @ directions, own.sum(axis=0)
-    x = x @ directions - centre
-    means = (own.T @ x) / np.maximum(mass, 1e-9)[:, None]
-    within = (x.T @ x - (means.T * mass) @ means) / n + 1e-6 * np.eye(directions.shape[1])
-    squares = own.T @ x**2 - mass[:, None] * means**2
-    # one sample of average scatter is added to each class
-    deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
-    has_samples = np.bincount(y, minlength=k) > 0
+    x, counts = moments(p), np.bincount(y, minlength=p.shape[1])
+    responsibilities = class_responsibilities(p, y[::stride], counts, source_prior)
+    directions = moment_directions(x)
+    centre, mass = x.mean(axis=0) @ directions, responsibilities.sum(axis=0)
+    means, within, deviations = class_moments(x @ directions - centre, responsibilities)
+    has_samples = counts > 0
     if not has_samples.all():
-        offsets = missing_offsets(means[has_samples], directions, centre, has_samples)
+        offsets = impute_class_offsets(means[has_samples], directions, centre, has_samples)
         scatter = (deviations[has_samples] ** 2).mean(axis=0)
         means[~has_samples] = offsets
         deviations[~has_samples] = np.sqrt(scatter + offsets**2)
@@ -78,14 +60,69 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
     return MomentReference(directions, centre, means + centre, within, deviations, prior, information, float(len(y)))
 
 
-def missing_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_samples: NDArray[np.bool_]) -> Matrix:
-    """Return how far (K', D) from the `mean` (D,) classes without held-out samples are taken to be: as far towards the
-    moments of certain samples as the other classes, at `offsets` (K − K', D), are on average."""
+def class_responsibilities(p: Matrix, y: Labels, counts: Labels, source_prior: Vector) -> Matrix:
+    """Return how much each held-out sample (n, K) counts for each class, given the label `counts` (K,).
+
+    A sample counts partly for the class of its label and partly for the classes that its probabilities give: labels are
+    right, probabilities have less noise. Labels count at least half. They count more the more held-out samples their
+    class has, because class means by a misspecified classifier would be biased. Probabilities imply `source_prior`
+    (K,), so they are corrected to the class shares of the labels first.
+    """
+    n, k = p.shape
+    shares = (counts + 0.5) / (counts.sum() + 0.5 * k)
+    in_class = counts[y]
+    by_label = np.maximum(0.5, in_class / (in_class + SOFT_SAMPLES))
+    responsibilities = correct_float64(p, shares / source_prior) * (1 - by_label)[:, None]
+    responsibilities[np.arange(n), y] += by_label
+    return np.asarray(responsibilities)
+
+
+def moment_directions(x: Matrix) -> Matrix:
+    """Return the directions (M, D) in which moments (n, M) are compared: the principal ones of standardised moments.
+
+    Directions whose variance is below a quarter of the noise of n samples are left out.
+    """
+    deviation = np.maximum(x.std(axis=0), 1e-6)
+    variance, vectors = principal_directions((x - x.mean(axis=0)) / deviation)
+    kept = np.flatnonzero(variance > max(len(deviation) / (4 * len(x)), 1e-9))[::-1][:MAX_DIRECTIONS]
+    if not len(kept):  # all samples are alike: nothing can be compared
+        return np.zeros((len(deviation), 1))
+    return np.asarray(vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9)))
+
+
+class ClassMoments(NamedTuple):
+    """Moments in D directions: class `means` (K, D), the covariance `within` classes (D, D), and the standard
+    `deviations` (K, D) of each class."""
+
+    means: Matrix
+    within: Matrix
+    deviations: Matrix
+
+
+def class_moments(x: Matrix, responsibilities: Matrix) -> ClassMoments:
+    """Return the class moments of centred moments (n, D), of which each counts for the classes by (n, K)."""
+    mass = responsibilities.sum(axis=0)
+    means = (responsibilities.T @ x) / np.maximum(mass, 1e-9)[:, None]
+    within = (x.T @ x - (means.T * mass) @ means) / len(x) + 1e-6 * np.eye(x.shape[1])
+    squares = responsibilities.T @ x**2 - mass[:, None] * means**2
+    # one sample of average scatter is added to each class
+    deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
+    return ClassMoments(means, within, deviations)
+
+
+def impute_class_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_samples: NDArray[np.bool_]) -> Matrix:
+    """Return the offsets from the `mean` (D,) that classes without held-out samples are assumed to have, (K', D).
+
+    With c_k the offset of a sample that is certain of class k, and o_j the `offsets` (K − K', D) of the other classes,
+
+        o_k = a c_k,    a = Σ_j o_j·c_j / Σ_j |c_j|²  between 0 and 1.
+    """
     k = len(has_samples)
-    sure = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1] - mean
-    known = sure[has_samples]
-    part = float((offsets * known).sum() / max((known**2).sum(), 1e-300))
-    return np.asarray(np.clip(part, 0.0, 1.0) * sure[~has_samples])
+    certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1]
+    certain_offsets = certain - mean
+    observed_offsets = certain_offsets[has_samples]
+    a = float((offsets * observed_offsets).sum() / max((observed_offsets**2).sum(), 1e-300))
+    return np.asarray(np.clip(a, 0.0, 1.0) * certain_offsets[~has_samples])
 
 
 def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
@@ -112,7 +149,7 @@ class Explanations:
 
     reference: MomentReference
     base: Vector
-    log_chances: Vector
+    log_chances: Matrix
     moves: Matrix
     spreads: NDArray[np.float64]
     noise: Noise
@@ -131,17 +168,18 @@ def explanations(reference: MomentReference, settings: Settings, unshifted: Vect
     k, d = means.shape
     sizes = np.array(settings.sizes) * k
     with_estimate = k * settings.odd_share > 1
-    kinds, moves, spreads = list[float](), [np.zeros(d)], [np.zeros((d, d))]
+    law_chances, moves, spreads = list[float](), [np.zeros(d)], [np.zeros((d, d))]
     for centre in (base, np.full(k, 1 / k)):
         centred = means - centre @ means
         covariance = (centred.T * centre) @ centred  # MᵀCM, times the size of the Dirichlet law + 1
-        kinds += [0.5 / len(sizes)] * len(sizes)
+        law_chances += [0.5 / len(sizes)] * len(sizes)
         moves += [(centre - base) @ means] * len(sizes)
         spreads += [covariance / (size + 1) for size in sizes]
     if with_estimate:
-        kinds, moves, spreads = [*(0.5 * np.array(kinds)), 0.5], [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
+        law_chances = [*(0.5 * np.array(law_chances)), 0.5]
+        moves, spreads = [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
     shifted = np.array([[1 - settings.no_shift], [1 / (1 + settings.label_shift_odds)]])
-    log_chances = np.log(np.hstack([1 - shifted, shifted * kinds]))
+    log_chances = np.log(np.hstack([1 - shifted, shifted * law_chances]))
     drift = settings.drift_scale**2 * reference.within
     return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base),
                         drift, with_estimate)  # fmt: skip

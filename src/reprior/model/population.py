@@ -2,7 +2,7 @@
 
 It serves groups of a batch and new keys of a table of streams. A group's class prior is Dirichlet(c · centre). Of a
 group only sums over its samples are used, of p and of p², p their corrected probabilities at the weights of all samples
-together. The mean of p is linear in the prior of a group, so an analysis of variance tells 1/(c + 1).
+together. The mean of p is linear in the prior of a group, so an analysis of variance gives 1/(c + 1).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class Population:
         if not self.differ:
             out.append("The groups do not differ by more than chance explains.")
         elif deviation < ALIKE and len(self.weights) == 1:
-            out.append("The groups are alike: a class with a prior of 10 % has 9 to 11 % in most groups.")
+            low, high = 0.1 - ALIKE, 0.1 + ALIKE
+            out.append("The groups are alike: a class with a prior of 10 % has "
+                       f"{100 * low:.1f} to {percent(high, 1)} in most groups.")  # fmt: skip
         else:
             low, high = max(0.0, 0.1 - deviation), 0.1 + deviation
             out.append("The groups differ: a class with a prior of 10 % has "
@@ -90,19 +92,20 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How far groups scatter: their `concentration`, the standard error `doubt` of 1/(concentration + 1), and the log
-    likelihood `gain` over groups that do not differ."""
+    """How far groups scatter: their `concentration`, the standard error `inverse_se` of 1/(concentration + 1), and the
+    log likelihood `gain` over groups that do not differ."""
 
     concentration: float
-    doubt: float
+    inverse_se: float
     gain: float
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
-    """Kinds of groups: Dirichlet priors with `centres` (C, K), all of the same scatter, and their `probability` (C,).
+class ClusterPriors:
+    """Dirichlet priors, one per kind of group: `centres` (C, K), one `scatter` for all, and `probability` (C,).
 
-    The last kind is that of groups unlike the others, around the common prior and hardly bound to it.
+    All kinds but the last are clusters of groups. The last is for groups unlike the others, widely scattered around the
+    common prior.
     """
 
     centres: Matrix
@@ -116,9 +119,9 @@ class Kinds:
         return np.append(np.full(len(self.centres) - 1, c), min(c, ODD_CONCENTRATION))
 
     @property
-    def doubt(self) -> Vector:
+    def inverse_se(self) -> Vector:
         """The standard error of 1/(concentration + 1) of each kind (C,)."""
-        return np.append(np.full(len(self.centres) - 1, self.scatter.doubt), 0.0)
+        return np.append(np.full(len(self.centres) - 1, self.scatter.inverse_se), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,29 +141,33 @@ class GroupSums:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Groups at the centres of some kinds: the centre `nearest` (G,) to each, the log evidence less its price."""
+    """Groups in clusters: their priors `kinds`, the centre `nearest` (G,) to each group, and the log evidence minus the
+    BIC penalty."""
 
-    kinds: Kinds
+    kinds: ClusterPriors
     nearest: NDArray[np.intp]
     log_evidence: float
 
 
-def find_kinds(sums: GroupSums, mean: Vector, max_centres: int) -> Kinds:
+def find_kinds(sums: GroupSums, mean: Vector, max_centres: int) -> ClusterPriors:
     """Return the kinds of groups around at most `max_centres` centres, given the common prior `mean` (K,).
 
     The centre whose groups differ most is split in two, again and again. What has the most evidence is kept.
     """
-    last = best = settle(sums, mean, np.zeros(len(sums.n), np.intp), 1)
+    last = best = fit_clusters(sums, mean, np.zeros(len(sums.n), np.intp), 1)
     for n in range(2, 1 + min(max_centres, len(sums.n) // GROUPS_PER_CENTRE)):
-        widths, halves = zip(*(half(sums.counts, last.nearest == j, mean) for j in range(n - 1)), strict=True)
-        last = settle(sums, mean, np.where(halves[int(np.argmax(widths))], n - 1, last.nearest), n)
+        splits = [split_by_principal_axis(sums.counts, last.nearest == j, mean) for j in range(n - 1)]
+        _, moved = max(splits, key=lambda split: split[0])
+        last = fit_clusters(sums, mean, np.where(moved, n - 1, last.nearest), n)
         best = max(best, last, key=lambda one: one.log_evidence)
     return best.kinds
 
 
-def half(counts: Matrix, at: NDArray[np.bool_], mean: Vector) -> tuple[float, NDArray[np.bool_]]:
-    """Return how much the groups `at` a centre differ in their class counts (G, K) along the direction in which they
-    differ most, and which (G,) of them lie on one side."""
+def split_by_principal_axis(counts: Matrix, at: NDArray[np.bool_], mean: Vector) -> tuple[float, NDArray[np.bool_]]:
+    """Split the groups `at` a centre along the principal axis of their class counts (G, K).
+
+    Return the singular value of that axis, and which (G,) groups lie on its positive side.
+    """
     out, here = np.zeros(len(counts), bool), counts[at]
     if len(here) < 2:
         return 0.0, out
@@ -170,17 +177,19 @@ def half(counts: Matrix, at: NDArray[np.bool_], mean: Vector) -> tuple[float, ND
     return float(width[0]), out
 
 
-def settle(sums: GroupSums, mean: Vector, nearest: NDArray[np.intp], n_centres: int) -> Clusters:
-    """Return groups around `n_centres` centres, from the `nearest` (G,) of each. Centres, scatter and groups are fitted
-    in turn."""
+def fit_clusters(sums: GroupSums, mean: Vector, nearest: NDArray[np.intp], n_centres: int) -> Clusters:
+    """Return groups in clusters around `n_centres` centres, given a first guess of the `nearest` (G,) centre of each.
+
+    Centres, scatter and nearest centres are fitted in turn until no group moves.
+    """
     counts, n_groups = sums.counts, len(sums.n)
     usual, scatter = np.ones(n_groups, bool), Scatter(ODD_CONCENTRATION, 0.0, 0.0)
     for turn in range(MAX_ROUNDS):
         at = (nearest == np.arange(n_centres)[:, None]) * usual
-        # a group counts as many independent samples of the population as it is worth, not as many as it has
+        # samples of a group are not independent samples of the population: n of them count as n (c + 1)/(n + c)
         c = scatter.concentration
-        worth = at * ((c + 1) / (sums.effective + c))
-        centres = worth @ counts + len(mean) * mean
+        group_weight = at * ((c + 1) / (sums.effective + c))
+        centres = group_weight @ counts + len(mean) * mean
         centres /= centres.sum(axis=1, keepdims=True)
         if turn == 0:  # groups unlike the others must not make all look different
             distance = (counts - sums.effective[:, None] * centres[nearest]) ** 2 / centres[nearest]
@@ -188,23 +197,24 @@ def settle(sums: GroupSums, mean: Vector, nearest: NDArray[np.intp], n_centres: 
             usual = distance <= np.quantile(distance, 1 - ODD_GROUPS, method="higher")
         scatter = scatter_of(sums, usual, nearest, centres)
         chance = np.append((1 - ODD_GROUPS) * (at.sum(axis=1) + 1) / (at.sum() + n_centres), ODD_GROUPS)
-        kinds = Kinds(np.vstack([centres, mean]), chance, scatter)
-        member, total = memberships(log_evidence(counts, kinds), chance)
+        kinds = ClusterPriors(np.vstack([centres, mean]), chance, scatter)
+        member, total = memberships(dirichlet_multinomial_log_pmf(counts, kinds), chance)
         before = nearest, usual
         nearest, usual = member[:, :-1].argmax(axis=1), member[:, -1] < 0.5
         usual = usual if usual.sum() > 1 else before[1]
         if turn and (nearest == before[0]).all() and (usual == before[1]).all():
             break
     value = float(total.sum())
-    # each of the K numbers of a centre costs half the logarithm of the samples that tell it (BIC)
-    value -= 0.5 * (n_centres - 1) * len(mean) * float(np.log1p(worth.sum(axis=0) @ sums.effective / len(mean)))
+    # each of the K numbers of a centre costs half the logarithm of the samples that determine it (BIC)
+    value -= 0.5 * (n_centres - 1) * len(mean) * float(np.log1p(group_weight.sum(axis=0) @ sums.effective / len(mean)))
     if n_centres > 1 and np.bincount(nearest[usual], minlength=n_centres).min() < GROUPS_PER_CENTRE / 2:
         value = -np.inf  # a few groups unlike the others are no cluster
     return Clusters(replace(kinds, probability=(member.sum(axis=0) + chance) / (n_groups + 1)), nearest, value)
 
 
-def log_evidence(counts: Matrix, kinds: Kinds) -> Matrix:
-    """Return the log probability (G, C), up to a constant of each group, of class counts (G, K) under each kind."""
+def dirichlet_multinomial_log_pmf(counts: Matrix, kinds: ClusterPriors) -> Matrix:
+    """Return the Dirichlet-multinomial log probability (G, C) of class counts (G, K) under each kind, up to a constant
+    per group."""
     from scipy.special import gammaln
 
     c = kinds.concentrations
@@ -220,8 +230,8 @@ def memberships(log_evidence: Matrix, probability: Vector) -> tuple[Vector, Vect
     return np.asarray(np.exp(joint - total[:, None])), np.asarray(total)
 
 
-def shown(sums: GroupSums) -> Vector:
-    """Return by how much the mean of p_k differs between groups (K,) if their share of class k differs by 1.
+def attenuation(sums: GroupSums) -> Vector:
+    """Return by how much the mean of p_k differs between groups (K,) if their share of class k differs by 1: 0 to 1.
 
     With a = E[p_k | class k] = Σ p_k² / Σ p_k and m the mean of p_k, that is (a − m)/(1 − m).
     """
@@ -244,7 +254,7 @@ def scatter_of(sums: GroupSums, usual: NDArray[np.bool_], nearest: NDArray[np.in
     around = (at * n) @ means / np.maximum((at * n).sum(axis=1), 1)[:, None]
     within = np.maximum(sums.squares[usual].sum(axis=0) - n @ means**2, 1e-12) / max(n.sum() - len(n), 1)
     observed = n @ (means - around[nearest]) ** 2 / max(freedom, 1)
-    unit = shown(sums) ** 2 * (at.mean(axis=1) @ (centres * (1 - centres)))
+    unit = attenuation(sums) ** 2 * (at.mean(axis=1) @ (centres * (1 - centres)))
     samples = (n.sum() - (n**2).sum() / n.sum()) / max(len(n) - 1, 1)
     inverse = np.append(1 / (CONCENTRATIONS + 1), 0.0)  # the last: groups do not differ
     expected = within + samples * inverse[:, None] * unit
@@ -252,5 +262,5 @@ def scatter_of(sums: GroupSums, usual: NDArray[np.bool_], nearest: NDArray[np.in
     posterior = np.exp(log_likelihood[:-1] - log_likelihood[:-1].max())
     posterior /= posterior.sum()
     mean = float(posterior @ inverse[:-1])
-    doubt = float(np.sqrt(posterior @ (inverse[:-1] - mean) ** 2))
-    return Scatter(1 / mean - 1, doubt, float(log_likelihood[:-1].max() - log_likelihood[-1]))
+    inverse_se = float(np.sqrt(posterior @ (inverse[:-1] - mean) ** 2))
+    return Scatter(1 / mean - 1, inverse_se, float(log_likelihood[:-1].max() - log_likelihood[-1]))

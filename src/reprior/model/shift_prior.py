@@ -61,18 +61,22 @@ class Shifts:
     converged: bool
 
 
-def shifts_of(hypotheses: list[Hypothesis], none: float, settings: Settings, fits: list[WeightFit]) -> Shifts:
-    """Return hypotheses with their posterior probabilities, without those that are negligible. `none` is the
-    log-likelihood of no shift."""
+def shifts_of(
+    hypotheses: list[Hypothesis], log_likelihood_no_shift: float, settings: Settings, fits: list[WeightFit]
+) -> Shifts:
+    """Return hypotheses with their posterior probabilities, without the negligible ones."""
     log_joint = np.array([h.log_evidence + h.prior.log_probability for h in hypotheses])
     total = np.logaddexp.reduce(log_joint)
     probability = np.exp(log_joint - total)
-    log_odds = np.log(settings.no_shift / (1 - settings.no_shift)) + none - total
+    log_odds = np.log(settings.no_shift / (1 - settings.no_shift)) + log_likelihood_no_shift - total
     no_shift = 1 / (1 + np.exp(-np.clip(log_odds, -700, 700)))
     kept = (probability > settings.min_probability) | [h.prior.for_interval for h in hypotheses]
-    rest = [h for h, keep in zip(hypotheses, kept, strict=True) if keep]
-    return Shifts(tuple(rest), probability[kept] / probability[kept].sum(), np.array([h.weights for h in rest]),
-                  float(no_shift), sum(fit.steps for fit in fits), all(fit.converged for fit in fits))  # fmt: skip
+    kept_hypotheses = [h for h, keep in zip(hypotheses, kept, strict=True) if keep]
+    return Shifts(
+        tuple(kept_hypotheses), probability[kept] / probability[kept].sum(),
+        np.array([h.weights for h in kept_hypotheses]), float(no_shift), sum(fit.steps for fit in fits),
+        all(fit.converged for fit in fits),
+    )  # fmt: skip
 
 
 def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
@@ -86,18 +90,18 @@ def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability
     priors = [GammaPrior(np.full(k, size), centre, float(np.log(chance / n_sizes)), size == settings.sizes[0])
               for centre, chance in centres for size in settings.sizes]  # fmt: skip
     fits = [fit_weights(samples, *stacked(priors), np.array([p.mean for p in priors]), reliability)]
-    none = log_likelihood(samples, np.ones(k), reliability)
+    log_likelihood_no_shift = log_likelihood(samples, np.ones(k), reliability)
     for first in (0, n_sizes):
         of_centre = list[Hypothesis]()
         for prior, weights in zip(priors[first:], fits[0].weights[first : first + n_sizes], strict=False):
             of_centre.append(laplace(samples, prior, weights, reliability))
             if negligible(of_centre, settings):
                 break  # stricter priors have even less evidence
-        if k * settings.odd_share > 1 and max(h.log_evidence for h in of_centre) > none:
+        if k * settings.odd_share > 1 and max(h.log_evidence for h in of_centre) > log_likelihood_no_shift:
             with_odd, more = fit_odd_classes(samples, of_centre[0], settings, reliability)
             of_centre, fits = of_centre + with_odd, fits + more
         hypotheses += of_centre
-    return shifts_of(hypotheses, none, settings, fits)
+    return shifts_of(hypotheses, log_likelihood_no_shift, settings, fits)
 
 
 def effective_labels(samples: TwoSamples) -> float:
@@ -115,8 +119,8 @@ def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, reliability: 
     priors = [h.prior for h in shifts.hypotheses]
     fit = fit_weights(samples, *stacked(priors), shifts.weights, reliability)
     fitted = [laplace(samples, prior, w, reliability) for prior, w in zip(priors, fit.weights, strict=True)]
-    none = log_likelihood(samples, np.ones_like(shifts.weights[0]), reliability)
-    again = shifts_of(fitted, none, settings, [fit])
+    log_likelihood_no_shift = log_likelihood(samples, np.ones_like(shifts.weights[0]), reliability)
+    again = shifts_of(fitted, log_likelihood_no_shift, settings, [fit])
     return replace(again, no_shift=shifts.no_shift, steps=shifts.steps + fit.steps,
                    converged=shifts.converged and fit.converged)  # fmt: skip
 
@@ -183,13 +187,13 @@ def smoothed_source(samples: TwoSamples) -> Vector:
 @dataclass(frozen=True, slots=True)
 class OddClasses:
     """Which classes are unlike the others: the probability `is_odd` (K,) of each, their `share`, shape and means (K,)
-    of the weights of usual classes, and the log price of what was fitted to find them."""
+    of the weights of usual classes, and the `bic_penalty` of the two numbers fitted to find them."""
 
     is_odd: Vector
     share: float
     usual_size: float
     usual_mean: Vector
-    price: float
+    bic_penalty: float
 
 
 def fit_odd_classes(
@@ -197,16 +201,16 @@ def fit_odd_classes(
 ) -> tuple[list[Hypothesis], list[WeightFit]]:
     """Return hypotheses around the centre of a loose one in which any class may be odd, and the fits behind them.
 
-    First all classes are odd. That fit tells, for each size of usual classes, which classes are.
+    First all classes are odd. From that fit `find_odd` finds the odd classes for each size of usual classes.
     """
     centre, k = loose.prior.mean, len(loose.weights)
     chance = loose.prior.log_probability + float(np.log(settings.odd_share))
     all_odd = GammaPrior(np.full(k, settings.odd_size), centre, chance)
     fits = [fit_weights(samples, *stacked([all_odd]), loose.weights[None], reliability)]
-    free = laplace(samples, all_odd, fits[0].weights[0], reliability)
-    hypotheses = [free]
+    all_odd_fit = laplace(samples, all_odd, fits[0].weights[0], reliability)
+    hypotheses = [all_odd_fit]
     for usual_size in settings.sizes[1:]:
-        odd = find_odd(free, usual_size, samples.source_prior, settings)
+        odd = find_odd(all_odd_fit, usual_size, samples.source_prior, settings)
         size = (1 - odd.is_odd) * usual_size + odd.is_odd * settings.odd_size
         rate = (1 - odd.is_odd) * usual_size / odd.usual_mean + odd.is_odd * settings.odd_size / centre
         prior = GammaPrior(size, size / rate, chance)
@@ -214,33 +218,33 @@ def fit_odd_classes(
         weights = fits[-1].weights[0]
         density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, usual_size, odd.usual_mean),
                                np.log(odd.share) + log_gamma_density(weights, settings.odd_size, centre))  # fmt: skip
-        gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.price
+        gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.bic_penalty
         hypotheses.append(laplace(samples, replace(prior, log_odd_factor=gain), weights, reliability))
         if negligible(hypotheses, settings):
             break
     return hypotheses, fits
 
 
-def find_odd(free: Hypothesis, usual_size: float, source_prior: Vector, settings: Settings) -> OddClasses:
-    """Return which classes are odd, by EM on a mixture over classes, from a fit that leaves all of them `free`.
+def find_odd(all_odd_fit: Hypothesis, usual_size: float, source_prior: Vector, settings: Settings) -> OddClasses:
+    """Return which classes are odd, by EM on a mixture over classes, from the fit in which all are odd.
 
-    The fit tells of each class as much as Poisson counts would: `observed` samples where w · `expected` are
-    expected. Usual classes keep their proportions to each other; a common factor makes Σ ε_k w_k = 1. That factor,
-    and the share of odd classes, are paid for by half the logarithm of the information about each (BIC).
+    The fit is summarised as Poisson counts: observed ~ Poisson(w · expected). Usual classes keep their proportions to
+    each other; a common factor makes Σ ε_k w_k = 1. The penalty for that factor and for the share of odd classes is
+    half the logarithm of the information about each (BIC).
     """
-    shape, centre = 1 / variances(free.covariance), free.prior.mean
-    observed = np.maximum(shape - free.prior.size, 0)
-    expected = np.maximum(shape / free.weights - free.prior.size / centre, 0)
+    shape, centre = 1 / variances(all_odd_fit.covariance), all_odd_fit.prior.mean
+    observed = np.maximum(shape - all_odd_fit.prior.size, 0)
+    expected = np.maximum(shape / all_odd_fit.weights - all_odd_fit.prior.size / centre, 0)
     share, factor, of_odd = settings.odd_share, 1.0, log_marginal(observed, expected, settings.odd_size, centre)
     for _ in range(EM_STEPS):
         log_odds = np.log(share / (1 - share)) + of_odd - log_marginal(observed, expected, usual_size, factor * centre)
         is_odd = 1 / (1 + np.exp(-np.clip(log_odds, -500, 500)))
-        left = max(1 - float((source_prior * is_odd) @ free.weights), 1e-3)
-        factor = left / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
+        remaining_mass = max(1 - float((source_prior * is_odd) @ all_odd_fit.weights), 1e-3)
+        factor = remaining_mass / max(float((source_prior * (1 - is_odd)) @ centre), 1e-3)
         share = float(is_odd.sum() + 1) / (len(centre) + 1 / settings.odd_share)
     about_factor = (1 - is_odd) @ (usual_size * observed / (usual_size + observed))
-    price = 0.5 * float(np.log(len(centre)) + np.log1p(about_factor))
-    return OddClasses(is_odd, share, usual_size, factor * centre, price)
+    bic_penalty = 0.5 * float(np.log(len(centre)) + np.log1p(about_factor))
+    return OddClasses(is_odd, share, usual_size, factor * centre, bic_penalty)
 
 
 def log_marginal(observed: Vector, expected: Vector, size: float, mean: Vector) -> Vector:

@@ -26,13 +26,13 @@ from reprior.online.bets import (
     Verdict,
     followers_gain,
     in_blocks,
+    initial_stakes,
     log_bets,
-    look,
     make_plan,
     seen_from_fields,
     seen_to_fields,
-    spread_out,
     start,
+    update,
 )
 from reprior.rows.blocks import by_name
 from reprior.rows.correction import correct
@@ -136,7 +136,7 @@ class Alarm(Saved):
         self.options: dict[str, Any] = {"alpha": float(alpha), "mode": mode, "run_length": float(run_length)}
         self.plan = make_plan(mean, self.rows, **self.options)
         self.purse = start(self.plan)
-        self._believed: Vector | None = None  # the prior bet on since the last renewal
+        self._stream_prior: Vector | None = None  # the prior bet on since the last renewal
 
     @property
     def verdict(self) -> Verdict:
@@ -161,7 +161,7 @@ class Alarm(Saved):
         if reference is not None:
             other = Alarm(self.source, reference=reference, **self.options)
             self.plan, self.rows, self._weights = other.plan, other.rows, other._weights
-        self.purse, self._believed = start(self.plan), None
+        self.purse, self._stream_prior = start(self.plan), None
 
     def look(self, proba: Any, prior: Any, times: Any = None) -> Verdict:
         """Test samples against the reference and return the verdict. Nothing is learned by a stream; see `watch`.
@@ -177,8 +177,9 @@ class Alarm(Saved):
         """
         k = len(self.plan.mean)
         rows = self._rows(proba, "Alarm.look")
-        believed = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k, classes=self.source.classes)
-        self._bet(rows, believed, check_times(times, len(rows), "Alarm.look"))
+        stream_prior = check_prior(prior, "Alarm.look", "prior", allow_zero=True, n_classes=k,
+                                   classes=self.source.classes)  # fmt: skip
+        self._bet(rows, stream_prior, check_times(times, len(rows), "Alarm.look"))
         return self.verdict
 
     def watch(self, stream: Learner, proba: Any, times: Any = None) -> Verdict:
@@ -206,9 +207,9 @@ class Alarm(Saved):
         first = 0
         while first < len(rows):
             block = slice(first, first + RENEW - self.purse.verdict.n % RENEW)
-            if self.purse.verdict.n % RENEW == 0 or self._believed is None:
-                self._believed = stream.prior
-            self._bet(rows[block], self._believed, when[block])
+            if self.purse.verdict.n % RENEW == 0 or self._stream_prior is None:
+                self._stream_prior = stream.prior
+            self._bet(rows[block], self._stream_prior, when[block])
             stream.learn_calibrated(rows[block])
             first = block.stop
         return self.verdict
@@ -220,7 +221,7 @@ class Alarm(Saved):
     def _bet(self, rows: Matrix, prior: Vector, times: Vector) -> None:
         for block, when in in_blocks(self.plan, rows, times):
             corrected = block if self._weights is None else correct(block, self._weights)
-            self.purse = look(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)
+            self.purse = update(self.plan, self.purse, np.asarray(corrected, np.float64), prior, when)
 
     def _fixed(self) -> dict[str, Any]:
         """Return what bytes must say of the alarm beside what it has seen."""
@@ -233,14 +234,14 @@ class Alarm(Saved):
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the alarm and the state of its test as bytes for `from_bytes`. Reference samples are not included."""
-        return encode("alarm", {**self._fixed(), **seen_to_fields(self.purse, self._believed)}, key)
+        return encode("alarm", {**self._fixed(), **seen_to_fields(self.purse, self._stream_prior)}, key)
 
     @classmethod
     def from_bytes(cls, data: Any, key: Key = None) -> Alarm:
         """Return the alarm that `to_bytes` wrote. Its test continues. Other bytes raise `InputError`."""
         stored = decode(data, "alarm", "Alarm.from_bytes", key=key)
         alarm = cls._from_fields(stored, "Alarm.from_bytes")
-        alarm.purse, alarm._believed = seen_from_fields(stored, alarm.plan, "Alarm.from_bytes")
+        alarm.purse, alarm._stream_prior = seen_from_fields(stored, alarm.plan, "Alarm.from_bytes")
         return alarm
 
     @classmethod
@@ -257,10 +258,10 @@ class Alarm(Saved):
         alarm.plan = plan = Plan(**arrays, log_threshold=threshold, forgets=take(stored, "plan_forgets", bool, caller))
         inside = ((plan.mean >= 1e-12) & (plan.mean <= 1 - 1e-12) & (plan.spread >= 0) & (plan.spread < 1e13)).all()
         fair = bool(inside and ((plan.price > 1 - 1e-9) & (plan.price < 1e13)).all())
-        fair = fair and all(map(np.allclose, spread_out(plan.mean)[::2], (plan.slope, plan.log_share)))
+        fair = fair and all(map(np.allclose, initial_stakes(plan.mean)[::2], (plan.slope, plan.log_share)))
         if not (fair and 0 < threshold < 1e3):
             refuse(caller, "data", "invalid numbers")
-        alarm.rows, alarm._believed, alarm.purse = None, None, start(plan)
+        alarm.rows, alarm._stream_prior, alarm.purse = None, None, start(plan)
         alarm.options = options = take(stored, "options", dict, caller)
         if options.keys() != {"alpha", "mode", "run_length"}:
             refuse(caller, "data", "invalid options")

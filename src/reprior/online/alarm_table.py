@@ -12,7 +12,7 @@ import numpy as np
 from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
-from reprior.online.bets import Purse, Verdict, seen_from_fields, seen_to_fields, start
+from reprior.online.bets import BettingState, Verdict, seen_from_fields, seen_to_fields, start
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.rows.keys import plain
@@ -61,7 +61,7 @@ class AlarmTable(Saved):
 
     def __init__(self, source: Any, **options: Any) -> None:
         self.model = Alarm(source, **options)
-        self._seen: dict[Hashable, tuple[Purse, Vector | None]] = {}
+        self._seen: dict[Hashable, tuple[BettingState, Vector | None]] = {}
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -83,7 +83,7 @@ class AlarmTable(Saved):
 
     def _of(self, key: Hashable) -> Alarm:
         alarm = copy(self.model)
-        alarm.purse, alarm._believed = self._seen.get(plain(key), (start(alarm.plan), None))
+        alarm.purse, alarm._stream_prior = self._seen.get(plain(key), (start(alarm.plan), None))
         return alarm
 
     def reset(self, key: Hashable) -> None:
@@ -123,7 +123,7 @@ class AlarmTable(Saved):
         for name, where in places.items():
             alarm = self._of(name)
             verdicts[name] = alarm.watch_calibrated(Keyed(table, name), rows[where], when[where])
-            self._seen[name] = alarm.purse, alarm._believed
+            self._seen[name] = alarm.purse, alarm._stream_prior
         return verdicts
 
     def to_bytes(self, key: Key = None) -> bytes:

@@ -1,10 +1,11 @@
-"""Bets that cannot be expected to gain while nothing has moved: the mathematics of the alarm.
+"""Betting test for label shift: the mathematics of the alarm.
 
-A bet is a function of one row's outputs whose mean over the reference rows is 1. If nothing has moved, it cannot be
-expected to gain, so a stake that has grown A-fold is evidence whenever one looks (Ville; [shin2023] for the mode
-"monitor"). That mean is only estimated, so each bet first pays a margin for how wrong it may be. The stakes are spread
-over bets on the prior a stream has learned and bets on one class at a time: the former see any shift but need a margin
-against all directions at once, up to √K standard errors; the latter need about five.
+A bet is a function of one sample's predicted probabilities whose mean over the reference samples is 1. The wealth is
+the product of a bet over all samples. Under no shift the wealth is a supermartingale, so it reaches A with probability
+at most 1/A, at whatever time one looks (Ville; [shin2023] for the mode "monitor"). The mean is only estimated, so each
+bet is divided by a margin for the error of that estimate. The stakes are spread over two kinds of bets. Bets on the
+prior that a stream has learned find any shift, but need a margin against all directions at once, up to √K standard
+errors. Bets on one class at a time need a margin of about five standard errors.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
-    """The moving part: log gain of each bet (3 + F·K,), its lowest value so far, after how many samples it
-    was last there (within FLAT), and the time of the sample that came next (NaN if it was not told)."""
+class BettingState:
+    """The part that changes: log gain of each bet (3 + F·K,), its lowest value so far, the number of samples after
+    which it was last there (within FLAT), and the time of the next sample (NaN if unknown)."""
 
     gain: Vector
     lowest: Vector
@@ -80,10 +81,11 @@ class Purse:
     verdict: Verdict
 
 
-def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
-    """Return limits (K,), (K,) of the true means of numbers in [0, 1], each wrong with chance exp(−log_odds) at most.
+def mean_bounds(mean: Vector, n: float, log_inverse_delta: Any) -> tuple[Vector, Vector]:
+    """Return lower and upper bounds (K,), (K,) of the true means of n numbers in [0, 1] with this `mean` (K,).
 
-    Chernoff's bound in Hoeffding's form [hoeffding1963], so it holds for any n: those p with n·KL(mean ‖ p) ≤ log_odds.
+    Each bound is wrong with probability δ at most; `log_inverse_delta` is log(1/δ). Chernoff's bound in Hoeffding's
+    form [hoeffding1963] holds for any n: the p with n·KL(mean ‖ p) ≤ log(1/δ).
     """
 
     def divergence(p: Vector) -> Vector:
@@ -95,7 +97,7 @@ def mean_bounds(mean: Vector, n: float, log_odds: Any) -> tuple[Vector, Vector]:
         inside, outside = mean.copy(), outer
         for _ in range(60):
             middle = (inside + outside) / 2
-            fits = n * divergence(np.maximum(middle, 1e-300)) <= log_odds
+            fits = n * divergence(np.maximum(middle, 1e-300)) <= log_inverse_delta
             inside, outside = np.where(fits, middle, inside), np.where(fits, outside, middle)
         ends.append(outside)
     return ends[0], ends[1]
@@ -109,8 +111,8 @@ class Stakes(NamedTuple):
     log_share: Vector
 
 
-def spread_out(mean: Vector) -> Stakes:
-    """Return how the stake is spread over bets, for a mean prediction (K,)."""
+def initial_stakes(mean: Vector) -> Stakes:
+    """Return the stakes before the first sample, for a mean prediction (K,)."""
     share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
     weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
     shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
@@ -125,7 +127,7 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
     spare = alpha / 2 if mode == "ever" else alpha
-    slope, weight, log_share = spread_out(mean)
+    slope, weight, log_share = initial_stakes(mean)
     low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
     # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
     # 1/n and the quarter more are for classes with few rows, where it has a longer tail
@@ -148,39 +150,42 @@ def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
         yield tuple(array[first : first + size] for array in arrays)
 
 
-def start(plan: Plan) -> Purse:
-    """Return the stakes before the first sample."""
+def start(plan: Plan) -> BettingState:
+    """Return the state before the first sample."""
     none = np.zeros(len(plan.log_share))
-    return Purse(none, none, none.astype(np.intp), none + math.nan, Verdict(0, 0.0, plan.log_threshold))
+    return BettingState(none, none, none.astype(np.intp), none + math.nan, Verdict(0, 0.0, plan.log_threshold))
 
 
 def log_bets(plan: Plan, rows: Matrix, prior: Vector) -> Matrix:
-    """Return the log gain (n, 3 + F·K) of each bet on each row; `prior` is the one believed in before these rows."""
-    odds = prior / plan.mean - 1
-    believed = (1 + (rows @ odds)[:, None] * BOLDNESS) / (1 + BOLDNESS * math.sqrt(odds**2 @ plan.spread))
+    """Return the log gain (n, 3 + F·K) of each bet on each row; `prior` (K,) is the stream's prior before these rows.
+
+    A bet on the prior pays (1 + b p·d)/(1 + b √(Σ d²·spread)), with the tilt d = prior/mean − 1 and the boldness b.
+    """
+    tilt = prior / plan.mean - 1
+    stream_bets = (1 + (rows @ tilt)[:, None] * BOLDNESS) / (1 + BOLDNESS * math.sqrt(tilt**2 @ plan.spread))
     single = (1 + plan.slope * (rows / plan.mean - 1)[:, None, :]) / plan.price
     # a prior with zeros can lose everything on a row; that bet is then out, the others are not
-    return np.asarray(np.log(np.concatenate([np.maximum(believed, 1e-300), single.reshape(len(rows), -1)], axis=1)))
+    return np.asarray(np.log(np.concatenate([np.maximum(stream_bets, 1e-300), single.reshape(len(rows), -1)], axis=1)))
 
 
-def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector, times: Vector) -> Purse:
-    """Return the stakes after `rows` (n, K) of `times` (n,), all of them bet on with the `prior` (K,) of before."""
-    gain = purse.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
-    before = np.concatenate([purse.gain[None], gain[:-1]])
-    lowest = np.minimum(np.minimum.accumulate(before), purse.lowest)
-    n, fell = purse.verdict.n, before <= lowest + FLAT
+def update(plan: Plan, state: BettingState, rows: Matrix, prior: Vector, times: Vector) -> BettingState:
+    """Return the state after `rows` (n, K) that came at `times` (n,); the bets use the stream's `prior` (K,) before."""
+    gain = state.gain + np.cumsum(log_bets(plan, rows, prior), axis=0)
+    before = np.concatenate([state.gain[None], gain[:-1]])
+    lowest = np.minimum(np.minimum.accumulate(before), state.lowest)
+    n, fell = state.verdict.n, before <= lowest + FLAT
 
     def lowest_at(rows: int) -> tuple[Labels, Vector]:
-        """Return after how many samples each bet was last as low as ever (within FLAT), as seen after so many rows, and
-        the time of the sample that came next."""
+        """Return, after the first `rows` of the rows, the number of samples after which each bet was last at its lowest
+        value (within FLAT), and the time of the next sample."""
         last = rows - 1 - fell[:rows][::-1].argmax(axis=0)
         here = fell[:rows].any(axis=0)
-        return np.where(here, n + last, purse.lowest_at), np.where(here, times[last], purse.lowest_time)
+        return np.where(here, n + last, state.lowest_at), np.where(here, times[last], state.lowest_time)
 
     stakes = plan.log_share + (gain - lowest if plan.forgets else gain)
     top = stakes.max(axis=1)
     evidence = top + np.log(np.exp(stakes - top[:, None]).sum(axis=1))
-    verdict = replace(purse.verdict, n=n + len(rows), evidence=float(evidence[-1]))
+    verdict = replace(state.verdict, n=n + len(rows), evidence=float(evidence[-1]))
     raised = evidence >= plan.log_threshold
     if raised.any() and not verdict:
         at = int(np.argmax(raised))
@@ -191,29 +196,30 @@ def look(plan: Plan, purse: Purse, rows: Matrix, prior: Vector, times: Vector) -
         then = [None if math.isnan(time) else float(time) for time in (times[at], since_time)]
         verdict = replace(verdict, raised_at=n + at + 1, since=int(since) + 1, classes=gained,
                           raised_time=then[0], since_time=then[1])  # fmt: skip
-    return Purse(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict)
+    return BettingState(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict)
 
 
 def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
     """Return for each class (K,) whether a bet on a stream's prior gains once that class has shifted by σ (K,)."""
-    odds = np.sqrt(sigma**2 * (plan.spread / plan.mean**2 - 2 * plan.spread / plan.mean + plan.spread.sum()))
+    margin = np.sqrt(sigma**2 * (plan.spread / plan.mean**2 - 2 * plan.spread / plan.mean + plan.spread.sum()))
     growth = np.zeros((len(BOLDNESS), len(sigma)))
     for (block,) in in_blocks(plan, rows):
         moved = sigma * (block / plan.mean - block.sum(axis=1)[:, None])
         for i, bold in enumerate(BOLDNESS):
-            won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * odds))
+            won = np.log(np.maximum(1 + bold * moved, 1e-300) / (1 + bold * margin))
             growth[i] += ((block.sum(axis=1)[:, None] + moved) * won).sum(axis=0)
     return (growth > 0).any(axis=0)
 
 
-def seen_to_fields(purse: Purse, believed: Vector | None) -> dict[str, Any]:
-    """Return what bytes must say of what an alarm has seen."""
-    parts = asdict(purse)
-    return {"verdict": parts.pop("verdict"), "believed": believed, **{f"purse_{name}": x for name, x in parts.items()}}
+def seen_to_fields(state: BettingState, stream_prior: Vector | None) -> dict[str, Any]:
+    """Return the fields that store the state of a test and the prior that it bets on."""
+    parts = asdict(state)
+    verdict = parts.pop("verdict")
+    return {"verdict": verdict, "believed": stream_prior, **{f"purse_{name}": x for name, x in parts.items()}}
 
 
-def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[Purse, Vector | None]:
-    """Return what `seen_to_fields` described, once it is known to be such."""
+def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[BettingState, Vector | None]:
+    """Return what `seen_to_fields` stored, after checks."""
     bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
     gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
     lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
@@ -230,8 +236,8 @@ def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[P
     timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
     if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
         refuse(caller, "data", "an invalid verdict")
-    believed = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
-    if believed is not None:
-        check_prior(believed, caller, "believed", allow_zero=True)
+    stream_prior = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
+    if stream_prior is not None:
+        check_prior(stream_prior, caller, "believed", allow_zero=True)
     verdict = Verdict(**{**values, "classes": tuple(classes), "threshold": plan.log_threshold})
-    return Purse(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), believed
+    return BettingState(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), stream_prior

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from reprior._types import Matrix, Vector
-from reprior.model.population import ODD_GROUPS, GroupSums, find_kinds, shown
+from reprior.model.population import ODD_GROUPS, GroupSums, attenuation, find_kinds
 
 MIN_SIZE, MAX_SIZE = 0.1, 30.0  # samples per class that a kind of keys may count as
-MIN_SHOWN = 0.2  # smallest part of a difference between keys that p is taken to show
+MIN_ATTENUATION = 0.2  # smallest part of a difference between keys that p is taken to show
 ODD_SIZE = 0.3  # samples per class that the common prior counts as for a key unlike the others
 
 
@@ -38,9 +38,9 @@ def key_starts(sums: Matrix, common: Vector, n: int) -> Starts:
         of_keys = GroupSums(sums[0], sums[1], samples, samples)
         kinds = find_kinds(of_keys, mean, n - 1)
         # p is drawn to the prior that it was computed at: only how centres differ is taken over, and p shows a part
-        centres = common * (kinds.centres[:-1] / mean) ** (1 / np.maximum(shown(of_keys), MIN_SHOWN))
+        centres = common * (kinds.centres[:-1] / mean) ** (1 / np.maximum(attenuation(of_keys), MIN_ATTENUATION))
         centres, chance = centres / centres.sum(axis=1, keepdims=True), kinds.probability[:-1]
-        inverse, error = 1 / (kinds.scatter.concentration + 1), kinds.scatter.doubt
+        inverse, error = 1 / (kinds.scatter.concentration + 1), kinds.scatter.inverse_se
         low, high = (float(np.clip((1 / max(x, 1e-9) - 1) / k, MIN_SIZE, MAX_SIZE))
                      for x in (inverse + error, inverse - error))  # fmt: skip
     at = np.arange(n - 1) % len(centres)

@@ -24,16 +24,16 @@ from reprior.online.acting import (
     DIRECTIONS,
     N_CORRECTIONS,
     acts_of,
-    judge,
     learn_and_test,
     log_weights,
     padded_directions,
+    update_by_label,
 )
 from reprior.online.clusters import key_starts
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import BATCH, StreamSettings, as_settings
 
-MIN_SHARE = 1e-12  # of a class, for logarithms
+MIN_PRIOR = 1e-12  # smallest class prior, so that its logarithm is defined
 MIN_CLASSES = 10  # with fewer, memories are as for so many: 20 samples are the fewest that show a change of shares
 MIN_LIKELIHOOD = 1e-9  # of a label, so that no label rules a filter out for good
 
@@ -70,7 +70,7 @@ class OnlineEbls:
             base = check_prior(self.base, self.name, "base", n_classes=k, like="the source")
             object.__setattr__(self, "base", tuple(base.tolist()))
 
-    # what the source tells
+    # from the source
 
     @cached_property
     def without_shift(self) -> Vector:
@@ -122,7 +122,8 @@ class OnlineEbls:
     # what the kernel takes
 
     @cached_property
-    def known(self) -> Matrix:
+    def kernel_priors(self) -> Matrix:
+        """Priors for the kernel, one per row, padded: 1/implied prior, prior without shift, equal shares."""
         k = len(self.without_shift)
         implied = self.source.prior
         if self.error is not None:  # a class without held-out samples is implied to have had a few
@@ -174,7 +175,7 @@ class OnlineEbls:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; the evidence of label shift, the
         amplification, and sums of moments and their squares since the last multiple of 100 samples; weights of the
-        corrections that labels judge, and second derivatives and their products with the biases for two memories of
+        corrections that labels change, and second derivatives and their products with the biases for two memories of
         labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
@@ -198,15 +199,15 @@ class OnlineEbls:
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
-        known = self.known, self.options, self.bank, self.directions
-        kernel = partial(loops.ebls, state, *known)
+        kernel_arguments = self.kernel_priors, self.options, self.bank, self.directions
+        kernel = partial(loops.ebls, state, *kernel_arguments)
         learn = kernel if self.moments is None else learn_and_test(self, kernel, state)
         learned(learn(None, np.ascontiguousarray(rows), 2))
 
     def bind(self, table: Matrix) -> Kernel:
         if not NATIVE:
             return refuse
-        kernel = partial(loops.ebls, *views(table, self.known, self.options, self.bank, self.directions))
+        kernel = partial(loops.ebls, *views(table, self.kernel_priors, self.options, self.bank, self.directions))
         return kernel if self.moments is None else learn_and_test(self, kernel, table)
 
     def bind_top(self, table: Matrix) -> Kernel:
@@ -219,11 +220,11 @@ class OnlineEbls:
 
         Only evidence counts: the filters' share is 1 − P(no shift)/P(no shift at the start), at least 0.
         """
-        f, k = len(self.bank), len(self.without_shift)
-        first = 2 + 3 * f
-        means = state[first : first + f * reference.width(k)].reshape(f, -1)[:, :k]
-        shifted = max(0.0, 1.0 - float(state[1]) / self.settings.no_shift)
-        return np.asarray(self.without_shift + shifted * (state[2 : 2 + f] @ means - self.without_shift))
+        begin, f, k = self.offsets, len(self.bank), len(self.without_shift)
+        means = state[begin["mean"] : begin["precision"]].reshape(f, -1)[:, :k]
+        weights = state[begin["weights"] : begin["behind"]]
+        shifted = max(0.0, 1.0 - float(state[begin["no_shift"]]) / self.settings.no_shift)
+        return np.asarray(self.without_shift + shifted * (weights @ means - self.without_shift))
 
     def variance(self, state: Vector) -> tuple[Vector, str]:
         if self.error is None:
@@ -248,11 +249,11 @@ class OnlineEbls:
     def widened_variances(self, state: Vector, error: ClassifierError) -> Matrix:
         """Return the variances (F, K) of shares with the error of the classifier in them.
 
-        Of `count` = held·m samples of a class, outputs tell as much as `labels` would: count/(1 + rarity·(1/I − 1)), I
-        the information measured at equal shares, of which a rare class has less. The other samples are ambiguous, and
-        how to read them the h held-out samples of the class tell. So the log share has the variance
-        (1 + caution·(count − labels)/(h + pseudo_count))/labels. What a filter knows beyond `held` samples is added:
-        its prior, labels, other keys.
+        The predictions of `count` = held·m samples of a class inform like labels = count/(1 + rarity·(1/I − 1)), with
+        I the information measured at equal shares; a rare class has less. The other samples are ambiguous, and only
+        the h held-out samples of the class show how to read them. So the log share has the variance
+        1/effective_labels = (1 + caution·(count − labels)/(h + pseudo_count))/labels. `extra_counts` are the
+        pseudo-counts that do not come from the held samples: from the filter's prior, labels and other keys.
         """
         k, part = len(self.without_shift), self.parts(state)
         m, held = part["mean"], part["held"][:, None]
@@ -260,12 +261,12 @@ class OnlineEbls:
         rarity = np.sqrt((k - 1) / k**2 / most)
         labels = count / (1.0 + rarity * (1.0 / error.information - 1.0))
         heldout = np.where(error.heldout > 0, error.heldout, error.heldout.mean()) + BATCH.pseudo_count
-        told = labels / (1.0 + self.settings.caution * (count - labels) / heldout)
-        known = part["precision"] * m
+        effective_labels = labels / (1.0 + self.settings.caution * (count - labels) / heldout)
+        pseudo_counts = part["precision"] * m
         centre = np.where(self.bank[:, 4:] > 0, self.without_shift, 1.0 / k)
-        beyond = np.maximum(known - held * m / (1.0 + self.heldout_noise * held), 0.0)
-        beyond = np.maximum(beyond, np.minimum(k * self.bank[:, :1] * centre, known))
-        variance = m**2 / (beyond + told)
+        extra_counts = np.maximum(pseudo_counts - held * m / (1.0 + self.heldout_noise * held), 0.0)
+        extra_counts = np.maximum(extra_counts, np.minimum(k * self.bank[:, :1] * centre, pseudo_counts))
+        variance = m**2 / (extra_counts + effective_labels)
         variance *= 1.0 - variance / variance.sum(axis=1, keepdims=True)  # shares add up to 1
         return np.asarray(1.0 / (1.0 / np.maximum(variance, 1e-300) + 1.0 / most))  # never above that of one label
 
@@ -291,7 +292,7 @@ class OnlineEbls:
     # labels, and how much of the correction is applied
 
     def observe(self, state: Vector, row: Vector, y: int) -> None:
-        judge(self, self.parts(state), row, y, self.prior(state))  # before the label moves the shares
+        update_by_label(self, self.parts(state), row, y, self.prior(state))  # before the label moves the shares
         self.replace_output(state, row, y)
 
     def replace_output(self, state: Vector, row: Vector, y: int) -> None:
@@ -320,7 +321,7 @@ class OnlineEbls:
 
     def checks(self, state: Vector) -> StreamChecks:
         """Return what the tests found so far."""
-        acts, no_shift = self.acts(state), float(state[1])
+        acts, no_shift = self.acts(state), float(state[self.offsets["no_shift"]])
         tested = acts.log_evidence is not None
         return StreamChecks(no_shift, acts.log_evidence, acts.share if tested else None, acts.amplification)
 
@@ -332,7 +333,7 @@ class OnlineEbls:
             log_w = log_weights(self, self.parts(state), prior)
             w = np.exp(log_w - log_w.max())
         else:  # the same with few array operations: a server does this for every post
-            w = (np.maximum(prior, MIN_SHARE) / source) ** share
+            w = (np.maximum(prior, MIN_PRIOR) / source) ** share
         return np.asarray(w / (source @ w))
 
     def tested_share(self, state: Vector) -> float | None:
@@ -352,27 +353,27 @@ class OnlineEbls:
 
     # tables, where a new key starts from what other keys have in common
 
-    def of_all(self) -> OnlineEbls:
-        """Return the method for the samples of all keys."""
+    def pooled_method(self) -> OnlineEbls:
+        """Return the method for the stream of the samples of all keys."""
         return PooledKeys(self.source, self.drift, self.base, self.settings)
 
-    def fade(self, together: Vector, most: float) -> None:
-        """Let filters hold at most `most` samples: keys of long ago count less and less."""
-        part = self.parts(together)
-        over = np.maximum(part["held"] / most, 1.0)
+    def fade(self, pooled_state: Vector, max_samples: float) -> None:
+        """Let filters hold at most `max_samples` samples, so that earlier keys count less and less."""
+        part = self.parts(pooled_state)
+        over = np.maximum(part["held"] / max_samples, 1.0)
         part["held"] /= over
         part["precision"] /= over[:, None]
 
-    def start(self, together: Vector, trust: float, sums: Matrix) -> Vector:
+    def start(self, pooled_state: Vector, trust: float, sums: Matrix) -> Vector:
         """Return the state of a key that starts `trust` of the way from `init` to what others have in common.
 
-        `together` is the state of a stream of all their samples, and by their `sums` (2, G, K) kinds of keys are found.
-        Each chain of filters starts from another kind.
+        `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show the clusters of keys.
+        Each chain of filters starts from another cluster.
         """
         state, k, n_chains = self.init(), len(self.source.prior), len(self.chains)
-        part, others = self.parts(state), self.parts(together)
+        part, others = self.parts(state), self.parts(pooled_state)
         no_shift = float(others["no_shift"])
-        # keys that come one after another are no drift: only filters that never restart tell what keys have in common
+        # keys that come one after another are no drift: only filters that never restart show what keys have in common
         lasting = others["weights"] * (self.bank[:, 1:3] == 0.0).all(axis=1)
         common = no_shift * self.without_shift + (1.0 - no_shift) / lasting.sum() * lasting @ others["mean"]
         starts = key_starts(sums, common, n_chains)

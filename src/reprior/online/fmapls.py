@@ -61,7 +61,8 @@ class OnlineFmapls:
                  remedy="The paper prints no value")  # fmt: skip
 
     @cached_property
-    def known(self) -> Matrix:
+    def kernel_priors(self) -> Matrix:
+        """1/source prior for the kernel, padded."""
         return reference.padded(1.0 / self.source.prior)
 
     @cached_property
@@ -103,15 +104,15 @@ class OnlineFmapls:
         if self.update == "ga":
             self.learn_by_gradient(state, rows)
         else:
-            learned(loops.fmapls(state, self.known, self.options, None, np.ascontiguousarray(rows), 2))
+            learned(loops.fmapls(state, self.kernel_priors, self.options, None, np.ascontiguousarray(rows), 2))
 
     def bind(self, table: Matrix) -> Kernel:
         native = NATIVE and self.update == "lsf"
-        return partial(loops.fmapls, *views(table, self.known, self.options)) if native else refuse
+        return partial(loops.fmapls, *views(table, self.kernel_priors, self.options)) if native else refuse
 
     def bind_top(self, table: Matrix) -> Kernel:
         lazy = self.update == "lsf" and self.variant == "stable" and self.c == "auto" and self.gamma == 1.0
-        return partial(loops.fmapls_top, *views(table, self.known, self.options)) if lazy else refuse
+        return partial(loops.fmapls_top, *views(table, self.kernel_priors, self.options)) if lazy else refuse
 
     def learn_by_gradient(self, state: Vector, rows: Matrix) -> None:
         part = self.parts(state)

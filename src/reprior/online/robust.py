@@ -45,11 +45,11 @@ class Robust:
         inner = self.method.init()
         return np.concatenate([inner, self.method.prior(inner)])
 
-    def of_all(self) -> Robust:
-        return Robust(self.method.of_all(), self.robust)  # type: ignore[attr-defined]
+    def pooled_method(self) -> Robust:
+        return Robust(self.method.pooled_method(), self.robust)  # type: ignore[attr-defined]
 
-    def start(self, together: Vector, trust: float, sums: Matrix) -> Vector:
-        inner = self.method.start(together[: self.size], trust, sums)  # type: ignore[attr-defined]
+    def start(self, pooled_state: Vector, trust: float, sums: Matrix) -> Vector:
+        inner = self.method.start(pooled_state[: self.size], trust, sums)  # type: ignore[attr-defined]
         return np.concatenate([inner, self.method.prior(inner)])
 
     def learn(self, state: Vector, rows: Matrix) -> None:

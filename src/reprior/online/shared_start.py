@@ -15,73 +15,73 @@ from reprior.state import refuse as refuse_bytes
 from reprior.state import take
 
 
-def shares(method: StreamMethod) -> bool:
+def can_share_start(method: StreamMethod) -> bool:
     """Return whether streams of a method can start from what others have in common."""
     return hasattr(method.method if isinstance(method, Robust) else method, "start")
 
 
 class SharedStart:
-    """What the keys of a table have in common: one stream of the first rows of each, and, for some of them, sums by
-    which they can be compared. From both new keys start.
+    """What the keys of a table have in common, and the state that new keys start from.
 
-    Where they start is settled anew after every `PERIOD` rows that the table has learned, later on less often. So it
-    depends on the order of rows, and not on how they are cut into blocks.
+    It has one stream of the first rows of each key and, for some keys, sums by which they are compared. The start is
+    updated after a fixed number of rows of the table: at powers of two, then every `PERIOD` rows, later less often. So
+    it depends on the order of rows, and not on how they are cut into blocks.
     """
 
     FIRST, PERIOD, LONGEST = 32, 1024, 4096
-    MOST = 100  # rows of a key that count: none has more of a say, however many it has
-    HELD = 10_000  # rows that the stream of all remembers
-    DOUBT = 1.0  # keys that the start of a stream which knows no others counts as
+    ROWS_PER_KEY = 100  # rows of a key that count, so that no key dominates
+    MAX_REMEMBERED = 10_000  # rows that the stream of all keys remembers
+    PRIOR_KEYS = 1.0  # keys that the start without other keys counts as
     KEYS = 64  # that are compared
     IDLE = 65_536  # rows of the table after which a key without any makes room for another
 
     def __init__(self, method: StreamMethod) -> None:
-        self.method, self.rows, self.keys = method.of_all(), 0, 0  # type: ignore[attr-defined]
+        self.method, self.rows, self.keys = method.pooled_method(), 0, 0  # type: ignore[attr-defined]
         first = method.init()
         self.values = aligned(first.shape)
         self.values[:] = first
         self.kernel = self.method.bind(self.values)
-        # of the keys that are compared: sums of r and of r², slots (-1 once no more rows count), and until when there
-        # were rows of theirs
+        # of the keys that are compared: sums of r and of r², slots (-1 once no more rows count), and the rows of the
+        # table at the update after their last row
         self.sums = np.zeros((2, 0, len(method.source.prior)))
         self.slots, self.last = np.zeros((2, 0), np.int64)
         self.begin(first)
 
     def begin(self, start: Vector) -> None:
-        """Let new keys start there."""
+        """Let new keys start from this state."""
         self.start, self.weights = start, self.method.prior(start) / self.method.source.prior
 
-    def left(self) -> int:
-        """Return after how many more rows it is settled anew where keys start."""
+    def rows_until_update(self) -> int:
+        """Return the number of rows until the start is updated."""
         if self.rows < self.PERIOD:
             return max(self.FIRST, 1 << self.rows.bit_length()) - self.rows
         period = min(max(self.PERIOD, 1 << self.rows.bit_length() - 3), self.LONGEST)
         return period - self.rows % period
 
     def learn(self, rows: Matrix, slots: Labels, before: Vector) -> None:
-        """Learn rows (n, K), at most as many as are left, of keys in these slots (n,) with so many rows before (n,)."""
+        """Learn rows (n, K), at most `rows_until_update`, of keys in `slots` (n,) that had `before` (n,) rows."""
         rank = before.copy()
         if len(slots) > 1:  # of each row among those of its key
             order = np.argsort(slots, kind="stable")
             ordered = slots[order]
             first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
             rank[order] += np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
-        counts = rank < self.MOST
+        counts = rank < self.ROWS_PER_KEY
         if counts.any():
             counted = np.ascontiguousarray(rows[counts])
             if self.kernel is not refuse:
                 learned(self.kernel(None, counted, 2))
             else:
                 self.method.learn(self.values, counted)
-            self.enter(slots[rank == 0.0])
+            self.track_keys(slots[rank == 0.0])
             self.add(counted, slots[counts])
-        due = len(rows) == self.left()
+        due = len(rows) == self.rows_until_update()
         self.rows, self.keys = self.rows + len(rows), self.keys + int((rank == 0.0).sum())
         if due:
-            self.settle()
+            self.update_start()
 
-    def enter(self, new: Labels) -> None:
-        """Compare new keys in these slots (m,), as far as there is room, with the others."""
+    def track_keys(self, new: Labels) -> None:
+        """Compare the new keys in these slots (m,) with the others from now on, while there is room."""
         if not len(new):
             return
         self.forget(new)
@@ -105,21 +105,22 @@ class SharedStart:
             r, place = correct_float64(rows[here], self.weights), place[here]
             np.add.at(self.sums[0], place, r)
             np.add.at(self.sums[1], place, r * r)
-            self.last[place] = self.rows + self.left()
+            self.last[place] = self.rows + self.rows_until_update()
 
     def forget(self, slots: Any) -> None:
-        """Take it that keys in these slots bring no more rows."""
+        """Stop tracking the keys in these slots."""
         self.slots[np.isin(self.slots, slots)] = -1
 
-    def settle(self) -> None:
-        done = (self.sums[0].sum(axis=1) > self.MOST - 0.5) | (self.rows - self.last > self.IDLE)
+    def update_start(self) -> None:
+        """Compute the start of new keys from the keys so far."""
+        done = (self.sums[0].sum(axis=1) > self.ROWS_PER_KEY - 0.5) | (self.rows - self.last > self.IDLE)
         self.slots[done] = -1
-        trust = self.keys / (self.keys + self.DOUBT)
-        self.method.fade(self.values, self.HELD)
+        trust = self.keys / (self.keys + self.PRIOR_KEYS)
+        self.method.fade(self.values, self.MAX_REMEMBERED)
         self.begin(self.method.start(self.values, trust, self.sums))
 
     def to_fields(self, slots: list[int]) -> dict[str, Any]:
-        """Return what bytes must say of it, which number keys by the order of their slots."""
+        """Return the fields to store. They number keys by the order of their `slots`."""
         number = {slot: i for i, slot in enumerate(slots)}
         return {
             "together": self.values.copy(), "together_start": self.start, "together_n": [self.rows, self.keys],
@@ -128,7 +129,7 @@ class SharedStart:
         }  # fmt: skip
 
     def restore(self, about: dict[str, Any], caller: str, slots: Labels) -> None:
-        """Go on from what `to_fields` said, once it is known to be such, with keys in these slots."""
+        """Continue from what `to_fields` returned, after checks, with keys in these slots."""
         values, start = (
             take(about, name, np.ndarray, caller, self.values.shape) for name in ("together", "together_start")
         )
@@ -143,7 +144,7 @@ class SharedStart:
         self.begin(start.astype(np.float64))
 
     def restore_keys(self, about: dict[str, Any], caller: str, slots: Labels, rows: int) -> bool:
-        """Go on with the keys that are compared, and return whether they can be such, in a table of so many rows."""
+        """Restore the keys that are compared. Return whether they are valid in a table of `rows` rows."""
         sums = take(about, "together_sums", np.ndarray, caller, (2, None, self.sums.shape[2])).astype(np.float64)
         keys, last = (take(about, name, list, caller) for name in ("together_keys", "together_last"))
         compared = [key for key in keys if key != -1]

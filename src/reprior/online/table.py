@@ -17,7 +17,7 @@ from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
 from reprior.online.method import StreamState, applied_prior, learned, method_acts, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
-from reprior.online.shared_start import SharedStart, shares
+from reprior.online.shared_start import SharedStart, can_share_start
 from reprior.online.stream import (
     LOCKS,
     Stream,
@@ -104,10 +104,10 @@ class StreamTable(Saved):
     ) -> None:  # fmt: skip
         self.method = online_method(method, source, options, "StreamTable")
         self.source = self.method.source
-        if share is not None and check_flag(share, "StreamTable", "share") and not shares(self.method):
+        if share is not None and check_flag(share, "StreamTable", "share") and not can_share_start(self.method):
             fail("StreamTable", "share", f"be left out or False for {self.method.name}", "True",
                  remedy="Only streams of online-ebls can start from what others have in common")  # fmt: skip
-        self._shared_start = SharedStart(self.method) if shares(self.method) and share is not False else None
+        self._shared_start = SharedStart(self.method) if can_share_start(self.method) and share is not False else None
         self.calibrator = fitting(calibrator, self.method.source, "StreamTable")
         self.max_streams = check_int(max_streams, "StreamTable", "max_streams")
         self.on_evict = on_evict
@@ -309,7 +309,7 @@ class StreamTable(Saved):
         """Learn rows (n, K) into the slots of their keys (n,), those of them that are new to the table marked."""
         together, at = self._shared_start, 0
         while at < len(rows):
-            step = len(rows) - at if together is None else min(len(rows) - at, together.left())
+            step = len(rows) - at if together is None else min(len(rows) - at, together.rows_until_update())
             part, own = rows[at : at + step], slots[at : at + step]
             if together is not None:
                 before = self._table[own, 0]

@@ -1,4 +1,4 @@
-"""How a pipeline is made: which calibrator held-out rows bear out, and which prior outputs then carry."""
+"""Fit of a pipeline: the calibrator, and the class prior that the calibrated predictions imply."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ NO_MEMORY = (
     "pipeline: `proba` must fit into {:,.1f} GB of free memory, at 20 bytes per number; got {} numbers. Pass fewer"
     " held-out samples, or merge rare classes."
 )
-SHRINK = 1.0  # pull of the scale to 1: where every held-out row is right, labels alone would sharpen without end
-MIN_CLASS_ROWS = 0.1  # held-out rows of a class that the source prior grants it, though none resembles it
+SHRINK = 1.0  # pull of the scale to 1: if every held-out prediction is right, labels alone would sharpen without end
+MIN_CLASS_ROWS = 0.1  # held-out samples that each class has in the source prior at least, though none resembles it
 
 
 def pipeline(
@@ -101,7 +101,7 @@ def fit_pipeline(
     logits: bool = False, calibration: str = "auto", prior: Any = "auto", method: str | Method = "ebls",
     **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Return the `pipeline` without a warning about labels that do not fit their rows; see `label_mismatch`."""
+    """Return the `pipeline` without a warning about labels that do not match their samples; see `label_mismatch`."""
     _check_there(proba, y, counts, prior)
     if isinstance(method, str):
         method = check_choice(method.lower(), "pipeline", "method", (*METHODS, *ALIASES))
@@ -111,33 +111,34 @@ def fit_pipeline(
         return _without_rows(counts, classes, logits, calibration, prior, method, options)
     rows, labels, names = heldout_rows(proba, y, "pipeline", classes, logits=logits)
     n, k = rows.shape
-    total = None if counts is None else training_rows(counts, names)
-    if total is not None and len(total) != k:
-        fail("pipeline", "counts", f"have {k} classes like `proba`", len(total))
+    training_counts = None if counts is None else training_rows(counts, names)
+    if training_counts is not None and len(training_counts) != k:
+        fail("pipeline", "counts", f"have {k} classes like `proba`", len(training_counts))
     by_default = isinstance(prior, str) and prior == "auto"
     if not isinstance(prior, str):
         prior, calibration = _own_prior(prior, calibration, k, names), "none"
-    elif calibration == "auto" and total is not None and n < k:  # counts say more than so few rows
+    elif calibration == "auto" and training_counts is not None and n < k:  # counts are more exact than so few samples
         calibration, prior = "none", "training" if by_default else prior
-    cal, tilt = _calibrator(rows, labels, total, calibration)
-    source = _source(cal, rows, labels, prior, total, names, tilt=tilt)
-    if total is not None and cal.kind in ("bias-corrected", "vector") and by_default:
-        # biases have put outputs to the mix of the held-out rows, with its noise: put them to that of training
-        mix = total / total.sum()
-        cal = replace(cal, bias=cal.bias + np.log(mix / source.prior))
-        source = replace(_source(cal, rows, labels, mix, total, names, tilt=tilt), made=source.made)
+    cal, tilt = _calibrator(rows, labels, training_counts, calibration)
+    source = _source(cal, rows, labels, prior, training_counts, names, tilt=tilt)
+    if training_counts is not None and cal.kind in ("bias-corrected", "vector") and by_default:
+        # after the biases, predictions imply the noisy prior of the held-out samples: move them to the training prior
+        training_prior = training_counts / training_counts.sum()
+        cal = replace(cal, bias=cal.bias + np.log(training_prior / source.prior))
+        moved = _source(cal, rows, labels, training_prior, training_counts, names, tilt=tilt)
+        source = replace(moved, made=source.made)
     raw = check_prior(np.maximum(rows.mean(axis=0, dtype=np.float64), 1e-9), "pipeline", "proba")
     if logits:
         cal = replace(cal, of_logits=True)
     kept = None if cal.kind == "none" and not logits else cal
-    if total is None and not isinstance(prior, str):  # what outputs carry is then not the mix that rows have
-        total = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
+    if training_counts is None and not isinstance(prior, str):  # the implied prior then differs from the label shares
+        training_counts = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
     source = replace(source, error=measure_error(source))
-    return Pipeline(kept, source, method, _options(method, total, options), raw)
+    return Pipeline(kept, source, method, _options(method, training_counts, options), raw)
 
 
 def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
-    """Refuse rows without labels or labels without rows, and nothing at all."""
+    """Refuse samples without labels, labels without samples, and no input at all."""
     if (proba is None) != (y is None) or (proba is None and counts is None and isinstance(prior, str)):
         there = [f"`{name}`" for name, x in (("proba", proba), ("y", y), ("counts", counts)) if x is not None]
         passed = f"only {' and '.join(there)}" if there else "none of them"
@@ -145,8 +146,8 @@ def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
 
 
 def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None) -> Vector:
-    """Return the prior (K,) that the user says probabilities imply. They are not calibrated then, because calibrated
-    probabilities would imply the prior of the held-out samples."""
+    """Return the prior (K,) that, by the user's input, the probabilities imply. They are not calibrated then, because
+    calibrated probabilities would imply the prior of the held-out samples."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
              remedy="Calibrated probabilities imply the prior of the held-out samples")  # fmt: skip
@@ -154,7 +155,7 @@ def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None
 
 
 def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool) -> Labelled:
-    """Return held-out rows and their labels, both checked; logits come back as probabilities."""
+    """Return held-out samples and their labels, both checked; logits become probabilities."""
     heldout = check_labelled(proba, y, caller, classes, logits=logits)
     if not logits:
         return heldout
@@ -164,7 +165,7 @@ def heldout_rows(proba: Any, y: Any, caller: str, classes: Any, *, logits: bool)
 
 
 def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
-    """Return training rows of each class (K,), in the order of `classes` by name; shares stand for very many rows."""
+    """Return training samples per class (K,), in the order of `classes` by name; shares count as very many samples."""
     numbers = in_order(counts, "pipeline", "counts", classes)[0].astype(np.float64)
     check_prior(numbers, "pipeline", "counts")
     return as_rows(numbers, "pipeline")
@@ -173,7 +174,7 @@ def training_rows(counts: Any, classes: Sequence[str] | None) -> Vector:
 def _without_rows(
     counts: Any, classes: Any, logits: bool, calibration: str, prior: Any, method: Any, options: dict[str, Any]
 ) -> Pipeline:
-    """Return a pipeline from counts or a prior alone: nothing tells how to calibrate."""
+    """Return a pipeline from counts or a prior alone, without calibration."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "calibration", "be 'auto' or 'none' without held-out samples", repr(calibration))
     check_order(classes, "pipeline")
@@ -182,31 +183,30 @@ def _without_rows(
         fail("pipeline", "prior", "be 'auto', 'training' or K numbers without held-out samples", repr(prior))
     numbers = counts if isinstance(prior, str) else prior
     source = check_source(numbers, "pipeline", names)
-    total = None if counts is None else training_rows(counts, source.classes)
-    if total is not None and len(total) != len(source.prior):
-        fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(total))
-    made = "training counts" if numbers is counts else "given by the user"
+    training_counts = None if counts is None else training_rows(counts, source.classes)
+    if training_counts is not None and len(training_counts) != len(source.prior):
+        fail("pipeline", "counts", f"have {len(source.prior)} classes like `prior`", len(training_counts))
+    origin = "training counts" if numbers is counts else "given by the user"
     cal = None
     if logits:
         k = len(source.prior)
         cal = Calibrator("none", np.ones(k), np.zeros(k), SMALLEST_NORMAL, 0, None, of_logits=True)
-    return Pipeline(cal, replace(source, made=made), method, options)
+    return Pipeline(cal, replace(source, made=origin), method, options)
 
 
 def _calibrator(rows: Matrix, labels: Labels, counts: Vector | None, kind: str) -> tuple[Calibrator, Vector | None]:
-    """Return the calibrator, and by how much held-out rows are tilted against training, if they are."""
+    """Return the calibrator, and the ratio (K,) of held-out label shares to training shares; None if they agree."""
     tilt = None if counts is None else tilt_of(labels, counts)
     if tilt is None or counts is None:
         return _fitted(rows, labels, kind), None
-    # labels and outputs agree once these are put to the mix of the labels: fit there, and move back
+    # predictions agree with the labels once corrected to the label shares: fit there, and move back
     floor = 0.5 * float(rows.min(initial=1.0, where=rows > 0) * tilt.min() / tilt.max())  # zeros must tilt too
     moved = np.maximum(rows, floor)
     cal = _fitted(correct(moved / moved.sum(axis=1, keepdims=True), tilt), labels, kind)
     present = np.bincount(labels, minlength=len(tilt)) > 0
     back = cal.bias + (cal.scale - 1) * np.log(tilt)
-    back[~present] = np.average(
-        back[present], weights=counts[present]
-    )  # no row tells the bias of a class that is never seen
+    # a class without held-out samples gets the average bias
+    back[~present] = np.average(back[present], weights=counts[present])
     return replace(cal, floor=floor, bias=back), tilt
 
 
@@ -217,7 +217,7 @@ def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
 
 
 def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a method's options: the default keeps to the class mix of training, where that is known."""
+    """Return a method's options: the default method takes the training prior as its base, if it is known."""
     return options if method != "ebls" or counts is None else {"base": counts / counts.sum()} | options
 
 
@@ -225,8 +225,8 @@ def _source(
     cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
     classes: Sequence[str] | None = None, *, tilt: Vector | None = None,
 ) -> Source:  # fmt: skip
-    """Return the source of calibrated outputs; `tilt` is undone."""
-    out, made, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
+    """Return the source of calibrated predictions; `tilt` is undone."""
+    out, origin, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
     if isinstance(prior, str):
         check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled", "carried"))
         if prior == "auto":
@@ -234,28 +234,28 @@ def _source(
         if prior in ("training", "pooled", "carried"):
             if counts is None:
                 fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
-            made = "training counts" if prior == "training" else "training counts and mean held-out prediction"
+            origin = "training counts" if prior == "training" else "training counts and mean held-out prediction"
             present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
             prior = counts if prior == "training" else _with_counts(prior, out, counts, present, weight, cal.ridge)
         elif weight is not None:
-            made = "mean held-out prediction" if prior == "mean" else "held-out label counts"
+            origin = "mean held-out prediction" if prior == "mean" else "held-out label counts"
             prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
     least = MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * out.shape[1])
     if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
-        # no held-out row resembles a class: its outputs, though far below their noise, would be taken for signs of it
-        prior, made = np.maximum(mean, least), "mean held-out prediction"
+        # no held-out sample resembles a class: tiny probabilities, below their noise, would count as evidence of it
+        prior, origin = np.maximum(mean, least), "mean held-out prediction"
     source = summarize(out, named(labels, classes), prior=prior, classes=classes)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
-    return replace(source, made=made) if made else source
+    return replace(source, made=origin) if origin else source
 
 
 def _with_counts(kind: str, out: Matrix, counts: Vector, present: Any, weight: Vector | None, ridge: float) -> Vector:
     """Return the prior (K,) from the mean calibrated probability and training counts, "pooled" or "carried".
 
     A class that is not `present` (K,), and not by chance, is missing from the mean: it keeps its training share, and
-    the other classes are looked at among themselves.
+    the prior of the other classes is computed among them.
     """
     among = np.maximum(out[:, present], 1e-12)
     among /= among.sum(axis=1, keepdims=True)

@@ -85,7 +85,7 @@ class Alarms:
             served.watch.stale = None
 
     def judge(self, served: ServedStream, before: int) -> None:
-        """Raise an alarm if a stream that had `before` samples has stopped to correct; resolve it if it corrects
+        """Raise an alarm if a stream that had `before` samples has stopped correcting; resolve it if it corrects
         again."""
         watch = served.watch
         event = acts_event(served.stream, before, watch.not_label_shift is None)
@@ -125,7 +125,7 @@ class Alarms:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._mark(served)
-            self._hub.commits.soon()
+            self._hub.commits.request_commit()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do

@@ -36,7 +36,7 @@ class Commits:
         self.trouble: str | None = None  # why the last commit failed
         self._ended = False  # by `fail`: nothing will be stored any more
         self._dirty: set[ServedStream] = set()
-        self._flying: asyncio.Future[None] | None = None
+        self._in_progress: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
         self._waiting = 0
         self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
@@ -53,8 +53,8 @@ class Commits:
         """Forget a stream that is to be deleted."""
         self._dirty.discard(served)
 
-    def soon(self) -> None:
-        """Commit what there is, if there is anything, though nobody waits for it."""
+    def request_commit(self) -> None:
+        """Request a commit if any stream has changed, without waiting for it."""
         if self._dirty:
             self._wake.set()
 
@@ -65,15 +65,15 @@ class Commits:
         if self._waiting >= self._most:
             raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
 
-    async def stored(self, served: ServedStream, *, repeated: bool = False) -> None:
+    async def wait_stored(self, served: ServedStream, *, repeated: bool = False) -> None:
         """Wait until all that a stream has learned so far is on disk."""
         if self._store is None:
             return
         if self._ended:
             raise Unavailable(f"{self.trouble} This was not stored.")
         if repeated and served not in self._dirty:
-            if self._flying is not None and not self._flying.done():
-                await asyncio.shield(self._flying)
+            if self._in_progress is not None and not self._in_progress.done():
+                await asyncio.shield(self._in_progress)
             return
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
@@ -113,22 +113,22 @@ class Commits:
     def fail(self, sentence: str) -> None:
         """Answer every post that waits, and every later one, with 503: `run` has ended and cannot continue."""
         self.trouble, self._ended = sentence, True
-        for waited in (self._flying, self._next):
+        for waited in (self._in_progress, self._next):
             if waited is not None:
                 refuse(waited, f"{sentence} This was not stored.")
 
-    async def last(self) -> None:
-        """Commit what is left when `run` has ended."""
+    async def commit_remaining(self) -> None:
+        """Commit the remaining changes after `run` has ended."""
         if self._dirty and not self._ended:
             await self._commit()
 
     async def _commit(self) -> bool:
         assert self._store is not None
         streams, self._dirty = list(self._dirty), set()
-        self._flying, self._next = self._next or asyncio.get_running_loop().create_future(), None
-        flying = self._flying
+        self._in_progress, self._next = self._next or asyncio.get_running_loop().create_future(), None
+        in_progress = self._in_progress
         self._group, self._joined = self._joined, 0
-        changes = [served.change() for served in streams]
+        changes = [served.take_change() for served in streams]
         begun = time.perf_counter()
         try:
             await self._write(self._store.write, changes)
@@ -139,14 +139,14 @@ class Commits:
             if self.trouble is None:
                 log.warning("commit failed: %s", error)
             self.trouble = str(error)
-            refuse(flying, f"{error} This was not stored yet. Send it again with the same seq.")
+            refuse(in_progress, f"{error} This was not stored yet. Send it again with the same seq.")
             return False
         self._took.add(time.perf_counter() - begun)
         if self.trouble is not None:
             log.warning("commits succeed again")
         self.trouble = None
-        if not flying.done():
-            flying.set_result(None)
+        if not in_progress.done():
+            in_progress.set_result(None)
         return True
 
 

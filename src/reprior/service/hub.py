@@ -126,7 +126,7 @@ class Hub:
         now = self.clock()
         for served in list(self.unsettled):
             self._settle(served, now, last=True)
-        await self.commits.last()
+        await self.commits.commit_remaining()
         self.workers.stop()
         if self.store:
             self.store.close()
@@ -139,7 +139,7 @@ class Hub:
             if self.trouble is None:
                 for served in list(self.unsettled):
                     self._settle(served, now)
-                self.commits.soon()
+                self.commits.request_commit()
 
     def _settle(self, served: ServedStream, now: float, *, last: bool = False) -> None:
         """Do what samples waited for: the alarm's test, and a point of the history."""
@@ -149,10 +149,10 @@ class Hub:
             self.mark(served)
         behind = served.activity.point_count != served.counted
         if behind and (last or served.point_due(now, self.settings.point_seconds)):
-            served.point(now)
+            served.add_point(now)
             self.mark(served)
         elif not behind:
-            served.store_test()
+            served.mark_test_changed()
         if served.settled:
             self.unsettled.discard(served)
 
@@ -240,7 +240,7 @@ class Hub:
                 return False
             now = self.clock()
             if not served.settled and served.last_post < now:
-                served.point(served.last_post)  # the end of the old version in the history
+                served.add_point(served.last_post)  # the end of the old version in the history
             for alarm in (served.watch.shift, served.watch.not_label_shift):
                 if alarm is not None:
                     served.pending.alarms.append(self.alarms.resolved(served, alarm, "new version"))
@@ -249,7 +249,7 @@ class Hub:
             served.pending.renewals.append(Renewal(number, now, stored.definition))
             self._forget_samples(served)
             self.mark(served)
-            await self.commits.stored(served)
+            await self.commits.wait_stored(served)
         await self.alarms.note(name, "renew", by, address, {"version": number})
         log.info("stream %r: version %d begun by %r", name, number, by)
         return True
@@ -298,14 +298,14 @@ class Hub:
             served = self.get(name)
             if not served.watch.has_open(number):
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
-            await self.commits.stored(served)  # the alarm itself must be in the file before it can be answered there
+            await self.commits.wait_stored(served)  # the alarm must be in the file before it can be answered there
             return await self.alarms.acknowledge(served, number, done, self.recent.of(served.id, served.n_classes))
 
     async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time."""
         async with self._admin:
             served = self.get(name)
-            await self.commits.stored(served)
+            await self.commits.wait_stored(served)
             return await self.alarms.silence(served, wanted)
 
     async def load_curves(self, streams: list[ServedStream]) -> None:

@@ -82,14 +82,14 @@ class Posts:
         if repeated and post.client is not None and (offset := served.receipts.offsets.get(post.client)):
             counted_at = offset.n
         answer = Answer(corrected, prior, served.stream.n, repeated, placement.gap, counted_at)
-        await hub.commits.stored(served, repeated=repeated)
+        await hub.commits.wait_stored(served, repeated=repeated)
         return answer
 
     def _learn(self, served: ServedStream, raw: Matrix, post: Post, placement: Placement, now: float) -> Matrix:
         """Learn samples that were not counted before; return them as calibrated."""
         hub, before = self._hub, served.stream.n
-        raised, calibrated, tested = served.learn(raw, now)
-        if tested:
+        raised, calibrated, window_ended = served.learn(raw, now)
+        if window_ended:
             hub.alarms.judge(served, before)
         if post.ids is not None:
             late.keep(served, post.ids, raw, now)
@@ -125,14 +125,14 @@ class Posts:
                 served.pending.labelled.update(post.ids or ())
                 self._count(served, post, placement, now)
             answer = Answer(None, served.stream.prior, served.stream.n, placement.repeated, placement.gap)
-            await hub.commits.stored(served, repeated=placement.repeated)
+            await hub.commits.wait_stored(served, repeated=placement.repeated)
         return answer
 
     async def passed(self, name: str, cursor: tuple[str, str]) -> None:
         """Note that a broker's message was looked at, though nothing could be learned from it."""
         served = self._hub.get(name)
         self._move(served, *cursor)
-        await self._hub.commits.stored(served)
+        await self._hub.commits.wait_stored(served)
 
     def _move(self, served: ServedStream, origin: str, position: str) -> None:
         served.receipts.cursors[origin] = position
@@ -144,7 +144,7 @@ class Posts:
         served.count_post(post.client, post.seq, placement, now)
         hub.alarms.heard(served)
         if served.point_due(now, hub.settings.point_seconds):
-            served.point(now)
+            served.add_point(now)
         if not served.settled:
             hub.unsettled.add(served)
         hub.mark(served)

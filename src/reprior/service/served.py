@@ -14,7 +14,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._labels import check_labels, check_learned, named
 from reprior._types import Matrix, Vector
-from reprior.online.acting import next_stop, without_warning
+from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
@@ -51,11 +51,11 @@ class Activity:
 
 class Learned(NamedTuple):
     """What a post did: whether it raised the alarm, its samples (n, K) as calibrated (or as they came), and whether
-    the stream has tested itself for label shift."""
+    a window of the stream has ended, after which its share of the correction may have changed."""
 
     raised: bool
     rows: Matrix
-    tested: bool = False
+    window_ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -121,15 +121,15 @@ class ServedStream:
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
         before = stream.n
-        tested = before + len(rows) >= next_stop(before)
-        with without_warning() if tested else NO_WARNING:  # the server raises an alarm
+        window_ended = before + len(rows) >= next_window_end(before)
+        with without_warning() if window_ended else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
             else:
                 raised = False
                 stream.learn_calibrated(rows)
         self.activity.count(len(rows), now)
-        return Learned(raised, rows, tested)
+        return Learned(raised, rows, window_ended)
 
     def _learn_watched(self, rows: Matrix, now: float) -> bool:
         """Learn rows and let the alarm's test look at them, in blocks; return whether that raised the alarm."""
@@ -156,11 +156,11 @@ class ServedStream:
         self.watch.test_moved = True
         if not self.watch.look():
             return False
-        self.store_test()
+        self.mark_test_changed()
         self.watch.shift = self._shift_alarm(before, now)
         return True
 
-    def store_test(self) -> None:
+    def mark_test_changed(self) -> None:
         """Let the next commit store the alarm's test, if it has looked at samples since it was stored."""
         if self.watch.test_moved:
             self.pending.test, self.watch.test_moved = True, False
@@ -193,8 +193,8 @@ class ServedStream:
 
     # storing
 
-    def moment(self, t: float) -> Point:
-        """Return the estimate now, as the point of the history at the time `t`."""
+    def history_point(self, t: float) -> Point:
+        """Return the current estimate as a point of the history at the time `t`."""
         variance, _ = self.stream.method.variance(self.stream.state.values)
         return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
 
@@ -204,10 +204,10 @@ class ServedStream:
         few = 0 < activity.point_count <= counted < activity.point_count + POINT_ROWS
         return now - activity.point_at >= (max(seconds, POINT_SECONDS) if few and seconds >= 1.0 else seconds)
 
-    def point(self, now: float) -> None:
+    def add_point(self, now: float) -> None:
         """Add a point to the history, and store the alarm's test with it."""
-        self.store_test()
-        self.pending.points.append(self.moment(now))
+        self.mark_test_changed()
+        self.pending.points.append(self.history_point(now))
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())
@@ -217,8 +217,8 @@ class ServedStream:
         """Whether every sample had its look of the alarm and is in the history."""
         return not self.watch.waiting and self.activity.point_count == self.counted
 
-    def change(self) -> Change:
-        """Return what is not stored yet; it counts as stored from now on, unless `take_back` gets it."""
+    def take_change(self) -> Change:
+        """Take and return what is not stored yet. It counts as stored from now on, unless `take_back` returns it."""
         if self.pending.empty:  # as after most posts
             return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream))
         pending, self.pending = self.pending, Pending()
@@ -232,7 +232,7 @@ class ServedStream:
         )  # fmt: skip
 
     def take_back(self, change: Change) -> None:
-        """Have again what could not be stored."""
+        """Put back a change that could not be stored."""
         self.pending = change.pending.followed_by(self.pending)
 
     def renew(self, definition: StreamDefinition, test: Alarm | None, now: float) -> None:

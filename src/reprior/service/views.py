@@ -159,7 +159,7 @@ async def history(hub: Hub, served: ServedStream, query: Mapping[str, str]) -> d
         rows = await hub.workers.read(hub.store.points, served.id, first, last, points)
     behind = not rows or rows[-1][0] < int(1000 * served.last_post)
     if served.stream.n and first <= served.last_post <= last and behind:
-        rows = [*rows[: points - 1], served.moment(served.last_post)]
+        rows = [*rows[: points - 1], served.history_point(served.last_post)]
     priors = np.array([np.frombuffer(row[2], "<f4") for row in rows], np.float64).reshape(-1, k)
     source = served.stream.source.prior
     if chosen is None and len(rows):  # those that moved most, in the range or against the source

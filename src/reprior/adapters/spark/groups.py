@@ -17,9 +17,9 @@ from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blo
 from reprior.estimates.estimate import PriorEstimate
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
-from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, put
-from reprior.model.groups import GATHERED, Groups, group_means, of_estimates, scale_groups, sharing
-from reprior.model.population import Kinds
+from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, overwrite_groups
+from reprior.model.groups import GATHERED, Groups, fit_pooled_groups, group_means, of_estimates, scale_groups
+from reprior.model.population import ClusterPriors
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 from reprior.rows.keys import factorize
@@ -82,7 +82,7 @@ def groups(
     rows, names = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:
-        made = sharing(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
+        made = fit_pooled_groups(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
     else:
         made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
     estimate = pipe.estimate(whole) if estimate is None else estimate
@@ -170,7 +170,7 @@ class ClusterRows:
         reader = self.rows.reader
         return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, fn)).collect())
 
-    def fit(self, common: Common, kinds: Kinds) -> GroupFit:
+    def fit(self, common: Common, kinds: ClusterPriors) -> GroupFit:
         """Return the fit of all groups."""
 
         def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, GroupFit]:
@@ -180,7 +180,7 @@ class ClusterRows:
         whole = GroupFit(*(np.empty((len(self.sizes), *getattr(parts[0][1], name.name).shape[1:]))
                            for name in fields(GroupFit)))  # fmt: skip
         for groups, part in parts:
-            put(whole, groups, part)
+            overwrite_groups(whole, groups, part)
         return whole
 
     def means(self, weights: Vector) -> Matrix:
@@ -195,7 +195,7 @@ class ClusterRows:
         return whole
 
     def each(self, source: Source, options: Mapping[str, Any]) -> list[PriorEstimate]:
-        """Return the estimate of each group by itself."""
+        """Return the estimate of each group, separately."""
 
         def of_bucket(rows: GroupedRows, groups: Index) -> list[tuple[int, PriorEstimate]]:
             return [(int(g), replace(ebls(source, rows.of_group(i), **options), target=None))
