@@ -146,7 +146,7 @@ def test_an_event_repeated_when_its_id_is_forgotten_stops_nothing(tmp_path, monk
 def test_a_commit_task_that_ends_answers_who_waits_and_ends_the_server(tmp_path, monkeypatch, caplog):
     with Background(Settings(tmp_path / "s.db")) as running, httpx.Client(base_url=running.url) as http:
         http.put("/streams/s", json={"source": [1, 1]})
-        monkeypatch.setattr(ServedStream, "change", lambda served: 1 / 0)
+        monkeypatch.setattr(ServedStream, "take_change", lambda served: 1 / 0)
         answer = http.post("/streams/s/samples", json={"proba": [[0.3, 0.7]]}, timeout=10)
         assert answer.status_code == 503
         assert "The task 'commits' ended unexpectedly (ZeroDivisionError" in answer.json()["error"]
@@ -172,7 +172,7 @@ def test_a_task_that_ends_is_seen_and_started_again(tmp_path, monkeypatch, caplo
             if task == "webhook":
                 broken.setattr(AlarmStore, "due", lambda *_: 1 / 0)
             else:
-                broken.setattr(ServedStream, "point", lambda *_: 1 / 0)
+                broken.setattr(ServedStream, "add_point", lambda *_: 1 / 0)
             said = wait_for(lambda: http.get("/healthz").json()["problems"])
         assert f"The task '{task}' ended unexpectedly" in said[0]
         assert f"The task '{task}' ended unexpectedly" in caplog.text

@@ -150,8 +150,8 @@ def by_heldout(
     measured = np.clip(apart.right @ each + made.unchecked, 0.0, 1.0)
     plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
     noise = np.maximum((each**2) @ (apart.confidence * (1 - apart.confidence)).T, plain * float(each @ each))
-    noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # half a sample tells of such
-    # variance of the predicted accuracy: of a check by so many samples at their own prior, and what another prior adds
+    noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # these count as half a sample
+    # variance of the predicted accuracy: of a check by n samples at the held-out prior, plus that of another prior
     moved = estimate.shares - counts / len(y)
     unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
     doubted = widened_variance(unproven, measured - predicted_accuracy, noise)

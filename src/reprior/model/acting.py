@@ -29,11 +29,11 @@ NOT_TESTED = "Whether the change is label shift was not tested: there are no hel
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Evidence that a deployment's changes are label shift: that of `n_tests` tests, the `amplification` at the last,
-    and what labels added.
+    """Evidence that a deployment's changes are label shift: the log Bayes factor of `n_tests` tests, `amplification` at
+    the last test, and the log Bayes factor `of_labels`.
 
-    If something else changes, it does so at one of the tests, each as likely as the others. The Bayes factor against
-    label shift is then the mean of those of the tests. The start counts as a test without evidence.
+    If something else changes, it does so at one of the tests, each as likely as the others. So the Bayes factor against
+    label shift is the mean of the Bayes factors of the tests. The start counts as a test without evidence.
     """
 
     log_evidence: float = 0.0
