@@ -1,6 +1,7 @@
 """What correction changes on real time-ordered data, where inputs and classes drift together.
 
     python benchmarks/real_drift.py [--draws 5] [--sizes 200 1000] [--half reported]
+    python benchmarks/real_drift.py --constants [--draws 1]   # what other values of the test's constants cost
 
 Wants `pip install quapy abstention`. Classifiers were trained on a first period and meet later batches in order of
 time; nothing is resampled (`benchmarks/data/README.md`). Held-out samples are drawn from the first period. Every method
@@ -14,6 +15,7 @@ import argparse
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +23,11 @@ from _record import markdown, progress, store  # isort: split
 
 import numpy as np
 from _peers import clipped, emq_bcts
+from _worlds import clustered, draw, unseen
 from scipy.optimize import minimize
 
 import reprior as rp
+from reprior.model.settings import Settings
 
 DATA = Path(__file__).parent / "data" / "time_ordered.npz"
 FLOOR = 2e-5  # probabilities are stored with four decimals, so a stored 0 is below 5e-5
@@ -31,6 +35,7 @@ HARM = 0.01  # nats of log-loss by which a batch or a stream counts as harmed
 BLOCK, DELAY, LABELLED = 20, 300, 0.05  # samples learned at once; samples until a label comes; share of labels
 FEW_LABELS, MANY_LABELS = 20, 100  # labels per batch
 MIN_PROBABILITY = 1e-6  # a smaller probability counts as this in the log-loss
+VALUES = {"label_shift_odds": (3.0, 30.0, 100.0), "drift_scale": (0.1, 0.4), "no_shift": (0.3, 0.9)}  # other values
 RIDGE = 1.0  # standard deviation of class biases fitted to all labels
 BATCH = {
     "uncorrected, not calibrated": "the classifier as it is",
@@ -206,6 +211,45 @@ def study(c: Classifier, size: int, draw: int) -> list[dict[str, Any]]:
     return [{"classifier": c.name, "task": c.task, "size": size, "draw": draw, **r} for r in results]
 
 
+def constants(classifiers: list[Classifier], sizes: list[int], draws: int) -> None:
+    """Store what other values of the constants cost: harm on real batches with memory, and gain on resampled shift."""
+    rows, figures = [], {}
+    for name, value in [("as chosen", None), *((key, x) for key, values in VALUES.items() for x in values)]:
+        settings = Settings() if value is None else replace(Settings(), **{name: value})
+        real, gains = defaultdict(list), defaultdict(list)
+        for size in sizes:
+            for c in classifiers:
+                for draw_number in range(draws):
+                    held = np.random.default_rng([draw_number, size, *map(ord, c.name)]).permutation(len(c.heldout_y))
+                    held = held[:size]
+                    watch = rp.pipeline(c.heldout[held], c.heldout_y[held], settings=settings).watch()
+                    for proba, y in c.batches:
+                        calibrated = np.asarray(watch.pipeline.calibrate(proba))
+                        change = Scores(y, calibrated, proba).of(applied(watch.estimate(proba), proba))
+                        real[size].append({"set": c.task, **change, "harmed": float(change["loss"] > HARM)})
+            for case in unseen():
+                d = draw(case, size, "strong", 0)
+                if len(np.unique(case.y[d.heldout])) > 1:
+                    pipe = rp.pipeline(case.proba[d.heldout], case.y[d.heldout], settings=settings)
+                    raw, y = case.proba[d.target], case.y[d.target]
+                    change = Scores(y, np.asarray(pipe.calibrate(raw)), raw).of(applied(pipe.estimate(raw), raw))
+                    gains[size].append({"set": case.set, **change})
+        cells = {}
+        for size in sizes:
+            kinds = ("real", real[size], "loss"), ("harmed", real[size], "harmed"), ("strong", gains[size], "loss")
+            cells |= {f"{what} ({size})": clustered(own, key)[0] for what, own, key in kinds}
+        label = name if value is None else f"{name} = {value}"
+        figures[label] = {key: round(x, 5) for key, x in cells.items()}
+        rows.append([label, *(f"{x:.1%}" if key.startswith("harmed") else f"{x:+.4f}" for key, x in cells.items())])
+        progress(len(rows), 1 + sum(map(len, VALUES.values())), label)
+    about = (
+        "# Real drift: what other values of the constants cost\n\nOne constant is changed at a time. Real: change of "
+        "log-loss by `pipe.watch()` on the reported half; harmed: batches worse by more than 0.01; strong: change of "
+        "log-loss under strong resampled shift on sets that nothing was designed on. Held-out samples in brackets.\n\n"
+    )
+    store("real_drift_constants", {"constants": figures}, about + markdown(["constant", *cells], rows))
+
+
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Return means over tasks, each the mean of its own records, with standard errors between tasks."""
     by_task = defaultdict(list)
@@ -258,14 +302,18 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[200, 1000], help="held-out samples")
     parser.add_argument("--half", choices=["design", "reported"], help="run one half only")
     parser.add_argument("--tasks", nargs="+", help="run these tasks only")
+    parser.add_argument("--constants", action="store_true", help="store what other values of the constants cost")
     options = parser.parse_args()
     classifiers = list(load())
     half_of = halves([c.task for c in classifiers])
     classifiers = [c for c in classifiers if options.half in (None, half_of[c.task])
                    and (options.tasks is None or c.task in options.tasks)]  # fmt: skip
+    if options.constants:
+        constants([c for c in classifiers if half_of[c.task] == "reported"], options.sizes, options.draws)
+        return
     records = []
     for done, c in enumerate(classifiers, 1):
-        records += [r for size in options.sizes for draw in range(options.draws) for r in study(c, size, draw)]
+        records += [r for size in options.sizes for number in range(options.draws) for r in study(c, size, number)]
         progress(done, len(classifiers), c.name)
     grouped, single = defaultdict(list), defaultdict(list)
     for r in records:

@@ -379,3 +379,19 @@ def test_only_the_owner_can_read_the_file(tmp_path):
         httpx.put(f"{running.url}/streams/s", json={"source": [1, 1]})
         for path in tmp_path.glob("s.db*"):
             assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_version_that_begins_in_the_millisecond_of_a_post_is_sound(tmp_path):
+    times, db = Times(), tmp_path / "s.db"
+
+    async def main():
+        hub = await made_hub(db, times.clock())
+        for k in range(3):
+            await hub.posts.samples("s", Post([[0.3, 0.7]] * 5, "c", k))
+        made = rp.Stream("online-ebls", [1, 3])
+        assert await hub.renew("s", Recipe(made, made.source), "", "")
+        await hub.posts.samples("s", Post([[0.3, 0.7]], "c", 3))
+        await hub.stop()
+
+    asyncio.run(main())
+    assert check(db).problems == []

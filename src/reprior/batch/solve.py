@@ -34,7 +34,7 @@ PIVOTS = 60  # exchanges of classes at most, until the signs of all are right
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A prior with its gradient, mean log-likelihood and duality gap: what one pass over `n` rows tells."""
+    """A prior with its gradient, mean log-likelihood and duality gap, from one pass over `n` samples."""
 
     prior: Vector
     gradient: Vector
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Where a search got after so many `passes`, with the Hessian (K, K) there if it is known."""
+    """The point that a search reached after `passes` passes, with the Hessian (K, K) there if it is known."""
 
     point: Point
     passes: int
@@ -53,7 +53,7 @@ class Optimum:
 
 
 def evaluate(target: Blocks, source_prior: Vector, prior: Vector) -> Point:
-    """Return what one pass over the rows tells about `prior` (K,)."""
+    """Return `prior` (K,) with its gradient, likelihood and gap, in one pass over the samples."""
     # a class at zero still has a gradient; less than this would make denormal products, ten times as slow
     weights = np.maximum(prior / source_prior, 1e-200)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

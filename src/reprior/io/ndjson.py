@@ -84,7 +84,7 @@ def length_of_lines(data: bytes, count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NdjsonForm:
-    """One JSON value per line: a list of K numbers, an object with such a list under `key`, or one number per class.
+    """One JSON value per line: a list of K numbers, an object with this list under `key`, or one number per class.
 
     Other fields of an object stay as they are. `unused` are fields of numbers that the source does not name.
     """

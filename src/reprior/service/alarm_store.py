@@ -120,7 +120,7 @@ class AlarmStore:
     def silence(self, stream: tuple[int, str], now: float, wanted: Silence) -> None:
         """Hold back messages about a stream until a time; a time that is past ends the silence."""
         number, name = stream
-        # whoever was told of an alarm still hears that it is over
+        # receivers of an alarm are also notified when it is over
         waiting = ("alarm IN (SELECT id FROM alarms WHERE stream = ?) AND attempts = 0"
                    " AND json_extract(body, '$.type') = 'alarm.raised'")  # fmt: skip
         with self._store.transaction() as db:

@@ -238,8 +238,8 @@ class Hub:
                                " Make another stream for a model with other classes.")  # fmt: skip
             if definition.digest == served.definition.digest:
                 return False
-            now = self.clock()
-            if not served.settled and served.last_post < now:
+            now = max(self.clock(), served.last_post + 0.001)  # the history tells versions apart by milliseconds
+            if not served.settled:
                 served.add_point(served.last_post)  # the end of the old version in the history
             for alarm in (served.watch.shift, served.watch.not_label_shift):
                 if alarm is not None:
