@@ -83,6 +83,7 @@ def test_top_k_rows_are_corrected_with_a_calibrator_and_without(problem, shifted
     for listed, error in ((k - 1, 1e-3), (max(5, k // 2), 0.1)):
         top = new.proba.argsort(axis=1)[:, -listed:], np.sort(new.proba, axis=1)[:, -listed:]
         est = pipe.estimate(top)
+        assert est.acts.log_evidence > 0
         assert est.acts.share > 0.8  # held-out rows are looked at as if they had been listed so too
         there = np.take_along_axis(whole.correct(new.proba), top[0], axis=1)
         assert np.abs(est.correct(top) - there).mean() < error

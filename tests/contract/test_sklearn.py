@@ -70,7 +70,9 @@ def test_an_unfitted_estimator_is_cross_validated_and_a_frozen_one_is_not(digits
 def test_models_of_folds_are_asked_about_new_rows_and_a_refit_is_not_held_against_them():
     x, y = make_classification(4000, n_informative=6, n_classes=3, flip_y=0.2, random_state=0)
     model = LabelShiftClassifier(DecisionTreeClassifier(min_samples_leaf=5, random_state=0)).fit(x[:1000], y[:1000])
-    assert model.adapt(x[1000:]).estimate_.acts.share > 0.8  # nothing has shifted, and nobody is warned
+    acts = model.adapt(x[1000:]).estimate_.acts
+    assert acts.log_evidence > 0
+    assert acts.share > 0.8  # nothing has shifted, and nobody is warned
     refit = model.pipeline_.calibrate(model.estimator_.predict_proba(x[1000:]))
     assert np.abs(model.estimate_.target.array - refit).max() > 0.3  # one tree of all rows says other things
     in_parts = clone(model).fit(x[:1000], y[:1000]).partial_adapt(x[1000:1003]).partial_adapt(x[1003:2000])

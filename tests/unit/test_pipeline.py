@@ -41,7 +41,9 @@ def test_the_default_is_temperature_with_biases_the_carried_prior_and_ebls_aroun
     by_hand = ebls(pipe.source, pipe.calibrator(target), base=COUNTS)
     np.testing.assert_allclose(pipe.estimate(target, check=False).prior, by_hand.prior, rtol=1e-12)
     np.testing.assert_allclose(pipe.estimate(target, on_reject="ignore").prior, by_hand.prior, rtol=1e-12)
-    assert pipe.estimate(target).acts.share > 0.8
+    acts = pipe.estimate(target).acts
+    assert acts.log_evidence > 0
+    assert acts.share > 0.8
     np.testing.assert_allclose(pipe.correct(target, by_hand), by_hand.correct(pipe.calibrator(target)))
     truth = np.bincount(y_new, minlength=8) / 2000
     assert metrics.kl(truth, by_hand.shares) < 0.5 * metrics.kl(truth, ebls(EPS, target).shares)
@@ -159,6 +161,7 @@ def test_a_weak_classifier_whose_shares_would_move_far_is_not_corrected_in_full(
         least.correct(rows)
     same = pipe.estimate(weak(2000, 0.4, 2)[0])
     assert same.checks.amplification == pytest.approx(1)
+    assert same.acts.log_evidence > 0
     assert same.acts.share > 0.8
     same.correct(rows)
 

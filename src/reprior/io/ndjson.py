@@ -74,7 +74,7 @@ def whole_lines(data: bytes) -> tuple[list[bytes], int]:
 
 
 def length_of_lines(data: bytes, count: int) -> int:
-    """Return the bytes up to the end of the last of so many lines, empty ones not counted."""
+    """Return the number of bytes of the first `count` lines; empty lines are not counted."""
     end = 0
     while count:
         start, end = end, data.index(b"\n", end) + 1

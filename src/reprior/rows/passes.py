@@ -95,7 +95,7 @@ def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
 
 
 def row_blocks(n: int, n_classes: int, numbers: int = IN_CACHE) -> Iterator[slice]:
-    """Yield slices of `n` rows, each of about so many numbers, so that a second look at them finds them in cache."""
+    """Yield slices of `n` rows, each of about `numbers` numbers, so that a second pass finds them in cache."""
     step = max(1, numbers // n_classes)
     return (slice(first, first + step) for first in range(0, n, step))
 
