@@ -8,6 +8,7 @@ of which the share s is applied has the weights w^s.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -68,21 +69,34 @@ def batch_evidence(
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:
-    """Return the estimate of which this `share` is applied. `unshifted` (K,) are the class weights without label shift,
-    and the mean of a `sample` (m, K) under them is taken for the shares if something else has changed."""
-    weights = unshifted * (estimate.weights / unshifted) ** share
+    """Return the estimate of which this `share` is applied, the probability of label shift.
+
+    The weights average both explanations of the change. Shares and prior are those of the more probable one: of label
+    shift, or of something else. For the latter they are the mean prediction, of a `sample` (m, K) under the class
+    weights `unshifted` (K,) without label shift, and intervals allow for both.
+    """
+    scaled = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
+    if share >= 0.5:
+        return scaled
     mean = correct_float64(sample, unshifted).mean(axis=0)
-    shares, prior = (share * x + (1 - share) * mean for x in (estimate.shares, estimate.prior))
-    changed = replace(estimate, weights=weights / (estimate.source.prior @ weights), shares=shares, prior=prior)
-    posterior = estimate.posterior
+    scaled, posterior = replace(scaled, shares=mean, prior=mean), estimate.posterior
     if posterior is None:
-        return changed
-    chances, variance = np.array([share, 1 - share]), mean * (1 - mean) / estimate.n
+        return scaled
+    shares, prior = (either(x, mean, estimate.n) for x in (posterior.shares, posterior.prior))
+    return with_posterior(scaled, replace(posterior, shares=shares, prior=prior))
 
-    def mixed(x: Moments) -> Moments:
-        return mixture(chances, np.stack([x.mean, mean]), np.stack([x.variance, variance]))
 
-    return with_posterior(changed, replace(posterior, shares=mixed(posterior.shares), prior=mixed(posterior.prior)))
+def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prior: Vector) -> Vector:
+    """Return class weights (..., K) of which a share is applied, for a source prior (K,)."""
+    out = unshifted * (weights / unshifted) ** share
+    return np.asarray(out / (out @ source_prior)[..., None])
+
+
+def either(under_label_shift: Moments, mean: Vector, n: Any) -> Moments:
+    """Return moments (..., K) that allow for label shift and for the mean prediction of `n` samples alike."""
+    variance = mean * (1 - mean) / n
+    return mixture(np.full(2, 0.5), np.stack([under_label_shift.mean, mean]),
+                   np.stack([under_label_shift.variance, variance]))  # fmt: skip
 
 
 def with_posterior(estimate: PriorEstimate, posterior: Posterior) -> PriorEstimate:

@@ -27,14 +27,12 @@ class Posterior:
     """What is known about `shares` among these samples and about the `prior` of their population, class by class.
 
     Intervals follow from it. They assume a shift of unknown size, so they do not bet that there is none. `no_shift` is
-    the probability that nothing has shifted. Because of the classifier's error a target sample counts as
-    1/`variance_factor` samples. `log_weight_variance` (K,) is the variance of the logarithm of each class weight.
+    the probability that nothing has shifted. `log_weight_variance` (K,) is that of the logarithm of each class weight.
     """
 
     shares: Moments
     prior: Moments
     no_shift: float
-    variance_factor: float
     log_weight_variance: Vector
 
 
