@@ -273,7 +273,7 @@ def test_biases_are_found_by_labels_and_zero_without_reason():
     found = wrong.mean - wrong.mean.mean()
     np.testing.assert_allclose(found, bias, atol=0.35)
     assert wrong.none < 1e-6
-    assert (np.abs(found - bias) < 4 * np.sqrt(wrong.variance)).all()
+    assert (np.abs(found - bias) < 4 * np.sqrt(np.diag(wrong.covariance))).all()
 
 
 def test_labels_choose_between_calibrated_and_corrected_probabilities():

@@ -16,7 +16,7 @@ from reprior._kernels.reference import moments
 from reprior._types import Acts, Matrix, MomentReference, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
-from reprior.model.interval import Moments, Posterior, mixture, posterior_spread
+from reprior.model.interval import Moments, Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.label_shift import acting_share, amplification, explanations, log_evidence
 from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
@@ -145,16 +145,17 @@ def shrunk_prior(estimate: PriorEstimate, base: Vector, shares: Vector, no_bias:
 def labelled_posterior(
     posterior: Posterior, shares: Vector, fit: LabelledWeights, weights: Vector, unknown: float, sample: Matrix, n: int
 ) -> Posterior:
-    """Return the posterior of the shares after labels.
+    """Return the posterior of the shares after labels. The `unknown` part of the samples has no label.
 
-    A bias moves the share of its class by mean p(1 − p), and each of the `unknown` part of the samples is ambiguous.
+    Under label shift the estimate without labels and the labels both inform, otherwise the labels alone.
     """
-    p = correct_float64(sample, weights)
-    ambiguity = (p * (1 - p)).mean(axis=0)
-    variance = (unknown * ambiguity) ** 2 * fit.variance + unknown * ambiguity / n
+    by_weights, ambiguity = effect_of_weights(correct_float64(sample, weights), fit.covariance)
+    by_labels = unknown**2 * by_weights + unknown * ambiguity / n
+    by_both = 1 / (1 / np.maximum(by_labels, 1e-300) + 1 / np.maximum(posterior.shares.variance, 1e-300))
+    variance = fit.share * by_both + (1 - fit.share) * by_labels
     population = variance + shares * (1 - shares) / n
     return replace(posterior, shares=Moments(shares, variance), prior=Moments(shares, population),
-                   log_weight_variance=fit.variance)  # fmt: skip
+                   log_weight_variance=variances(fit.covariance))  # fmt: skip
 
 
 def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0, *, remembers: bool = False) -> Acts:

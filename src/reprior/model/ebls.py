@@ -15,10 +15,10 @@ from reprior._types import Matrix, Status, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import with_labels
 from reprior.model.classifier_error import label_trust
-from reprior.model.interval import Posterior, mixture, posterior_spread
+from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import Settings
-from reprior.model.shift_prior import Shifts, fit_shifts, refit, variances
+from reprior.model.shift_prior import Shifts, fit_shifts, refit
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows, rows_kept, some_rows
@@ -134,8 +134,8 @@ def posterior(
     loose = np.array([h.prior.for_interval for h in shifts.hypotheses])
     chance = np.maximum(shifts.probability[loose], 1e-300)
     chance, shares, priors, rates = chance / chance.sum(), shares[loose], priors[loose], rates[loose]
-    variance = np.array([share_variance(samples, h.weights, h.covariance, share, n)
-                         for h, share in zip(np.array(shifts.hypotheses)[loose], shares, strict=True)])  # fmt: skip
+    variance = np.array([share_variance(samples, h.weights, h.covariance, n)
+                         for h, is_loose in zip(shifts.hypotheses, loose, strict=True) if is_loose])  # fmt: skip
     of_log_weight = np.array([variances(h.covariance) for h in shifts.hypotheses])
     of_prior = variance * (n / rates) ** 2 + priors * (1 - priors) / rates
     return Posterior(
@@ -144,21 +144,16 @@ def posterior(
     )  # fmt: skip
 
 
-def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, share: Vector, n: int) -> Vector:
+def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, n: int) -> Vector:
     """Return the variance (K,) of the shares of `n` samples under one kind of shift. It has three parts.
 
-    What is unknown about log w moves the shares by ∂share/∂log w = diag(share) − mean p pᵀ. Each sample is ambiguous,
-    p(1 − p). And probabilities may err by less than the held-out labels can show.
+    What is unknown about log w moves the shares. Each sample is ambiguous, p(1 − p). And probabilities may err by less
+    than the held-out labels can show.
     """
     p = samples.target * weights.astype(np.float32)
     p /= p.sum(axis=1, keepdims=True)
-    if covariance.ndim == 1:
-        ambiguity = share - np.einsum("ij,ij->j", p, p) / len(p)
-        by_weights = ambiguity**2 * covariance
-    else:
-        slope = np.diag(share) - p.T @ p / len(p)
-        ambiguity, by_weights = np.diag(slope), ((slope @ covariance) * slope).sum(axis=1)
-    variance = by_weights + np.maximum(ambiguity, 0) / n
+    by_weights, ambiguity = effect_of_weights(p, covariance)
+    variance = by_weights + ambiguity / n
     if len(samples.y):
         q = samples.heldout * weights.astype(np.float32)
         q /= q.sum(axis=1, keepdims=True)

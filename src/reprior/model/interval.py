@@ -42,6 +42,25 @@ def mixture(probabilities: Vector, means: Matrix, variances: Matrix) -> Moments:
     return Moments(mean, np.tensordot(probabilities, variances + (means - mean) ** 2, 1))
 
 
+def variances(covariance: Matrix) -> Vector:
+    """Return the diagonal (K,) of a covariance (K, K), or the variances (K,) themselves."""
+    return np.asarray(covariance if covariance.ndim == 1 else np.diag(covariance))
+
+
+def effect_of_weights(p: Matrix, covariance: Matrix) -> tuple[Vector, Vector]:
+    """Return the variance (K,) of the mean of corrected probabilities (n, K) due to the covariance (K, K) of log
+    weights, and their mean ambiguity p(1 − p) (K,).
+
+    The mean moves by ∂mean/∂log w = diag(mean) − mean p pᵀ. With variances (K,) alone, correlations are ignored.
+    """
+    mean = p.mean(axis=0, dtype=np.float64)
+    if covariance.ndim == 1:
+        ambiguity = np.maximum(mean - np.einsum("ij,ij->j", p, p) / len(p), 0)
+        return ambiguity**2 * covariance, ambiguity
+    slope = np.diag(mean) - p.T @ p / len(p)
+    return np.asarray(((slope @ covariance) * slope).sum(axis=1)), np.maximum(np.diag(slope), 0)
+
+
 def beta_parameters(about: Moments) -> tuple[Vector, Vector]:
     """Return the parameters a, b of Beta laws with these moments, a + b between 0.001 and 1e14."""
     mean = np.clip(about.mean, 1e-12, 1 - 1e-12)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reprior._types import Matrix, Vector
+from reprior.model.interval import variances
 from reprior.model.likelihood import WeightFit, fit_weights, information, log_likelihood
 from reprior.model.samples import TwoSamples
 from reprior.model.settings import Settings
@@ -164,11 +165,6 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector) -> Hypothes
     evidence = log_likelihood(samples, weights) - 0.5 * log_determinant + stirling_error.sum()
     evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_odd_factor
     return Hypothesis(prior, weights, covariance, float(evidence))
-
-
-def variances(covariance: Matrix) -> Vector:
-    """Return the diagonal (K,) of a covariance, or that itself if it is all there is."""
-    return np.asarray(covariance if covariance.ndim == 1 else np.diag(covariance))
 
 
 @dataclass(frozen=True, slots=True)
