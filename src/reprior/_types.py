@@ -275,7 +275,8 @@ class Checks(NamedTuple):
 
     `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the held-out
     labels may belong to other samples. `heldout_in_training`: whether held-out samples look like training samples.
-    `causes`: what else was found that makes new samples differ from held-out ones.
+    `causes`: what else was found that makes new samples differ from held-out ones. `labels_needed`: about how many more
+    labels of random samples settle whether corrected or calibrated probabilities are right (see `query`).
     """
 
     shift_p: float
@@ -286,3 +287,4 @@ class Checks(NamedTuple):
     heldout_in_training: bool = False
     label_mismatch: str = ""
     causes: str = ""
+    labels_needed: int | None = None

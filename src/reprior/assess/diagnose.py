@@ -69,6 +69,8 @@ class Diagnosis:
         Change of the estimated shares divided by the change of the mean prediction, in total variation.
     labels_conflict : str
         How labels of target samples contradict the predictions; "" if they do not.
+    labels_needed : int or None
+        About how many labels of random samples settle whether to correct, as in `query`.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class Diagnosis:
     accuracy_risk: float | None = None
     amplification: float = 1.0
     labels_conflict: str = ""
+    labels_needed: int | None = None
 
     @property
     def may_harm(self) -> bool | None:
@@ -175,7 +178,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         accuracy=expected and (expected.before, expected.after),
         accuracy_interval=expected and (expected.lower, expected.upper), alpha=level,
         accuracy_risk=expected and expected.risk, amplification=tests.amplification,
-        labels_conflict=tests.labels_conflict,
+        labels_conflict=tests.labels_conflict, labels_needed=tests.labels_needed,
     )  # fmt: skip
 
 

@@ -90,7 +90,7 @@ def about_accuracy(diagnosis: Diagnosis) -> list[Sentence]:
         return [first, Sentence("Correction may lower the accuracy, because the class shares are uncertain."
                                 f" {labels} would show whether it does.", False)]  # fmt: skip
     weak = diagnosis.amplification >= WEAK
-    return [first, Sentence(weak_evidence(diagnosis.amplification), False)] if weak else [first]
+    return [first, Sentence(weak_evidence(diagnosis.amplification, diagnosis.labels_needed), False)] if weak else [first]
 
 
 def about_heldout(diagnosis: Diagnosis) -> list[Sentence]:

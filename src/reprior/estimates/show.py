@@ -129,7 +129,7 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     else:
         sentences.append(shift_found(checks))
         if acts is not None and acts.amplification >= WEAK:
-            sentences.append(weak_evidence(acts.amplification))
+            sentences.append(weak_evidence(acts.amplification, checks.labels_needed))
     return sentences
 
 

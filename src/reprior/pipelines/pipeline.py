@@ -18,6 +18,7 @@ from reprior._labels import same_rows
 from reprior._types import Matrix, Source, Vector, comparable
 from reprior.assess.causes import likely_causes
 from reprior.assess.diagnose import Diagnosis, checks, diagnose, evidence_of, look
+from reprior.assess.query import labels_needed
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, act, describe
@@ -179,7 +180,7 @@ class Pipeline(Saved):
         looked = look(target, made.n)
         evidence = evidence_of(made, target, looked.sample, self.settings, self.unshifted) if check else None
         now = earlier if evidence is None else earlier + evidence
-        acts = describe(None, self.settings)
+        acts, correction = describe(None, self.settings), made.weights
         if evidence is not None or isinstance(with_labels, LabelledBlocks):
             made, now = act(made, with_labels, self.unshifted, looked.sample, now, on_reject, self.settings)
             acts = describe(now, self.settings, made.n_labels, remembers=earlier.n_tests > 1)._replace(
@@ -190,7 +191,8 @@ class Pipeline(Saved):
         tested = None
         if check:
             tested = checks(made, looked, now if evidence is not None else None, self.settings)
-            tested = tested._replace(label_mismatch=self.label_mismatch)
+            needed = labels_needed(looked.sample, correction, self.unshifted, now.of_labels)
+            tested = tested._replace(label_mismatch=self.label_mismatch, labels_needed=needed)
             if tested.label_shift is not None and tested.label_shift < 0.5:
                 tested = tested._replace(causes=likely_causes(self.source, self.calibrator, target, made.n))
         return replace(made, checks=tested, on_reject=on_reject, acts=acts), now
