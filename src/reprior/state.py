@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
-from typing import IO, Any, NoReturn, Self
+from typing import IO, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -242,11 +242,38 @@ def read_saved(path: Any, caller: str) -> bytes:
 
 
 class Saved:
-    """A value with `to_bytes` and `from_bytes` that is kept in one file."""
+    """A value of some `KIND` that is kept in one file: its `fields` are what bytes hold, and `from_fields` reads them.
+    """
 
     __slots__ = ()
-    to_bytes: Callable[..., bytes]
-    from_bytes: Callable[..., Any]
+    KIND: ClassVar[str]
+    fields: Callable[..., dict[str, Any]]
+    from_fields: Callable[..., Any]
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return it as bytes for `from_bytes`; later versions can read them.
+
+        Parameters
+        ----------
+        key : bytes, optional
+            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
+            signature.
+        """
+        return encode(self.KIND, self.fields(f"{type(self).__name__}.to_bytes"), key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> Self:
+        """Return what `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
+
+        Parameters
+        ----------
+        data : bytes
+            What `to_bytes` returned.
+        key : bytes, optional
+            The key that signed them.
+        """
+        caller = f"{cls.__name__}.from_bytes"
+        return cls.from_fields(decode(data, cls.KIND, caller, key=key), caller)  # type: ignore[no-any-return]
 
     @classmethod
     def load(cls, path: str | Path, key: Key = None) -> Self:
@@ -269,8 +296,7 @@ class Saved:
         path : str or Path
             The file.
         key : bytes, optional
-            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
-            signature.
+            As in `to_bytes`.
         """
         write_atomically(path, self.to_bytes(key))
 

@@ -36,7 +36,7 @@ from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 ON_REJECT = ("scale", "refuse", "ignore")
 
@@ -75,6 +75,7 @@ class Pipeline(Saved):
     True
     """
 
+    KIND = "pipeline"
     calibrator: Calibrator | None
     source: Source
     method: str | Method
@@ -383,17 +384,6 @@ class Pipeline(Saved):
         arguments = {**limit, **self._kept(method), **options}
         return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the pipeline as bytes that later versions can read.
-
-        Parameters
-        ----------
-        key : bytes, optional
-            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
-            signature.
-        """
-        return encode("pipeline", self.fields("Pipeline.to_bytes"), key)
-
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes must hold of the pipeline."""
         if not isinstance(self.method, str) or self.method not in METHODS:
@@ -404,20 +394,6 @@ class Pipeline(Saved):
         raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
         described = to_fields(self.source, self.calibrator)
         return {"method": self.method, "options": options, **arrays, **raw, **described}
-
-    @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
-        """Return the pipeline that `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
-
-        Parameters
-        ----------
-        data : bytes
-            What `to_bytes` returned.
-        key : bytes, optional
-            The key that signed them.
-        """
-        caller = "Pipeline.from_bytes"
-        return cls.from_fields(decode(data, "pipeline", caller, key=key), caller)
 
     @classmethod
     def from_fields(cls, about: dict[str, Any], caller: str) -> Pipeline:

@@ -13,7 +13,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Labels, Matrix, Vector, comparable
 from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
-from reprior.state import Key, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 S = TypeVar("S")
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -27,7 +27,7 @@ FEW_FOR_BIASES = 10
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrator:
+class Calibrator(Saved):
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
     `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
@@ -35,6 +35,7 @@ class Calibrator:
     logits, without saying so each time. `ridge` is what held its biases back.
     """
 
+    KIND = "calibrator"
     kind: str
     scale: Vector
     bias: Vector
@@ -88,15 +89,13 @@ class Calibrator:
         out = rows * np.exp(moved)
         return np.asarray(out / out.sum(axis=1, keepdims=True))
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the calibrator as a few bytes that later versions can still read."""
-        return encode("calibrator", {name: getattr(self, name) for name in self.__slots__}, key)
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the calibrator."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Calibrator:
-        """Return the calibrator that `to_bytes` wrote; bytes that hold none are refused."""
-        caller = "Calibrator.from_bytes"
-        fields = decode(data, "calibrator", caller, key=key)
+    def from_fields(cls, fields: dict[str, Any], caller: str) -> Calibrator:
+        """Return the calibrator whose `fields` bytes held; invalid numbers are refused."""
         scale = take(fields, "scale", np.ndarray, caller, (None,)).astype(np.float64)
         bias = take(fields, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
         kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
