@@ -286,7 +286,7 @@ class Saved:
         key : bytes, optional
             The key that signed it.
         """
-        return cls.from_bytes(read_saved(path, f"{cls.__name__}.load"), key)  # type: ignore[no-any-return]
+        return cls.from_bytes(read_saved(path, f"{cls.__name__}.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write it to one file, which `reprior.load` reads. A crash never leaves half a file.

@@ -65,10 +65,8 @@ def compare(
 
     Parameters
     ----------
-    source : Source or (K,)
+    source, proba
         As in `estimate`.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
     methods : sequence of str or callable, optional
         Methods to run; by default all of `METHODS`.
     true : (K,), optional

@@ -33,12 +33,8 @@ def fmapls(
 
     Parameters
     ----------
-    source : Source or (K,)
-        What `summarize` returned, or class counts, or a prior.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
-    labels : (n,), optional
-        Labels of some target samples, as class names or column indices; −1 if unknown. They count as exact.
+    source, proba, labels
+        As in `estimate`. Labels count as exact.
     variant : {"stable", "paper"}
         Which form of the algorithm to run.
     c : float or "auto"

@@ -102,11 +102,8 @@ def bbse(
     ----------
     source : Source
         What `summarize` returned for held-out samples, with their confusion matrix C.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
-    labels : (n,), optional
-        Labels of some target samples, as class names or column indices; −1 if unknown. The equation then holds for the
-        other samples.
+    proba, labels
+        As in `estimate`. With labels, the equation holds for the other samples.
     hard : bool
         Whether to count predicted classes instead of averaging probabilities. Keep False if you have probabilities. If
         you have predicted classes alone, one-hot rows in `ebls` give better intervals.
