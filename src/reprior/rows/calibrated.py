@@ -128,11 +128,6 @@ class CalibratedBlocks(View):
         """The number of rows, if it is known before they are read."""
         return getattr(self.raw, "n", None)
 
-    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        if isinstance(self.raw, Changeable):
-            return self.raw.having(self.calibrator).map_sum(fn)
-        return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
-
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
         if isinstance(self.raw, Changeable):
             return map_numbered(self.raw.having(self.calibrator), fn)
