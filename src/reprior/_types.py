@@ -77,9 +77,10 @@ class Status(Enum):
 class MomentReference:
     """What held-out samples show about moments of predicted probabilities (see `model.label_shift`).
 
-    `directions` (3K + 1, D) are the combinations of moments that are compared. Of these, `mean` (D,) is over all samples,
-    `class_means` (K, D), `within` (D, D) and `deviations` (K, D) are means, covariance and standard deviations within
-    classes. `source_prior` (K,) is the class prior of the `n_heldout` samples; `information` is as in `ClassifierError`.
+    `directions` (3K + 1, D) are the combinations of moments that are compared. Of these, `mean` (D,) is over all
+    samples; `class_means` (K, D), `within` (D, D) and `deviations` (K, D) are means, covariance and standard deviations
+    within classes. `source_prior` (K,) is the class prior of the `n_heldout` samples; `information` (K,) is as in
+    `ClassifierError`.
     """
 
     directions: Matrix

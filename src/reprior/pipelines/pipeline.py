@@ -29,7 +29,7 @@ from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.mismatch import label_mismatch
 from reprior.pipelines.watch import Watch
-from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
 from reprior.rows.keys import factorize
@@ -128,7 +128,7 @@ class Pipeline(Saved):
             if self.calibrator is not None:
                 return ArrayBlocks(rows, checked=True)
             return as_blocks(rows, self.source.prior, caller)
-        proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
+        proba = in_columns(proba, block_names(proba), self.classes, caller)
         raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
 

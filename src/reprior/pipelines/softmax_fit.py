@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,18 +26,6 @@ MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step must promi
 CG_STEPS, CG_TOLERANCE = 50, 1e-2  # of a Newton step: a residual of one hundredth leaves it superlinear
 SOLVED_RESIDUAL = 1e-4  # residual of a solution that is itself an answer
 PROBES, LANCZOS = 8, 10  # random vectors, and steps from each: the log-determinant is then within a nat or two
-
-
-class Curvature(Protocol):
-    """Second derivatives of the loss at a point, by scale and biases."""
-
-    def step(self, slope: Vector, moving: Any) -> Vector:
-        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
-        ...
-
-    def profile(self) -> Profile:
-        """Return the curvature of one scale along which the biases follow."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +45,13 @@ class DenseCurvature:
     matrix: Matrix
 
     def step(self, slope: Vector, moving: Any) -> Vector:
+        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         step = np.zeros_like(slope)
         step[moving] = solve(self.matrix if moving.all() else self.matrix[np.ix_(moving, moving)], -slope[moving])[0]
         return step
 
     def profile(self) -> Profile:
+        """Return the curvature of one scale along which the biases follow."""
         across = np.asarray(self.matrix[0, 1:], np.float64)
         follow, log_volume = solve(self.matrix[1:, 1:], across, volume=True)
         return Profile(float(self.matrix[0, 0] - follow @ across), follow, log_volume)
@@ -105,6 +95,7 @@ class RowCurvature:
         return x
 
     def step(self, slope: Vector, moving: Any) -> Vector:
+        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         by_bias, follow = self.inverse(np.stack([-slope[1:], self.across], axis=1), CG_TOLERANCE).T
         scale = 0.0
         if moving[0]:
@@ -112,6 +103,7 @@ class RowCurvature:
         return np.append(scale, by_bias - scale * follow)
 
     def profile(self) -> Profile:
+        """Return the curvature of one scale along which the biases follow."""
         follow = np.asarray(self.inverse(self.across[:, None], SOLVED_RESIDUAL)[:, 0], np.float64)
         return Profile(float(self.corner - follow @ self.across), follow, self.log_volume() if len(follow) else 0.0)
 
@@ -135,6 +127,9 @@ class RowCurvature:
 
         trace = float(np.mean(log_quadratic_forms(times, signs)))
         return float(np.log(diagonal).sum()) + trace + float(np.log(self.ridge) - np.log(self.ridge + c * k))
+
+
+Curvature = DenseCurvature | RowCurvature  # second derivatives of the loss at a point, by scale and biases
 
 
 def log_quadratic_forms(times: Any, starts: Matrix) -> Vector:

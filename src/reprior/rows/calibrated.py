@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -109,13 +109,6 @@ class Calibrator(Saved):
         return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
 
 
-@runtime_checkable
-class Changeable(Blocks, Protocol):
-    """Blocks that keep rows changed, so that no later pass has to change them again."""
-
-    def having(self, change: Callable[[Matrix], Matrix]) -> Blocks: ...
-
-
 @dataclass(frozen=True, slots=True)
 class CalibratedBlocks(View):
     """Rows as a calibrator sees them, block by block; rows that can be changed once for all passes are."""
@@ -129,8 +122,8 @@ class CalibratedBlocks(View):
         return getattr(self.raw, "n", None)
 
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
-        if isinstance(self.raw, Changeable):
-            return map_numbered(self.raw.having(self.calibrator), fn)
+        if (having := getattr(self.raw, "having", None)) is not None:  # rows that keep what a calibrator made of them
+            return map_numbered(having(self.calibrator), fn)
         return map_numbered(self.raw, lambda at, block: fn(at, self.calibrator(np.asarray(block, np.float64))))
 
 
