@@ -270,9 +270,9 @@ def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
         weight = row_weights(source)
         reference, n_reference = weight @ source.heldout[0], 1 / float(weight @ weight)
     # all rows together: where a class is rare, a sample's own variance goes with its mean
-    centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
-    centred = centred - centred.mean(axis=0)
-    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDED**2))
+    rows = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
+    centred = rows - np.ones(len(rows)) @ rows / len(rows)  # BLAS sums narrow columns several times as fast as NumPy
+    deviation = np.sqrt(np.maximum(np.einsum("ij,ij->j", centred, centred) / len(rows), ROUNDED**2))
     centred /= deviation
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)

@@ -120,9 +120,9 @@ def labels_needed(sample: Matrix, corrected: Vector, calibrated: Vector, so_far:
     """
     a, b = calibrated, np.maximum(corrected, 1e-30)
     ratio = np.log(b / a)
-    sum_a, sum_b, ratio_a, ratio_b = (sample @ np.stack([a, b, a * ratio, b * ratio], axis=1)).T
-    log_sums = np.log(sum_b / sum_a)
-    per_label = min(float(np.mean(ratio_b / sum_b - log_sums)), float(np.mean(log_sums - ratio_a / sum_a)))
+    sum_a, sum_b, ratio_a, ratio_b = np.stack([a, b, a * ratio, b * ratio]) @ sample.T
+    log_sums = np.log(sum_b / sum_a).mean()
+    per_label = min((ratio_b / sum_b).mean() - log_sums, log_sums - (ratio_a / sum_a).mean())
     unsettled = max(1 - abs(so_far) / np.log(20), 0.0)
     return int(min(np.ceil(unsettled * DECISIVE / max(per_label, 1e-12)), MAX_LABELS))
 
