@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_level, check_prior, fail, like_input
+from reprior._check import check_choice, check_prior, fail, like_input
 from reprior._labels import same_rows
 from reprior._types import Matrix, Source, Vector, comparable
 from reprior.assess.causes import likely_causes
@@ -28,6 +28,7 @@ from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.mismatch import label_mismatch
+from reprior.pipelines.source import smallest_rise
 from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
@@ -37,6 +38,9 @@ from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
 from reprior.rows.stored import from_fields, to_fields
 from reprior.state import Saved, refuse, take
+
+if TYPE_CHECKING:
+    from reprior.pipelines.select import Candidate
 
 ON_REJECT = ("scale", "refuse", "ignore")
 
@@ -227,10 +231,8 @@ class Pipeline(Saved):
 
         Parameters
         ----------
-        proba : (n, K) array, DataFrame, Blocks, or top-k pair
-            Predicted probabilities as the classifier returns them, as in `estimate`.
-        labels : (n,), optional
-            Labels of some samples, as class names or column indices; −1 if unknown.
+        proba, labels
+            As in `estimate`.
         alpha : float
             Significance level of the tests that the sentences report.
 
@@ -268,22 +270,7 @@ class Pipeline(Saved):
         >>> pipeline(rows, y).smallest_rise(1000).round(2)
         array([0.11, 0.11])
         """
-        from scipy.special import ndtri
-
-        size = check_int(n, "smallest_rise", "n")
-        sure, often = check_level(level, "smallest_rise"), check_level(power, "smallest_rise", "power")
-        if self.source.heldout is None:
-            fail("smallest_rise", "pipeline", "have held-out samples", "none", remedy="Fit it to held-out samples")
-        rows, y = self.source.heldout
-        k, each = rows.shape[1], np.arange(len(y))
-        counts, mean = np.bincount(y, minlength=k), rows.mean(axis=0, dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.bincount(y, rows[each, y], minlength=k) / counts
-            gain = inside - (mean * len(y) - inside * counts) / (len(y) - counts)
-            noise = rows.std(axis=0, dtype=np.float64) * np.sqrt(1 / size + 1 / len(y))
-            rise = (ndtri(sure) + ndtri(often)) * noise / gain
-        detectable = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
-        return np.asarray(np.where(detectable, rise, np.inf))
+        return smallest_rise(self.source, n, level, power)
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
@@ -295,12 +282,10 @@ class Pipeline(Saved):
         ----------
         keys : (n,)
             Group of each sample: hashable values, in any order.
-        proba : (n, K) array, DataFrame, Blocks, or top-k pair
-            Predicted probabilities as the classifier returns them, as in `estimate`.
+        proba, labels, label_weights
+            As in `estimate`.
         share : bool
             Whether small groups borrow from what all groups have in common.
-        labels, label_weights : (n,), optional
-            Labels of some samples, and weights of samples that `query` chose, as in `estimate`.
         on_reject : str
             What happens if more than the class prior has changed, judged by all samples together, as in `estimate`.
         check : bool
@@ -331,8 +316,7 @@ class Pipeline(Saved):
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
-            name, and a DataFrame is returned.
+            As in `calibrate`.
         prior : (K,)
             The known class prior. A Series or dict is matched by name.
         """
@@ -375,10 +359,8 @@ class Pipeline(Saved):
             Maximum number of streams; 100,000 by default.
         on_evict : callable, optional
             Called as `on_evict(key, stream)` for a stream that makes room for a new key.
-        method : str
-            A name of `ONLINE`.
-        **options
-            Options of the method, as for `Stream`.
+        method, **options
+            As in `stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
         arguments = {**limit, **self._kept(method), **options}
@@ -413,24 +395,10 @@ class Pipeline(Saved):
     def __repr__(self) -> str:
         kind = self.calibrator.kind if self.calibrator else "none"
         held = 0 if self.source.heldout is None else len(self.source.heldout[1])
-        options = "".join(f"{name}={brief(value)}, " for name, value in self.options.items())
+        shown = {name: f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for name, x in self.options.items()}
+        options = "".join(f"{name}={text}, " for name, text in shown.items())
         return (
             f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
             f"{len(self.source.prior)} classes, "
             f"{held:,} held-out samples, source prior: {self.source.made})"
         )
-
-
-def brief(value: Any) -> str:
-    """Return an option as a `repr` shows it, an array by its shape."""
-    return f"array{np.shape(value)}" if isinstance(value, np.ndarray) else repr(value)
-
-
-class Candidate(NamedTuple):
-    """A line of the table `select` decides from: mean and standard error of the loss on simulated shifts."""
-
-    calibration: str
-    prior: str
-    method: str
-    loss: float
-    error: float
