@@ -116,10 +116,7 @@ def kind_of(data: Any, caller: str = "load", *, name: str = "data", key: Key = N
 
 
 def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = None) -> dict[str, Any]:
-    """Return the fields of bytes made by `encode` with the same kind; arrays are fresh and writable.
-
-    Nothing is allocated for an array before its type is known to be a number's and its bytes are known to be there.
-    """
+    """Return the fields that `encode` wrote with this kind; types and sizes are checked before memory is taken."""
     header, behind = opened(data, caller, name, key)
     if header["kind"] != kind:
         fail(caller, name, f"hold a {kind!r}", f"a {header['kind']!r}")
@@ -150,10 +147,7 @@ def read_array(data: memoryview, dtype: Any, shape: Any, caller: str, name: str)
 
 
 def take(fields: Mapping[str, Any], name: str, kinds: Any, caller: str, shape: tuple[int | None, ...] = ()) -> Any:
-    """Return a field of decoded bytes if it is of one of `kinds`; an array has this `shape` and finite numbers.
-
-    None in a shape stands for any length. A field that is missing counts as None.
-    """
+    """Return a field if it is of one of `kinds`; an array must be finite and have this `shape`, None for any length."""
     value = fields.get(name)
     if not isinstance(value, kinds) or (isinstance(value, bool) and not issubclass(bool, kinds)):
         refuse(caller, "data", f"{name!r} as {type(value).__name__}")
@@ -242,8 +236,7 @@ def read_saved(path: Any, caller: str) -> bytes:
 
 
 class Saved:
-    """A value of some `KIND` that is kept in one file: its `fields` are what bytes hold, and `from_fields` reads them.
-    """
+    """A value of some `KIND` that is kept in one file; `fields` are what bytes hold, and `from_fields` reads them."""
 
     __slots__ = ()
     KIND: ClassVar[str]

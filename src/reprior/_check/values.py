@@ -18,10 +18,7 @@ def check_prior(
     x: Any, caller: str, name: str, *, allow_zero: bool = False, n_classes: int | None = None, like: str = "",
     classes: Sequence[str] | None = None,
 ) -> Vector:  # fmt: skip
-    """Return class counts or a prior (K,) as a prior that sums to one; zeros are refused unless allowed.
-
-    `like` names what has the `n_classes` that it must have too. One with names is put in the order of `classes`.
-    """
+    """Return counts or a prior (K,) as a prior in the order of `classes`; `like` names what has `n_classes` too."""
     array = in_order(x, caller, name, classes)[0].astype(np.float64)
     if array.ndim != 1 or array.size < 2:
         fail(caller, name, "be a vector of at least two class counts or probabilities", f"shape {array.shape}")

@@ -190,8 +190,7 @@ def smoothed_variance(rate: Vector, n: int) -> Vector:
 
 
 def widened_variance(variance: Vector, differ: Vector, noise: Vector) -> Vector:
-    """Return the variance (2,) of a figure that differs by `differ` (2,) from another with variance `noise` (2,): it
-    grows if they are more than three standard errors apart."""
+    """Return a variance (2,), widened if two figures differ by more than three standard errors."""
     return np.asarray(variance + np.maximum(differ**2 - SURPRISE * (variance + noise), 0.0))
 
 

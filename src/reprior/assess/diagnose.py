@@ -206,15 +206,12 @@ def look(target: Blocks, n: float) -> Look:
 def evidence_of(
     estimate: PriorEstimate, target: Blocks, sample: Matrix, settings: Settings, unshifted: Vector | None = None
 ) -> Evidence | None:
-    """Return the evidence that a change is label shift; None without held-out samples.
-
-    Held-out samples are listed as the target's are if those have top-k probabilities only.
-    """
+    """Return the evidence that a change is label shift; None without held-out samples."""
     source, listed = estimate.source, top_k_in(target)
     if source.heldout is None:
         return None
     if listed is not None and listed.values.shape[1] < target.n_classes:
-        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]
+        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]  # whole rows would differ
         source = replace(source, heldout=heldout, error=None)
     error = measure_error(source)
     assert error is not None
@@ -261,10 +258,7 @@ def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
 
 
 def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
-    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated.
-
-    `counts` (K,) are the sum of all rows, of which `sample` (m, K) are some.
-    """
+    """Return the p-value of "the mean prediction is the source's"; `counts` (K,) sum all rows, `sample` has some."""
     reference, n_reference = source.prior, np.inf
     if source.heldout is not None:
         weight = row_weights(source)
@@ -296,8 +290,7 @@ def squared_correlations(standard: Matrix) -> float:
 
 
 def effective_size(y: Labels, prior: Vector) -> float:
-    """Return the effective number (Σw)²/Σw² of held-out samples with labels (n,) at weights w that give them `prior`
-    (K,); 0 if none has a class of that prior."""
+    """Return the effective number (Σw)²/Σw² of samples with labels (n,) whose weights w give them `prior` (K,)."""
     weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
     return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
 
@@ -319,8 +312,7 @@ def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, f
 
 
 def smallest_singular_value(source: Source) -> float | None:
-    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer. None
-    for very many classes."""
+    """Return that of P(prediction | class) for classes with held-out samples; None for very many classes."""
     if source.confusion is None or len(source.prior) > MAX_DENSE_CLASSES:
         return None
     columns = source.confusion.sum(axis=0)

@@ -129,8 +129,7 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
 def travelled(
     estimate: PriorEstimate, rows: Matrix, y: Labels, others: Matrix, other_y: Labels, sample: Matrix
 ) -> tuple[float, float]:
-    """Return how much of the way that held-out rows (n, K) show the sample has come, by what the other held-out rows
-    say, and how many standard errors it is short of the end."""
+    """Return the part of the way that the sample has come, and how many standard errors it is short of the end."""
     source, prior = estimate.source.prior, estimate.shares
     way = (prior - source) @ class_means(rows, y, len(prior)) / (rows.var(axis=0) + 1e-6)
     now, positions, k = sample @ way, others @ way, len(prior)
@@ -155,10 +154,7 @@ def class_means(rows: Matrix, y: Labels, n_classes: int) -> Matrix:
 
 
 def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
-    """Return a sentence if labelled rows (n, K) do not look like a random draw from a `sample` (m, K) of all rows.
-
-    Their mean prediction must lie much further from the sample's than the means of random draws of n rows.
-    """
+    """Return a sentence if labelled rows (n, K) are further from the mean of a `sample` (m, K) than random draws."""
     middle, rng = sample.mean(axis=0), np.random.default_rng(0)
     scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)
 

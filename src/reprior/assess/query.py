@@ -155,10 +155,7 @@ def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -
 
 
 def design_values(rows: Matrix, precision: Matrix, prior: Vector, n: float) -> list[Matrix]:
-    """Return VΠV (K, K) at each step towards the A-optimal design of `n` labels for corrected `rows` (m, K).
-
-    `precision` (K, K) is that of log π without labels, or its diagonal (K,).
-    """
+    """Return VΠV at each step to the A-optimal design of `n` labels; `precision` of log π is (K, K) or (K,)."""
     chance, values = np.full(len(rows), n / len(rows)), list[Matrix]()
     for _ in range(STEPS):
         drawn = chance @ rows

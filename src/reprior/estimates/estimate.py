@@ -233,8 +233,7 @@ class PriorEstimate(show.Plotted):
 
     @property
     def notes(self) -> list[str]:
-        """Sentences about the estimate: results of its tests, missing held-out samples, and what its interval includes.
-        """
+        """Sentences about the estimate: its tests, missing held-out samples, and what its interval includes."""
         return show.notes(self)
 
     def __repr__(self) -> str:

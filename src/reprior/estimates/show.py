@@ -71,8 +71,7 @@ def cut(name: str, size: int = 40) -> str:
 
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
-    """Return the sentences that must come first: whether the held-out labels fit, whether the method applies, whether
-    anything has shifted, whether held-out rows are few, and of which classes there is none."""
+    """Return the sentences that must come first: about the tests, few held-out samples, and classes without any."""
     first = [] if estimate.checks is None else judged(estimate.checks, estimate.acts)
     return first + few(estimate.source) + unseen(estimate.source)
 

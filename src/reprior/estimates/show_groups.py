@@ -22,8 +22,7 @@ def groups_text(
     groups: Groups, *, level: float | None = 0.95, top: int = show.SHOWN_CLASSES,
     first: Sequence[str] = (), status: Status = Status.CONVERGED,
 ) -> str:  # fmt: skip
-    """Return groups as what they have in common and a table of the largest; `first` are lines to come first, and
-    `status` is that of the estimate of all rows together."""
+    """Return what groups have in common and a table of the largest, after the lines `first`."""
     n, k = int(groups.n.sum()), groups.prior.shape[1]
     apart = f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes"
     alone = [apart] if groups.population is None else []
@@ -39,8 +38,7 @@ def groups_text(
 
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
-    """Return a table of the largest groups, each with the largest change in it, and how many groups are left
-    out; its first row names the columns."""
+    """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
     order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
     shown = order[: top or None]
     rows = [["group", "rows", "largest change", "source", "target"]]

@@ -43,14 +43,12 @@ def random_samples(n: int | None) -> str:
 
 
 def in_training(checks: Checks) -> str:
-    """Return sentences, each after a space, on why new samples may differ from held-out ones: those may have been used
-    for training, or a cause was found; else ""."""
+    """Return sentences, each after a space, on why new samples may differ from held-out ones; else ""."""
     return TRAINED * checks.heldout_in_training + checks.causes
 
 
 def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str = "proba") -> None:
-    """Warn, or refuse if the estimate says so, if most of the correction is not applied or if labels contradict the
-    predictions. `name` is what the caller calls the samples."""
+    """Warn, or refuse if `on_reject` says so, about a correction that is mostly not applied or conflicting labels."""
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return
@@ -72,8 +70,7 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
 
 
 def interval_notes(source: Source, n: float) -> list[str]:
-    """Return what to know about an interval from `n` samples: what held-out samples added to it, which classes
-    they lack, and that target samples are few."""
+    """Return what an interval from `n` samples includes, and which classes lack held-out samples."""
     k, notes = len(source.prior), []
     if source.heldout is None:
         notes.append("Optimistic: without held-out samples the classifier error is unknown.")

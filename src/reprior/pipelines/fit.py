@@ -146,8 +146,7 @@ def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
 
 
 def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None) -> Vector:
-    """Return the prior (K,) that, by the user's input, the probabilities imply. They are not calibrated then, because
-    calibrated probabilities would imply the prior of the held-out samples."""
+    """Return the user's prior (K,); with it nothing is calibrated, because that would imply the held-out prior."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
              remedy="Calibrated probabilities imply the prior of the held-out samples")  # fmt: skip

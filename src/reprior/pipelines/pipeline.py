@@ -120,8 +120,7 @@ class Pipeline(Saved):
         return rows if self.calibrator is None else self.calibrator(rows, caller=caller)
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
-        """Return predicted probabilities of any kind as calibrated `Blocks`. Named columns are matched to the classes.
-        """
+        """Return predicted probabilities of any kind as calibrated `Blocks`, with columns matched by name."""
         listed = is_top_k(proba)
         if listed and self.calibrator is not None and self.calibrator.of_logits:
             fail(caller, "proba", "be rows of logits, one per class", "top-k rows",
@@ -170,10 +169,7 @@ class Pipeline(Saved):
         self, earlier: Evidence, proba: Any, labels: Any, label_weights: Any, on_reject: str, *, check: bool = True,
         made: PriorEstimate | None = None,
     ) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
-        """Return the estimate after earlier evidence about the same deployment, and the evidence with this batch.
-
-        `made` is what the method has estimated already, if it has.
-        """
+        """Return the estimate after `earlier` evidence, and the evidence with this batch; `made` saves estimating."""
         check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
@@ -204,8 +200,7 @@ class Pipeline(Saved):
 
     @property
     def unshifted(self) -> Vector:
-        """The class weights (K,) without label shift: training prior over implied prior, and 1 if no counts are known.
-        """
+        """The class weights (K,) without label shift: training prior over implied prior; 1 if no counts are known."""
         base = self.options.get("base")
         return np.ones_like(self.source.prior) if base is None else np.asarray(base / self.source.prior)
 

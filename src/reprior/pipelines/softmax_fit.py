@@ -251,10 +251,7 @@ class Minimum:
 
 
 def minimum(loss: SoftmaxLoss) -> Minimum:
-    """Return the minimum by Newton's method; the scale stays within `SCALE_BOUNDS`.
-
-    The problem is convex, so halving steps is all the damping it needs.
-    """
+    """Return the minimum of a convex loss by Newton's method; the scale stays within `SCALE_BOUNDS`."""
     theta, n = loss.start, len(loss.x)
     low, high = np.full_like(theta, -np.inf), np.full_like(theta, np.inf)
     low[: loss.n_scales], high[: loss.n_scales] = SCALE_BOUNDS
@@ -281,10 +278,7 @@ def minimum(loss: SoftmaxLoss) -> Minimum:
 
 
 def solve(h: Matrix, b: Vector, *, volume: bool = False) -> tuple[Vector, float]:
-    """Return h⁻¹b, and the logarithm of the determinant of h if `volume` is asked for; h is a curvature, and symmetric.
-
-    Of a large one Cholesky's factor gives both, in half the time; for a small one it does not pay to load it.
-    """
+    """Return h⁻¹b and, if `volume` is asked for, log det h of a curvature h; a large one by Cholesky's factor."""
     if len(h) > CHOLESKY:
         from scipy.linalg.lapack import dpotrf, dpotrs
 

@@ -206,13 +206,10 @@ def as_listed(rows: Matrix, k: int, prior: Vector) -> Matrix:
 
 
 def unlisted(shares: Matrix, listed: Any) -> Vector:
-    """Return what `shares`, (1, K) or (n, K), leave to the classes that rows do not list (n, k).
-
-    One less the listed ones, but added up where those are nearly all and rounding would be what is left.
-    """
+    """Return what `shares`, (1, K) or (n, K), leave to classes that rows (n, k) do not list, exact near 0."""
     each = np.broadcast_to(shares, (len(listed), shares.shape[1]))
     rest = 1.0 - np.take_along_axis(each, np.asarray(listed, np.intp), axis=1).sum(axis=1)
-    for row in np.flatnonzero(rest < 1e-6):
+    for row in np.flatnonzero(rest < 1e-6):  # what is left may be rounding: sum the unlisted classes themselves
         others = np.ones(shares.shape[1])
         others[np.asarray(listed[row], np.intp)] = 0.0
         rest[row] = each[row] @ others
