@@ -276,6 +276,22 @@ def _denominator(c_hat: float, k: int, variant: str, caller: str) -> float:
     return bottom
 
 
+def _motion(
+    prior: Any, posterior: Any, c_hat: float, gamma: float, label: Any, variant: str, caller: str
+) -> tuple[Vector, Vector]:
+    """Return π (K,), and π′ − π (K,); the label's vector (K,) is taken to be the posterior where there is none."""
+    pi = check_prior(prior, caller, "prior", allow_zero=True)
+    weight = check_number(gamma, caller, "gamma", low=0, high=1)
+    r = check_prior(posterior, caller, "posterior", allow_zero=True)
+    d = r if label is None else check_prior(label, caller, "label", allow_zero=True)
+    if r.shape != pi.shape or d.shape != pi.shape:
+        fail(caller, "posterior, label", f"have {len(pi)} classes like `prior`", f"{len(r)}, {len(d)}")
+    bottom = _denominator(c_hat, len(pi), variant, caller)
+    s = (1 - weight) * d + weight * r  # eq. 24
+    # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1
+    return pi, (s - pi if variant == "stable" else s + (len(pi) - 1) * pi - 1) / bottom
+
+
 def next_prior(
     prior: Any, posterior: Any, *, c_hat: float, gamma: float = 1.0, label: Any = None, variant: str = "paper"
 ) -> Vector:
@@ -305,16 +321,8 @@ def next_prior(
     >>> next_prior([0.6, 0.3, 0.1], [0.6, 0.3, 0.1], c_hat=100, variant="stable")
     array([0.6, 0.3, 0.1])
     """
-    pi = check_prior(prior, "next_prior", "prior", allow_zero=True)
-    weight = check_number(gamma, "next_prior", "gamma", low=0, high=1)
-    r = check_prior(posterior, "next_prior", "posterior", allow_zero=True)
-    d = r if label is None else check_prior(label, "next_prior", "label", allow_zero=True)
-    if r.shape != pi.shape or d.shape != pi.shape:
-        fail("next_prior", "posterior, label", f"have {len(pi)} classes like `prior`", f"{len(r)}, {len(d)}")
-    bottom = _denominator(c_hat, len(pi), variant, "next_prior")
-    s = (1 - weight) * d + weight * r  # eq. 24
-    # eq. 37, where π(γB − γM + γ) + (1−γ)δ is S with M = 1
-    return pi + (s - pi if variant == "stable" else s + (len(pi) - 1) * pi - 1) / bottom
+    pi, moved = _motion(prior, posterior, c_hat, gamma, label, variant, "next_prior")
+    return pi + moved
 
 
 def increment(
@@ -332,8 +340,7 @@ def increment(
     >>> increment([0.5, 0.5], [1.0, 0.0], c_hat=100.0, variant="stable").round(4)
     array([0.005, 0.005])
     """
-    after = next_prior(prior, posterior, c_hat=c_hat, gamma=gamma, label=label, variant=variant)
-    return np.abs(after - check_prior(prior, "increment", "prior", allow_zero=True))
+    return np.abs(_motion(prior, posterior, c_hat, gamma, label, variant, "increment")[1])
 
 
 def step_size(c_hat: float, n_classes: int, *, variant: str = "paper") -> float:
