@@ -183,7 +183,9 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
             with open(path, "wb") as file:
                 yield file
             return
-        target = followed(path)
+        target = Path(os.path.realpath(path))  # also of a link to a file that is not there yet
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
         if mode is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -309,16 +311,6 @@ def is_special(path: str | Path) -> bool:
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def followed(path: str | Path) -> Path:
-    """Return where a path leads when links are followed, also to a file that is not there yet."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if target.is_symlink():
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    return target
 
 
 def fresh(target: Path) -> tuple[Path, int]:

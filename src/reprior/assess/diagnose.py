@@ -102,7 +102,7 @@ class Diagnosis:
         """
         if self.labels_conflict or self.applies is False:
             return True
-        if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
+        if self.accuracy is None:
             return None
         return self.amplification >= WEAK or self.risky
 

@@ -19,7 +19,6 @@ from reprior.rows.passes import row_blocks
 
 SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
 LARGE = 600  # classes; up to here n·K² costs less than the gradients of the many steps that it saves
-CHOLESKY = 600  # parameters from which Cholesky's method saves more than it takes to load (0.15 s)
 BLOCK = 1 << 16  # numbers that stay in cache from the first look at them to the last
 NEWTON_STEPS = 100  # at most; ten are many
 MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step must promise, with a matrix and without
@@ -47,13 +46,14 @@ class DenseCurvature:
     def step(self, slope: Vector, moving: Any) -> Vector:
         """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         step = np.zeros_like(slope)
-        step[moving] = solve(self.matrix if moving.all() else self.matrix[np.ix_(moving, moving)], -slope[moving])[0]
+        step[moving] = np.linalg.solve(self.matrix[np.ix_(moving, moving)], -slope[moving])
         return step
 
     def profile(self) -> Profile:
         """Return the curvature of one scale along which the biases follow."""
         across = np.asarray(self.matrix[0, 1:], np.float64)
-        follow, log_volume = solve(self.matrix[1:, 1:], across, volume=True)
+        follow = np.asarray(np.linalg.solve(self.matrix[1:, 1:], across), np.float64)
+        log_volume = float(np.linalg.slogdet(self.matrix[1:, 1:])[1])
         return Profile(float(self.matrix[0, 0] - follow @ across), follow, log_volume)
 
 
@@ -261,28 +261,13 @@ def minimum(loss: SoftmaxLoss) -> Minimum:
         moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
         step = curvature.step(slope, moving)
         promise = float(-slope @ step)
-        if promise < enough:
-            break
-        for _ in range(30):
+        while promise >= enough:
             new = np.clip(theta + step, low, high)
             reached = loss.value(new)
             if reached <= value - 1e-4 * promise:
                 break
             step, promise = 0.5 * step, 0.5 * promise
-            if promise < enough:
-                break
-        if promise < enough or reached > value:
+        else:
             break  # rounding leaves nothing to gain
         theta, value = new, reached
     return Minimum(theta, value, curvature)
-
-
-def solve(h: Matrix, b: Vector, *, volume: bool = False) -> tuple[Vector, float]:
-    """Return h⁻¹b and, if `volume` is asked for, log det h of a curvature h; a large one by Cholesky's factor."""
-    if len(h) > CHOLESKY:
-        from scipy.linalg.lapack import dpotrf, dpotrs
-
-        factor, failed = dpotrf(h.T, lower=True, clean=False)
-        if not failed:  # else not positive definite in floats
-            return dpotrs(factor, b, lower=True)[0], 2.0 * float(np.log(np.diag(factor)).sum())
-    return np.asarray(np.linalg.solve(h, b)), float(np.linalg.slogdet(h)[1]) if volume else np.nan
