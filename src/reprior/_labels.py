@@ -57,10 +57,7 @@ class Labelled(NamedTuple):
 
 
 def check_labelled(proba: Any, y: Any, caller: str, classes: Any = None, *, logits: bool = False) -> Labelled:
-    """Return rows and their labels, both checked; `classes` (K,) name the columns, unless a DataFrame does.
-
-    A DataFrame's columns are put in the order of `classes`, and without these keep their own.
-    """
+    """Return rows and their labels, both checked; columns of a DataFrame are put in the order of `classes` (K,)."""
     check_order(classes, caller)
     values, names = names_of(proba, own_names(proba, classes), caller)
     same_rows(proba, y, caller)
@@ -134,10 +131,7 @@ def check_some_labels(
     y: Any, caller: str, n: int, n_classes: int, classes: Sequence[str] | None = None, name: str = "labels",
     *, place: Callable[[int], str] = "row {}".format, remedy: str = UNNAMED,
 ) -> Labels:  # fmt: skip
-    """Return the labels of some rows (n,) as column indices, −1 where there is none: −1, None, NaN or no text.
-
-    Where a class itself is called −1, that is a label like any other.
-    """
+    """Return labels of some rows (n,) as column indices. −1, None, NaN and "" are unknown; −1 may be a class."""
     if is_masked(y):
         y = np.where(np.ma.getmaskarray(y), None, y.data)  # what is masked is unknown
     values = _read(y, n, caller, name, "one per sample and −1 where unknown")
@@ -164,10 +158,7 @@ def is_missing(label: Any) -> bool:
 
 
 def named(y: Labels, classes: Sequence[str] | None) -> Any:
-    """Return column indices (n,) as the names that `check_labels` reads back, where the columns have names.
-
-    An index handed on beside names that are numbers would be taken for one of those.
-    """
+    """Return column indices (n,) as names, if there are any: `check_labels` would take indices for numeric names."""
     return y if classes is None else np.asarray(classes)[y]
 
 
@@ -216,19 +207,14 @@ def _by_name(
 
 
 def check_label(y: Any, caller: str, n_classes: int, classes: Sequence[str] | None = None) -> int:
-    """Return the column of one sample's label, a name or an index; a float, as columns of a file have beside a gap, is
-    no index where it comes alone."""
+    """Return the column of one sample's label, a name or an index; a single float is no index."""
     if classes is not None and isinstance(y, (float, np.floating)) and y == y and values_of(classes) is None:
         fail(caller, "y", "be the name of a class, or a column index", y, remedy=f"The classes are {listed(classes)}")
     return int(check_labels([y], caller, "y", 1, n_classes, classes, place=lambda _: "")[0])
 
 
 def check_learned(labels: int, n: float, caller: str, of: str = "") -> None:
-    """Refuse so many labels of a stream that has learned `n` rows; `of` says which stream.
-
-    A label replaces the prediction of its row; a row that was never learned has none to replace. A
-    stream does not know which rows it has learned, but it knows how many.
-    """
+    """Refuse more labels than the `n` samples that a stream has learned; `of` names the stream."""
     if labels > n:
         got = f"{counted(labels, 'label')} of {counted(n, 'sample')}{of}"
         fail(caller, "y", "belong to samples that were learned", got,

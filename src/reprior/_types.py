@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -78,24 +77,10 @@ class Status(Enum):
 class MomentReference:
     """What held-out samples show about moments of predicted probabilities (see `model.label_shift`).
 
-    Parameters
-    ----------
-    directions : (3K + 1, D)
-        Combinations of moments that are compared.
-    mean : (D,)
-        Means of the combinations over all held-out samples.
-    class_means : (K, D)
-        Means within each class.
-    within : (D, D)
-        Covariance within classes.
-    deviations : (K, D)
-        Standard deviations within each class.
-    source_prior : (K,)
-        Class prior of the held-out samples.
-    information : (K,)
-        As in `ClassifierError`.
-    n_heldout : float
-        Number of held-out samples.
+    `directions` (3K + 1, D) are the combinations of moments that are compared. Of these, `mean` (D,) is over all
+    samples; `class_means` (K, D), `within` (D, D) and `deviations` (K, D) are means, covariance and standard deviations
+    within classes. `source_prior` (K,) is the class prior of the `n_heldout` samples; `information` (K,) is as in
+    `ClassifierError`.
     """
 
     directions: Matrix
@@ -113,20 +98,9 @@ class MomentReference:
 class ClassifierError:
     """What held-out samples tell about a classifier, class by class, once the samples themselves are gone.
 
-    Parameters
-    ----------
-    heldout : (K,)
-        Held-out samples of each class.
-    information : (K,)
-        What a predicted probability tells about the share of the class, relative to a label: 1 for a classifier that
-        is always right and sure, 0 if it tells nothing. It is measured at equal shares, all of them unknown.
-    moments : MomentReference, optional
-        What the test of label shift compares target samples with.
-
-    Examples
-    --------
-    >>> ClassifierError(np.array([30.0, 20.0]), np.array([0.8, 0.8])).heldout.sum()
-    np.float64(50.0)
+    `heldout` (K,) counts the samples of each class. `information` (K,) is what a predicted probability tells about the
+    share of the class, relative to a label, at equal shares: 1 for a classifier that is always right and sure, 0 if it
+    tells nothing. `moments` is what the test of label shift compares target samples with.
     """
 
     heldout: Vector
@@ -180,7 +154,14 @@ class Source:
         return self.classes or tuple(map(str, range(len(self.prior))))
 
 
-class Interval(tuple[Vector, Vector]):
+class Ends(NamedTuple):
+    """Lower and upper ends (K,) of intervals."""
+
+    lower: Vector
+    upper: Vector
+
+
+class Interval(Ends):
     """Lower and upper ends of an interval per class, as a pair, with a note on what it includes.
 
     Parameters
@@ -202,8 +183,8 @@ class Interval(tuple[Vector, Vector]):
     level: float
     note: str
 
-    def __new__(cls, lower: Vector, upper: Vector, *, level: float, note: str) -> Interval:
-        pair = super().__new__(cls, (lower, upper))
+    def __new__(cls, lower: Vector, upper: Vector, *, level: float = 0.95, note: str = "") -> Interval:
+        pair = super().__new__(cls, lower, upper)
         pair.level, pair.note = level, note
         return pair
 
@@ -211,17 +192,6 @@ class Interval(tuple[Vector, Vector]):
         return isinstance(other, Interval) and self.level == other.level and same(tuple(self), tuple(other))
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Interval, level=self.level, note=self.note), tuple(self)
-
-    @property
-    def lower(self) -> Vector:
-        return self[0]
-
-    @property
-    def upper(self) -> Vector:
-        return self[1]
 
 
 class Spread(Protocol):
@@ -275,7 +245,8 @@ class Checks(NamedTuple):
 
     `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the held-out
     labels may belong to other samples. `heldout_in_training`: whether held-out samples look like training samples.
-    `causes`: what else was found that makes new samples differ from held-out ones.
+    `causes`: what else was found that makes new samples differ from held-out ones. `labels_needed`: about how many more
+    labels of random samples settle whether corrected or calibrated probabilities are right (see `query`).
     """
 
     shift_p: float
@@ -286,3 +257,4 @@ class Checks(NamedTuple):
     heldout_in_training: bool = False
     label_mismatch: str = ""
     causes: str = ""
+    labels_needed: int | None = None

@@ -90,12 +90,10 @@ def dirichlet(n_classes: int, alpha: float, *, rng: Rng = None) -> Vector:
 
     Parameters
     ----------
-    n_classes : int
-        Number of classes K, at least 2.
     alpha : float
         Parameter of the distribution. Small values give uneven priors.
-    rng : int or Generator, optional
-        A seed, or a generator of random numbers.
+    n_classes, rng
+        As in `shuffled_long_tail`.
 
     Examples
     --------
@@ -118,14 +116,12 @@ def tweak_one(n_classes: int, share: float, *, rng: Rng = None, base: Any = None
 
     Parameters
     ----------
-    n_classes : int
-        Number of classes K, at least 2.
     share : float
         Share of that class.
-    rng : int or Generator, optional
-        A seed, or a generator of random numbers.
     base : (K,), optional
         Prior whose proportions the other classes keep; by default uniform.
+    n_classes, rng
+        As in `shuffled_long_tail`.
 
     Examples
     --------
@@ -172,8 +168,8 @@ def folds(labels: Labels, n: int, rng: Rng) -> Labels:
         Labels, as column indices.
     n : int
         Number of folds.
-    rng : int or Generator, optional
-        A seed, or a generator of random numbers.
+    rng
+        As in `shuffled_long_tail`.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
-from typing import IO, Any, NoReturn, Self
+from typing import IO, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -116,10 +116,7 @@ def kind_of(data: Any, caller: str = "load", *, name: str = "data", key: Key = N
 
 
 def decode(data: Any, kind: str, caller: str, *, name: str = "data", key: Key = None) -> dict[str, Any]:
-    """Return the fields of bytes made by `encode` with the same kind; arrays are fresh and writable.
-
-    Nothing is allocated for an array before its type is known to be a number's and its bytes are known to be there.
-    """
+    """Return the fields that `encode` wrote with this kind; types and sizes are checked before memory is taken."""
     header, behind = opened(data, caller, name, key)
     if header["kind"] != kind:
         fail(caller, name, f"hold a {kind!r}", f"a {header['kind']!r}")
@@ -150,10 +147,7 @@ def read_array(data: memoryview, dtype: Any, shape: Any, caller: str, name: str)
 
 
 def take(fields: Mapping[str, Any], name: str, kinds: Any, caller: str, shape: tuple[int | None, ...] = ()) -> Any:
-    """Return a field of decoded bytes if it is of one of `kinds`; an array has this `shape` and finite numbers.
-
-    None in a shape stands for any length. A field that is missing counts as None.
-    """
+    """Return a field if it is of one of `kinds`; an array must be finite and have this `shape`, None for any length."""
     value = fields.get(name)
     if not isinstance(value, kinds) or (isinstance(value, bool) and not issubclass(bool, kinds)):
         refuse(caller, "data", f"{name!r} as {type(value).__name__}")
@@ -189,7 +183,9 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
             with open(path, "wb") as file:
                 yield file
             return
-        target = followed(path)
+        target = Path(os.path.realpath(path))  # also of a link to a file that is not there yet
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
         if mode is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -242,11 +238,37 @@ def read_saved(path: Any, caller: str) -> bytes:
 
 
 class Saved:
-    """A value with `to_bytes` and `from_bytes` that is kept in one file."""
+    """A value of some `KIND` that is kept in one file; `fields` are what bytes hold, and `from_fields` reads them."""
 
     __slots__ = ()
-    to_bytes: Callable[..., bytes]
-    from_bytes: Callable[..., Any]
+    KIND: ClassVar[str]
+    fields: Callable[..., dict[str, Any]]
+    from_fields: Callable[..., Any]
+
+    def to_bytes(self, key: Key = None) -> bytes:
+        """Return it as bytes for `from_bytes`; later versions can read them.
+
+        Parameters
+        ----------
+        key : bytes, optional
+            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
+            signature.
+        """
+        return encode(self.KIND, self.fields(f"{type(self).__name__}.to_bytes"), key)
+
+    @classmethod
+    def from_bytes(cls, data: Any, key: Key = None) -> Self:
+        """Return what `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
+
+        Parameters
+        ----------
+        data : bytes
+            What `to_bytes` returned.
+        key : bytes, optional
+            The key that signed them.
+        """
+        caller = f"{cls.__name__}.from_bytes"
+        return cls.from_fields(decode(data, cls.KIND, caller, key=key), caller)  # type: ignore[no-any-return]
 
     @classmethod
     def load(cls, path: str | Path, key: Key = None) -> Self:
@@ -259,7 +281,7 @@ class Saved:
         key : bytes, optional
             The key that signed it.
         """
-        return cls.from_bytes(read_saved(path, f"{cls.__name__}.load"), key)  # type: ignore[no-any-return]
+        return cls.from_bytes(read_saved(path, f"{cls.__name__}.load"), key)
 
     def save(self, path: str | Path, key: Key = None) -> None:
         """Write it to one file, which `reprior.load` reads. A crash never leaves half a file.
@@ -269,8 +291,7 @@ class Saved:
         path : str or Path
             The file.
         key : bytes, optional
-            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
-            signature.
+            As in `to_bytes`.
         """
         write_atomically(path, self.to_bytes(key))
 
@@ -290,16 +311,6 @@ def is_special(path: str | Path) -> bool:
     except OSError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-def followed(path: str | Path) -> Path:
-    """Return where a path leads when links are followed, also to a file that is not there yet."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if target.is_symlink():
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-    return target
 
 
 def fresh(target: Path) -> tuple[Path, int]:

@@ -300,12 +300,6 @@ def test_a_curvature_kept_as_rows_is_the_matrix(ridge: float) -> None:
     np.testing.assert_allclose(step, dense.step(moment - loss.target, np.ones(41, bool)), atol=0.02 * abs(step).max())
 
 
-def test_a_curvature_that_rounding_has_spoilt_is_solved_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax_fit, "CHOLESKY", 0)
-    curve = np.array([[1.0, 2.0], [2.0, 1.0]])  # which has no Cholesky factor
-    np.testing.assert_allclose(softmax_fit.solve(curve, np.array([1.0, 0.0]))[0], [-1 / 3, 2 / 3])
-
-
 def test_a_thousand_classes_are_fitted_without_their_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     """K² numbers and n·K² products are what a pipeline of many classes must not cost."""
     monkeypatch.delattr(SoftmaxLoss, "by_products")

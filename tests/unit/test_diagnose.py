@@ -8,7 +8,7 @@ from worlds import gaussian_outputs, make_problem, posteriors, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.assess.accuracy import by_labels, expected_accuracy, plausible_shares
+from reprior.assess.accuracy import Expected, expected_accuracy, plausible_shares, with_labels
 from reprior.assess.diagnose import diagnose, shift_p_value, smallest_singular_value
 
 MEANS = 1.3 * np.random.default_rng(0).normal(size=(6, 5))  # five classes, and a sixth the source never had
@@ -100,8 +100,10 @@ def test_rows_that_were_sure_to_be_chosen_do_not_tell_how_right_the_others_are()
     weights = np.where(np.arange(1000) < 300, 0.37, 3.7)  # the chance of a row in an even draw over its chance in this
     est = rp.ebls([0.5, 0.5], rows, labels=labels, label_weights=weights)
     est = replace(est, shares=np.full(2, 0.5), weights=np.ones(2), posterior=None)
-    told = by_labels(est.target, est, np.full(2, 0.3 * 0.6 + 0.7 * 0.9))
-    assert told.accuracy[1] == pytest.approx(0.9, abs=0.01)
+    unknown, predicted = Expected(np.zeros(2), np.full(2, np.inf)), np.full(2, 0.3 * 0.6 + 0.7 * 0.9)
+    told = with_labels(unknown, est.target, est, predicted).mean[1]
+    labelled = 63 / 1000  # of all samples, have a label and are right
+    assert (told - labelled) / 0.63 == pytest.approx(0.9, abs=0.01)
 
 
 def test_mixes_of_two_classes_that_might_be_scatter_by_their_standard_error(monkeypatch):

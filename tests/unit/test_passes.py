@@ -12,8 +12,9 @@ from worlds import make_problem
 
 import reprior as rp
 from reprior import datasets
+from reprior.assess.diagnose import look
 from reprior.rows.blocks import ArrayBlocks
-from reprior.rows.passes import count_rows, information, sampled, some_rows
+from reprior.rows.passes import count_rows, information, some_rows
 
 
 @dataclass
@@ -42,9 +43,9 @@ def test_samples_do_not_depend_on_blocks(size: int) -> None:
     np.testing.assert_array_equal(some_rows(cut, 400, 50), rows[::8])
     np.testing.assert_array_equal(some_rows(cut, 400, 4000), rows)
     for target in (cut, ArrayBlocks(rows)):
-        some = sampled(target, 400, 50, counts=True)
-        np.testing.assert_array_equal(some.rows, rows[::8])
-        np.testing.assert_allclose(some.counts, rows.sum(axis=0))
+        looked = look(target, 400)
+        np.testing.assert_array_equal(looked.sample, rows)
+        np.testing.assert_allclose(looked.counts, rows.sum(axis=0))
     prior = np.full(5, 0.2)
     whole = information(ArrayBlocks(rows), prior, problem.source_prior, stride=9)
     np.testing.assert_allclose(information(cut, prior, problem.source_prior, stride=9), whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import make_problem
+from worlds import make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
@@ -145,3 +145,40 @@ def test_the_more_rows_of_a_kind_are_drawn_the_less_the_next_one_tells(data, n_l
     together, even = left_open(often), left_open(np.ones(n))
     assert together < min(left_open(alone**power) for power in (0.5, 1.0, 1.5, 2.0, 3.0))
     assert together < 0.9 * even
+
+
+@pytest.mark.parametrize("right", ["corrected", "calibrated"])
+def test_as_many_labels_as_query_says_settle_it(right):
+    """Labels of label shift, and labels that agree with calibrated probabilities, as if nothing had shifted."""
+    settled, truly = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        prior, k = rp.simulate.shuffled_long_tail(6, 0.2, rng=rng), 6
+        heldout_y, y = rng.choice(k, 800), rng.choice(k, 2000, p=prior)
+        pipe = rp.pipeline(score_outputs(rng, heldout_y, k, 1.5), heldout_y)
+        proba = score_outputs(rng, y, k, 1.5)
+        est = pipe.estimate(proba)
+        needed = rp.query(est).labels_needed
+        assert needed == est.checks.labels_needed
+        if right == "calibrated":
+            y = (pipe.calibrate(proba).cumsum(axis=1) > rng.random((len(y), 1))).argmax(axis=1)
+        for _ in range(4):
+            labels = np.full(len(y), -1)
+            some = rng.choice(len(y), needed, replace=False)
+            labels[some] = y[some]
+            new = pipe.estimate(proba, labels)
+            settled.append(new.checks.labels_needed == 0)
+            truly.append((new.checks.label_shift > 0.5) == (right == "corrected"))
+    assert np.mean(settled) > 0.6
+    assert np.mean(truly) > 0.85
+
+
+def test_labels_needed_grow_as_the_correction_shrinks_and_have_a_cap():
+    rows = np.random.default_rng(0).dirichlet(np.ones(4), 500)
+    weights = np.array([3.0, 1.0, 0.5, 0.2])
+    needed = [module.labels_needed(rows, weights**power, np.ones(4)) for power in (1.0, 0.5, 0.1, 0.0)]
+    assert needed[0] < needed[1] < needed[2] < needed[3] == module.MAX_LABELS
+    # both sides times any weights: only their ratio, and the probabilities that it is applied to, matter
+    moved = correct_rows(rows, 1 / weights)
+    assert module.labels_needed(moved, weights * weights, weights) == needed[0]
+    assert module.labels_needed(rows, weights, np.ones(4), so_far=-np.log(20)) == 0

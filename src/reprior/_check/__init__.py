@@ -13,8 +13,9 @@ from reprior._check.names import (
     UNNAMED, like_input, by_name, check_classes, check_order, check_text, column_map, difference, in_order,
     is_none, names_of, number_of, order_of, own_names, values_of,
 )  # fmt: skip
-from reprior._check.options import as_rng, check_choice, check_flag, check_int, check_level, check_number
-from reprior._check.values import check_prior, check_source
+from reprior._check.values import (
+    as_rng, check_choice, check_flag, check_int, check_level, check_number, check_prior, check_source,
+)  # fmt: skip
 from reprior._check.words import NOTED, REJECTED, counted, listed, percent, perhaps, quoted, spelled, p_text
 
 __all__ = [

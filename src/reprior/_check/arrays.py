@@ -78,8 +78,7 @@ def check_matrix(x: Any, caller: str, name: str, n_classes: int | None = None) -
 
 
 class Fault(NamedTuple):
-    """The first row that is no probability vector, what it breaks and by what value, how many rows do so, and what to
-    do about it, in Python and on the command line."""
+    """The first row that is no probability vector, its fault, how many rows have it, and two remedies."""
 
     row: int
     rule: str
@@ -122,10 +121,7 @@ def row_fault(block: Matrix) -> Fault | None:
 
 
 def check_rows(blocks: Iterable[tuple[int, Matrix]], caller: str, name: str, summed: str = "") -> None:
-    """Refuse the first row, over (first row number, block) pairs, that is no probability vector.
-
-    `summed` is added to the remedy where a sum is wrong.
-    """
+    """Refuse the first row of (row number, block) pairs that is no probability vector; `summed` adds to the remedy."""
     worst: Fault | None = None
     for first, block in blocks:
         fault = row_fault(block)

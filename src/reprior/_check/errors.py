@@ -46,8 +46,7 @@ def fail(
     caller: str, name: str, rule: str, got: object, *, place: str = "", count: int = 0, remedy: str = "",
     shell: str = "",
 ) -> NoReturn:  # fmt: skip
-    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line, if it is
-    another one there."""
+    """Raise the one kind of error that users see for their input; `shell` is the remedy on the command line."""
     where = f", first at {place}" if place else ""
     total = f", {count} in all" if count else ""
     sentence = f"{caller}: `{name}` must {rule}; got {got}{where}{total}."
@@ -58,10 +57,7 @@ def refuse_where(
     bad: Any, caller: str, name: str, rule: str, values: Any, *, place: Callable[[int], str] = "row {}".format,
     remedy: str = "",
 ) -> None:  # fmt: skip
-    """Refuse the first of `values` (n, ...), or what they are called, that `bad` (n,) marks, if it marks any.
-
-    `place` says where one of them is.
-    """
+    """Refuse the first of `values` (n, ...) that `bad` (n,) marks, if it marks any; `place` says where it is."""
     if bad.any():
         got = values if isinstance(values, str) else values[bad][0]
         got = got.tolist() if hasattr(got, "tolist") else got

@@ -71,16 +71,22 @@ def arrow_columns(x: Any) -> list[tuple[str, Any]] | None:
 def arrow_frame(
     columns: list[tuple[str, Any]], classes: Sequence[Any] | None, caller: str, name: str, numbers: bool
 ) -> Frame:
-    """Return the class columns of a frame that is no pandas frame."""
+    """Return the class columns of a polars or pyarrow frame, as float32 or float64, stored class by class."""
     places = [*range(len(columns))]
     if classes is None or len(classes) < len(columns):
-        places = class_columns([arrow_column(label, column) for label, column in columns], classes)
+        heads = [(label, column[:ROWS_LOOKED_AT]) for label, column in columns]
+        places = class_columns([number_column(label, values_in(head)) if is_number(head) else Column(label, OTHER)
+                                for label, head in heads], classes)  # fmt: skip
     own = [columns[j] for j in places]
     if other := [label for label, column in own if not is_number(column)]:
         fail(caller, name, "hold only numbers", f"another type in the column {other[0]!r}",
              remedy="Remove that column, or convert it to floats")  # fmt: skip
-    return Frame(tuple(label for label, _ in own), side_by_side([column for _, column in own]) if numbers else None,
-                 places)  # fmt: skip
+    names = tuple(label for label, _ in own)
+    if not numbers or not own:
+        return Frame(names, np.empty((0, 0)) if numbers else None, places)
+    arrays = [values_in(column) for _, column in own]
+    narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
+    return Frame(names, np.stack(arrays, dtype=np.float32 if narrow else np.float64).T, places)
 
 
 def is_number(column: Any) -> bool:
@@ -96,17 +102,6 @@ def values_in(column: Any) -> np.ndarray[Any, Any]:
     return np.array([np.nan if value is None else float(value) for value in values])  # decimals, or booleans with gaps
 
 
-def side_by_side(columns: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return polars or pyarrow columns as one array (n, K) of float32 or float64, stored class by class."""
-    arrays = [values_in(column) for column in columns]
-    narrow = all(values.dtype in (np.float16, np.float32) for values in arrays)
-    n = len(arrays[0]) if arrays else 0
-    out = np.empty((len(arrays), n), np.float32 if narrow else np.float64)
-    for row, values in zip(out, arrays, strict=True):
-        row[:] = values
-    return out.T
-
-
 def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> list[int]:
     """Return the places of the class columns in the frame's own order; all, where fewer than two can be classes.
 
@@ -117,11 +112,6 @@ def class_columns(columns: Sequence[Column], classes: Sequence[Any] | None) -> l
     if {*floats} > {*places} and not sum_to_one(columns, places) and sum_to_one(columns, floats):
         return floats
     return places if len(places) > 1 else [*range(len(columns))]
-
-
-def arrow_column(name: str, column: Any) -> Column:
-    """Return what a polars or pyarrow column holds, by its type and its first values."""
-    return number_column(name, values_in(column[:ROWS_LOOKED_AT])) if is_number(column) else Column(name, OTHER)
 
 
 def pandas_frame(x: Any, classes: Sequence[Any] | None, numbers: bool) -> Frame:

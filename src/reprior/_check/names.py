@@ -63,8 +63,7 @@ def by_name(x: Any, classes: Sequence[str] | None, caller: str, name: str = "pro
 
 
 def like_input(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
-    """Return `rows` (n, K), or one (K,), whose columns have the order of `classes`, as `x` came: with its names, its
-    order and its other columns."""
+    """Return `rows` (n, K) or (K,), in the order of `classes`, with the names, order and other columns of `x`."""
     frame = frame_of(x, classes, numbers=False)
     if frame is None:
         return rows
@@ -75,8 +74,7 @@ def like_input(rows: Any, x: Any, classes: Sequence[str] | None) -> Any:
 
 
 def own_names(x: Any, classes: Sequence[Any] | None) -> Sequence[Any] | None:
-    """Return by what to match the columns of rows that tell what the classes are: by `classes`, else by their own
-    names in their own order. None: they have none, or are numbered from 0 on."""
+    """Return names to match columns by: `classes`, else their own; None if there are none, or numbers from 0 on."""
     frame = frame_of(x, classes, numbers=False)
     if frame is None or is_default(frame.names):
         return None

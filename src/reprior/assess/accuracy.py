@@ -8,6 +8,8 @@ The predicted accuracy is optimistic, because the shares were fitted to the same
 over shares that the estimate might have been; with labels, half of that difference is removed. A calibrator makes it
 exact at the held-out prior. At another prior one class may be right more often than predicted, and another less often.
 Held-out samples were used to fit the calibrator, so each is evaluated as if it had been left out of the fit.
+
+Pairs (2,) and first axes of length 2 are predictions before and after correction.
 """
 
 from __future__ import annotations
@@ -43,34 +45,10 @@ class Accuracy(NamedTuple):
     risk: float
 
 
-class LabelledAccuracy(NamedTuple):
-    """Accuracy by labels of target samples, before and after correction (2,).
-
-    `accuracy` is that of samples without a label and `noise` its variance; `own` is that of samples with a label, which
-    are the `part` of all samples. `apart_by` is the predicted accuracy of samples without a label minus that of all.
-    """
-
-    accuracy: Vector
-    noise: Vector
-    own: Vector
-    part: float
-    apart_by: Vector
-
-
-class Rows(NamedTuple):
-    """Predictions of rows before and after correction, (2, n) each: the probability that they are right, and whether
-    they are."""
-
-    confidence: Matrix
-    right: Matrix
-
-
 class PredictedAccuracy(NamedTuple):
-    """Accuracy on the target by corrected probabilities, before and after correction, (2,) each.
-
-    `mean` is the accuracy, `spread` its variance per sample, `unchecked` the part of it from classes without held-out
-    samples, `redrawn` (2, m) the accuracy under other shares that might be true, `kept` and `shifted` that under the
-    estimated shares and under those without the bet that nothing has shifted.
+    """Accuracy on the target by corrected probabilities: its `mean` (2,), its variance per sample `spread` (2,), the
+    part from classes without held-out samples `unchecked` (2,), and the accuracy `redrawn` (2, m) under other shares
+    that might be true, under the estimated shares (`kept`), and under those without the bet that nothing has shifted.
     """
 
     mean: Vector
@@ -82,7 +60,7 @@ class PredictedAccuracy(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """An accuracy before and after correction (2,), and its variance (2,)."""
+    """An accuracy (2,), and its variance (2,)."""
 
     mean: Vector
     variance: Vector
@@ -101,8 +79,8 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
     if source.heldout is not None:
         now = by_heldout(estimate, made, counts, *source.heldout, optimism=1.0 if labelled is None else 0.5)
     if labelled is not None:
-        labelled_accuracy = by_labels(labelled, estimate, made.mean)
-        now, unlabelled = with_labels(now, labelled_accuracy), 1 - labelled_accuracy.part
+        now = with_labels(now, labelled, estimate, made.mean)
+        unlabelled -= labelled.n_labels / len(labelled.labels)
     variance = now.variance + unlabelled * made.spread / float(estimate.n)
     before, after = np.clip(now.mean, 0.0, 1.0)
     gains = made.redrawn[1] - made.redrawn[0]
@@ -114,80 +92,23 @@ def expected_accuracy(estimate: PriorEstimate, target: Blocks, source: Source) -
 
 def predicted_accuracies(estimate: PriorEstimate, target: Blocks, counts: Vector) -> PredictedAccuracy:
     """Return the predicted accuracy, in one pass over the target; `counts` (K,) are held-out samples."""
-    weights, unchecked = estimate.weights, counts == 0
-    per_share = weights / np.maximum(estimate.shares, 1e-12)
-    others = np.concatenate([plausible_shares(estimate), shares_without_bet(estimate)]) * per_share
+    weights, shares, posterior, unchecked = estimate.weights, estimate.shares, estimate.posterior, counts == 0
+    mean = shares if posterior is None else posterior.shares.mean
+    others = np.concatenate([plausible_shares(estimate), [shares, mean / mean.sum()]])
+    others = others * (weights / np.maximum(shares, 1e-12))
 
     def of_block(block: Matrix) -> Matrix:
         wide, confidence = np.asarray(block, np.float64), prediction_confidence(block, weights)
         total, made = wide @ others.T, (wide.argmax(axis=1), (wide * weights).argmax(axis=1))
-        shares = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
-                  for y in made]  # fmt: skip
+        by_others = [(wide[np.arange(len(y)), y, None] * others.T[y] / np.maximum(total, 1e-300)).sum(axis=0)
+                     for y in made]  # fmt: skip
         alone = [(p * unchecked[y]).sum() for p, y in zip(confidence, made, strict=True)]
         sums = [confidence.sum(axis=1), (confidence * (1 - confidence)).sum(axis=1), np.array(alone)]
-        return np.concatenate([np.stack(sums, axis=1), shares], axis=1)
+        return np.concatenate([np.stack(sums, axis=1), by_others], axis=1)
 
     sums = np.asarray(target.map_sum(of_block) / float(estimate.n), np.float64)
     mean, spread, alone = sums[:, :3].T  # a prediction with confidence p is right with variance p(1 − p)
-    kept, shifted = sums[:, -2:].T
-    return PredictedAccuracy(mean, spread, alone, sums[:, 3:-2], kept, shifted)
-
-
-def by_heldout(
-    estimate: PriorEstimate, made: PredictedAccuracy, counts: Vector, rows: Matrix, y: Labels, *, optimism: float
-) -> Expected:
-    """Return the accuracy expected from held-out samples (n, K) with labels (n,) and from the predicted accuracy.
-
-    Shares fitted to the same predictions raise the predicted accuracy; the part `optimism` of this gain is removed.
-    Labels of target samples have removed an unknown part of it before.
-    """
-    each, fitted, redrawn = (estimate.shares / np.maximum(counts, 1))[y], estimate.calibrator, made.redrawn
-    apart = outcomes(np.asarray(rows, np.float64) if fitted is None else fitted.left_out(rows, y), y, estimate.weights)
-    predicted_accuracy = made.mean
-    if redrawn.size:
-        predicted_accuracy = predicted_accuracy - optimism * np.maximum(predicted_accuracy - redrawn.mean(axis=1), 0.0)
-    # classes without a held-out sample are mostly rare and rarely right: their predicted accuracy counts
-    measured = np.clip(apart.right @ each + made.unchecked, 0.0, 1.0)
-    plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
-    noise = np.maximum((each**2) @ (apart.confidence * (1 - apart.confidence)).T, plain * float(each @ each))
-    noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # these count as half a sample
-    # variance of the predicted accuracy: of a check by n samples at the held-out prior, plus that of another prior
-    moved = estimate.shares - counts / len(y)
-    unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
-    doubted = widened_variance(unproven, measured - predicted_accuracy, noise)
-    gain = doubted / (doubted + noise)
-    # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
-    variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
-    variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (made.shifted - made.kept) ** 2
-    return Expected(predicted_accuracy + gain * (measured - predicted_accuracy), variance)
-
-
-def with_labels(now: Expected, labelled: LabelledAccuracy) -> Expected:
-    """Return what labels of target samples make of an expectation. Labelled samples are as right as they are, so that
-    only the others are uncertain."""
-    mean = now.mean + labelled.apart_by  # of the samples without a label: those with one may have been chosen
-    variance = widened_variance(now.variance, labelled.accuracy - mean, labelled.noise)
-    gain = variance / (variance + labelled.noise) if np.isfinite(variance).all() else np.ones(2)
-    left = 1 - labelled.part
-    mean = left * (labelled.accuracy + (1 - gain) * (mean - labelled.accuracy)) + labelled.part * labelled.own
-    return Expected(mean, left**2 * labelled.noise * gain)
-
-
-def smoothed_variance(rate: Vector, n: int) -> Vector:
-    """Return the variance of "right or wrong", p(1 − p), if `n` samples are right at this rate (2,).
-
-    Half a right and half a wrong sample are added, because samples that are all right do not prove that none is wrong.
-    """
-    rate = (n * rate + 0.5) / (n + 1)
-    return np.asarray(rate * (1 - rate))
-
-
-def widened_variance(variance: Vector, differ: Vector, noise: Vector) -> Vector:
-    """Return the variance (2,) of a figure that differs by `differ` (2,) from another with variance `noise` (2,).
-
-    It grows if they are more than three standard errors apart.
-    """
-    return np.asarray(variance + np.maximum(differ**2 - SURPRISE * (variance + noise), 0.0))
+    return PredictedAccuracy(mean, spread, alone, sums[:, 3:-2], sums[:, -2], sums[:, -1])
 
 
 def plausible_shares(estimate: PriorEstimate) -> Matrix:
@@ -199,66 +120,87 @@ def plausible_shares(estimate: PriorEstimate) -> Matrix:
     return nearby(shares, np.sqrt(posterior.shares.variance / np.maximum(1 - shares, 1e-9)), SHARE_DRAWS)
 
 
-def shares_without_bet(estimate: PriorEstimate) -> Matrix:
-    """Return the estimated shares, and what they would be without the bet that nothing has shifted, (2, K)."""
-    posterior = estimate.posterior
-    mean = posterior.shares.mean if posterior is not None else estimate.shares
-    return np.stack([estimate.shares, mean / mean.sum()])
+def by_heldout(
+    estimate: PriorEstimate, made: PredictedAccuracy, counts: Vector, rows: Matrix, y: Labels, *, optimism: float
+) -> Expected:
+    """Return the accuracy expected from held-out samples (n, K) with labels (n,) and from the predicted accuracy.
+
+    Shares fitted to the same predictions raise the predicted accuracy; the part `optimism` of this gain is removed.
+    """
+    each, calibrator, redrawn = (estimate.shares / np.maximum(counts, 1))[y], estimate.calibrator, made.redrawn
+    rows = np.asarray(rows, np.float64) if calibrator is None else calibrator.left_out(rows, y)
+    predicted, confidence = made.mean, prediction_confidence(rows, estimate.weights)
+    if redrawn.size:
+        predicted = predicted - optimism * np.maximum(predicted - redrawn.mean(axis=1), 0.0)
+    # classes without a held-out sample are mostly rare and rarely right: their predicted accuracy counts
+    measured = np.clip(are_right(rows, y, estimate.weights) @ each + made.unchecked, 0.0, 1.0)
+    plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
+    noise = np.maximum((each**2) @ (confidence * (1 - confidence)).T, plain * float(each @ each))
+    noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # these count as half a sample
+    # variance of the predicted accuracy: of a check by n samples at the held-out prior, plus that of another prior
+    moved = estimate.shares - counts / len(y)
+    unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
+    doubted = widened_variance(unproven, measured - predicted, noise)
+    gain = doubted / (doubted + noise)
+    # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
+    variance = np.maximum(np.minimum(unproven, 2 * noise), gain * noise)
+    variance = variance + (redrawn.var(axis=1) if redrawn.size else 0.0) + (made.shifted - made.kept) ** 2
+    return Expected(predicted + gain * (measured - predicted), variance)
 
 
-class AsUnlabelled(NamedTuple):
-    """Labelled target rows (m, K) with labels `y` (m,), how much each tells of rows without a label, `each` (m,), and
-    the rows corrected as if each had no label, `alone` (m, K)."""
+def with_labels(now: Expected, target: LabelledBlocks, estimate: PriorEstimate, predicted: Vector) -> Expected:
+    """Return what labels of target samples make of an expectation; `predicted` (2,) is the accuracy of all samples.
 
-    rows: Matrix
-    y: Labels
-    each: Vector
-    alone: Matrix
-
-
-def as_unlabelled(target: LabelledBlocks, estimate: PriorEstimate) -> AsUnlabelled:
-    """Return labelled samples corrected as if they had no label, so that they tell of samples without one.
-
-    A sample that was chosen stands for itself and for samples that were not; here it tells of the latter alone.
+    Samples without a label have the predicted accuracy, plus the mean of right or wrong minus confidence of labelled
+    samples, which are corrected as if they had no label. Labelled samples are as right as they are.
     """
     there = target.labels >= 0
-    rows, y = taken_rows(target.raw, there), target.labels[there]
-    part, each = len(y) / len(there), np.ones(len(y)) if target.weights is None else target.weights[there]
-    each = each / each.mean()
-    posterior, p = estimate.posterior, correct_float64(rows, estimate.weights)
+    rows, y, weights = taken_rows(target.raw, there), target.labels[there], estimate.weights
+    part, index = len(y) / len(there), np.arange(len(y))
+    each = np.ones(len(y)) if target.weights is None else target.weights[there]
+    each = np.maximum(each / each.mean() - part, 1e-9)  # a chosen sample also stands for itself: that part is no news
+    each /= each.sum()
+    posterior, p = estimate.posterior, correct_float64(rows, weights)
     step = posterior.log_weight_variance if posterior is not None else np.zeros(p.shape[1])
     # one Newton step back: a label moved log w by its variance times (1 at its class − p)
     apart = rows * np.exp(p * step)
-    apart[np.arange(len(y)), y] *= np.exp(-step[y])
-    each = np.maximum(each - part, 1e-9)  # samples that were sure to be chosen stand for no other
-    return AsUnlabelled(rows, y, each / each.sum(), correct_float64(apart, estimate.weights))
-
-
-def by_labels(target: LabelledBlocks, estimate: PriorEstimate, predicted_accuracy: Vector) -> LabelledAccuracy:
-    """Return the accuracy by labels of target samples: the `predicted_accuracy` (2,) of all samples plus the mean
-    difference of labelled samples between right or wrong and their confidence."""
-    rows, y, each, alone = as_unlabelled(target, estimate)
-    part, results = len(y) / len(target.labels), outcomes(rows, y, estimate.weights)
-    right = np.stack([results.right[0], alone.argmax(axis=1) == y])
-    confidence = np.stack([alone[np.arange(len(y)), rows.argmax(axis=1)], alone.max(axis=1)])
+    apart[index, y] *= np.exp(-step[y])
+    alone = correct_float64(apart, weights)
+    right, own_right = np.stack([rows.argmax(axis=1) == y, alone.argmax(axis=1) == y]), are_right(rows, y, weights)
+    confidence = np.stack([alone[index, rows.argmax(axis=1)], alone.max(axis=1)])
     missed = right - confidence
     plain = MIN_VARIANCE_PART * smoothed_variance(right @ each, len(y)) * float(each @ each)
     # variance by the confidence, and as observed
     chance = confidence * (1 - confidence), (missed - (missed @ each)[:, None]) ** 2
     noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
-    apart_by = part / max(1 - part, 1e-6) * (predicted_accuracy - results.confidence.mean(axis=1))
-    accuracy = predicted_accuracy + apart_by + missed @ each
-    return LabelledAccuracy(accuracy, noise, results.right.mean(axis=1), part, apart_by)
+    # samples without a label are predicted to be right more often than all by this: those with one may be chosen
+    apart_by = part / max(1 - part, 1e-6) * (predicted - prediction_confidence(rows, weights).mean(axis=1))
+    accuracy, mean = predicted + apart_by + missed @ each, now.mean + apart_by
+    variance = widened_variance(now.variance, accuracy - mean, noise)
+    gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
+    mean = (1 - part) * (accuracy + (1 - gain) * (mean - accuracy)) + part * own_right.mean(axis=1)
+    return Expected(mean, (1 - part) ** 2 * noise * gain)
+
+
+def smoothed_variance(rate: Vector, n: int) -> Vector:
+    """Return the variance p(1 − p) of "right or wrong" at a rate (2,), after half a right and half a wrong sample were
+    added to `n`: samples that are all right do not prove that none is wrong."""
+    rate = (n * rate + 0.5) / (n + 1)
+    return np.asarray(rate * (1 - rate))
+
+
+def widened_variance(variance: Vector, differ: Vector, noise: Vector) -> Vector:
+    """Return a variance (2,), widened if two figures differ by more than three standard errors."""
+    return np.asarray(variance + np.maximum(differ**2 - SURPRISE * (variance + noise), 0.0))
 
 
 def prediction_confidence(rows: Matrix, weights: Vector) -> Matrix:
-    """Return the corrected probability of the predicted class (2, n): before and after correction."""
+    """Return the corrected probability of the predicted class (2, n)."""
     wide = np.asarray(rows, np.float64)
     resp = correct_float64(wide, weights)
     return np.stack([np.take_along_axis(resp, wide.argmax(axis=1)[:, None], axis=1)[:, 0], resp.max(axis=1)])
 
 
-def outcomes(rows: Matrix, y: Labels, weights: Vector) -> Rows:
-    """Return the confidence of the predictions of rows (n, K), and whether they match the labels (n,)."""
-    right = np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)
-    return Rows(prediction_confidence(rows, weights), right)
+def are_right(rows: Matrix, y: Labels, weights: Vector) -> Matrix:
+    """Return whether predictions from rows (n, K) match the labels (n,), as 0 or 1 (2, n)."""
+    return np.stack([rows.argmax(axis=1) == y, (rows * weights).argmax(axis=1) == y]).astype(np.float64)

@@ -23,8 +23,7 @@ MIN_CLIPPED = 1e-6  # probability below which a floor is a matter of number type
 
 
 def likely_causes(source: Source, calibrator: Calibrator | None, target: Blocks, n: float) -> str:
-    """Return sentences, each after a space, on why `n` target samples may look unlike held-out ones; "" if none is
-    found. Both are compared as the classifier returned them."""
+    """Return sentences, each after a space, on why `n` target samples may look unlike held-out ones; "" if none."""
     if source.heldout is None:
         return ""
     rows = max(100, MAX_NUMBERS // target.n_classes)

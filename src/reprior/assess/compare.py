@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reprior._check import InputError, check_prior
-from reprior._types import Source, Vector
+from reprior._types import Vector
 from reprior.assess.metrics import kl
 from reprior.batch.registry import METHODS, Method, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
@@ -65,10 +65,8 @@ def compare(
 
     Parameters
     ----------
-    source : Source or (K,)
+    source, proba
         As in `estimate`.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
     methods : sequence of str or callable, optional
         Methods to run; by default all of `METHODS`.
     true : (K,), optional
@@ -95,7 +93,8 @@ def compare(
         try:
             made = estimate(training, target, method)
         except InputError as error:
-            rows.append(Compared(method_name(method), None, skipped=why(error, training)))
+            why = "needs held-out samples with labels" if training.confusion is None else str(error)
+            rows.append(Compared(method_name(method), None, skipped=why))
             continue
         seconds = time.perf_counter() - start
         reference = next((row.prior for row in rows if row.prior is not None), made.prior)
@@ -103,8 +102,3 @@ def compare(
         missed = None if truth is None else kl(truth, made.prior)
         rows.append(Compared(method_name(method), made, seconds, distance, missed))
     return Comparison(rows)
-
-
-def why(error: InputError, source: Source) -> str:
-    """Return why a method did not run, in a few words where it is the usual reason."""
-    return "needs held-out samples with labels" if source.confusion is None else str(error)

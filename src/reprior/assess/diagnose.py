@@ -19,11 +19,11 @@ from reprior.model.classifier_error import measure_error
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.interval import posterior_of
 from reprior.model.settings import Settings
-from reprior.rows.blocks import Blocks, TopKBlocks, as_listed, check_inputs, top_k_in
+from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks, as_listed, check_inputs, map_numbered, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
-from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, sampled
+from reprior.rows.passes import MAX_DENSE_CLASSES, correlation, e_step, every
 
 ENOUGH_ROWS = 8  # a class, and a thousand times that in all, to test with
 MAX_NUMBERS, MIN_ROWS = 20_000_000, 500  # probabilities to test with, 0.2 GB, unless these are fewer samples
@@ -69,6 +69,8 @@ class Diagnosis:
         Change of the estimated shares divided by the change of the mean prediction, in total variation.
     labels_conflict : str
         How labels of target samples contradict the predictions; "" if they do not.
+    labels_needed : int or None
+        About how many labels of random samples settle whether to correct, as in `query`.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class Diagnosis:
     accuracy_risk: float | None = None
     amplification: float = 1.0
     labels_conflict: str = ""
+    labels_needed: int | None = None
 
     @property
     def may_harm(self) -> bool | None:
@@ -99,7 +102,7 @@ class Diagnosis:
         """
         if self.labels_conflict or self.applies is False:
             return True
-        if self.accuracy_risk is None or self.accuracy is None or self.accuracy_interval is None:
+        if self.accuracy is None:
             return None
         return self.amplification >= WEAK or self.risky
 
@@ -175,7 +178,7 @@ def diagnose(source: Any, proba: Any, *, estimate: PriorEstimate | None = None, 
         accuracy=expected and (expected.before, expected.after),
         accuracy_interval=expected and (expected.lower, expected.upper), alpha=level,
         accuracy_risk=expected and expected.risk, amplification=tests.amplification,
-        labels_conflict=tests.labels_conflict,
+        labels_conflict=tests.labels_conflict, labels_needed=tests.labels_needed,
     )  # fmt: skip
 
 
@@ -190,22 +193,25 @@ def look(target: Blocks, n: float) -> Look:
     """Return what the tests need of a target of `n` samples, in one pass."""
     k = target.n_classes
     at_most = min(ENOUGH_ROWS * max(1000, k), max(MAX_NUMBERS // k, MIN_ROWS))
-    some = sampled(target, n, at_most, counts=True)
-    return Look(some.rows.astype(np.float64), np.asarray(some.counts))
+    stride, ones = max(1, -(-int(n) // at_most)), np.ones(k)
+
+    def of_block(first: int, block: Matrix) -> tuple[Look, ...]:
+        counts = e_step(ArrayBlocks(block), ones).counts if len(block) else np.zeros(k)
+        return (Look(np.array(every(stride, first, block), np.float64), counts),)
+
+    samples, counts = zip(*map_numbered(target, of_block), strict=True)
+    return Look(np.concatenate(samples), np.sum(counts, axis=0))
 
 
 def evidence_of(
     estimate: PriorEstimate, target: Blocks, sample: Matrix, settings: Settings, unshifted: Vector | None = None
 ) -> Evidence | None:
-    """Return the evidence that a change is label shift; None without held-out samples.
-
-    Held-out samples are listed as the target's are if those have top-k probabilities only.
-    """
+    """Return the evidence that a change is label shift; None without held-out samples."""
     source, listed = estimate.source, top_k_in(target)
     if source.heldout is None:
         return None
     if listed is not None and listed.values.shape[1] < target.n_classes:
-        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]
+        heldout = as_given_out(source.heldout[0], listed, target), source.heldout[1]  # whole rows would differ
         source = replace(source, heldout=heldout, error=None)
     error = measure_error(source)
     assert error is not None
@@ -252,18 +258,15 @@ def by_heart(source: Source, sample: Matrix, weights: Vector) -> bool:
 
 
 def shift_p_value(counts: Vector, sample: Matrix, source: Source) -> float:
-    """Return the p-value of "the mean output is the source's", by a sum of squared z-scores, which are correlated.
-
-    `counts` (K,) are the sum of all rows, of which `sample` (m, K) are some.
-    """
+    """Return the p-value of "the mean prediction is the source's"; `counts` (K,) sum all rows, `sample` has some."""
     reference, n_reference = source.prior, np.inf
     if source.heldout is not None:
         weight = row_weights(source)
         reference, n_reference = weight @ source.heldout[0], 1 / float(weight @ weight)
     # all rows together: where a class is rare, a sample's own variance goes with its mean
-    centred = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
-    centred = centred - centred.mean(axis=0)
-    deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDED**2))
+    rows = sample if source.heldout is None else np.concatenate([sample, source.heldout[0]])
+    centred = rows - np.ones(len(rows)) @ rows / len(rows)  # BLAS sums narrow columns several times as fast as NumPy
+    deviation = np.sqrt(np.maximum(np.einsum("ij,ij->j", centred, centred) / len(rows), ROUNDED**2))
     centred /= deviation
     n = counts.sum()  # each row expects one
     error = deviation * np.sqrt(1 / n + 1 / n_reference)
@@ -287,8 +290,7 @@ def squared_correlations(standard: Matrix) -> float:
 
 
 def effective_size(y: Labels, prior: Vector) -> float:
-    """Return the effective number (Σw)²/Σw² of held-out samples with labels (n,) at weights w that give them `prior`
-    (K,); 0 if none has a class of that prior."""
+    """Return the effective number (Σw)²/Σw² of samples with labels (n,) whose weights w give them `prior` (K,)."""
     weight = (prior / np.maximum(np.bincount(y, minlength=len(prior)), 1))[y]
     return float(weight.sum() ** 2 / max(weight @ weight, 1e-300))
 
@@ -310,8 +312,7 @@ def overconfidence(heldout: Matrix, y: Labels, weight: Vector) -> tuple[float, f
 
 
 def smallest_singular_value(source: Source) -> float | None:
-    """Return that of P(prediction | class), classes without held-out rows left out; 0 would mean no unique answer. None
-    for very many classes."""
+    """Return that of P(prediction | class) for classes with held-out samples; None for very many classes."""
     if source.confusion is None or len(source.prior) > MAX_DENSE_CLASSES:
         return None
     columns = source.confusion.sum(axis=0)

@@ -32,33 +32,22 @@ def scaled_chi_square_p(value: float, *, mean: float, variance: float) -> float:
 def look_at_labels(estimate: PriorEstimate, sample: Matrix) -> tuple[str, float]:
     """Return a sentence if labels conflict with the predictions, else "", and the p-value of "nothing has shifted" by
     the labels, 1 if they are too few. `sample` (m, K) is a part of the predicted probabilities."""
-    target, heldout = estimate.target, estimate.source.heldout
+    target, source = estimate.target, estimate.source
     if not isinstance(target, LabelledBlocks) or target.n_labels < FEW_LABELS:
         return "", 1.0
-    rows, y = labelled_rows(target)
-    p = 1.0 if heldout is None or target.n_labels < ENOUGH_LABELS else labels_p_value(rows, y, len(heldout[1]))
-    return objection(estimate, rows, y, sample) or (unmoved(estimate, sample) if p < REJECTED else ""), p
-
-
-def objection(estimate: PriorEstimate, rows: Matrix, y: Labels, sample: Matrix) -> str:
-    """Return a sentence if labels (n,) of rows (n, K) conflict with the predictions; else ""."""
-    corrected = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / estimate.source.prior)
-    chosen = isinstance(estimate.target, LabelledBlocks) and estimate.target.weights is not None
-    picked = "" if chosen else hand_picked(estimate, rows, sample)
-    return (
-        misplaced(corrected, y)
-        or swapped(corrected, y, estimate.source.called)
-        or picked
-        or one_class(estimate, rows, y, sample)
-    )
-
-
-def labelled_rows(target: LabelledBlocks) -> tuple[Matrix, Labels]:
-    """Return rows with a label (m, K), not too many of them, and their labels (m,)."""
     there = np.flatnonzero(target.labels >= 0)
     there = there[:: -(-len(there) // LOOKED_AT)]
-    rows = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there))
-    return np.asarray(rows, np.float64), target.labels[there]
+    rows, y = taken_rows(target.raw, np.isin(np.arange(len(target.labels)), there)), target.labels[there]
+    n_heldout = 0 if source.heldout is None else len(source.heldout[1])
+    p = labels_p_value(rows, y, n_heldout) if n_heldout and target.n_labels >= ENOUGH_LABELS else 1.0
+    corrected = correct_rows(rows, np.maximum(estimate.shares, 1e-9) / source.prior)
+    return (
+        misplaced(corrected, y)
+        or swapped(corrected, y, source.called)
+        or (hand_picked(estimate, rows, sample) if target.weights is None else "")
+        or one_class(estimate, rows, y, sample)
+        or (unmoved(estimate, sample) if p < REJECTED else "")
+    ), p
 
 
 def labels_p_value(rows: Matrix, y: Labels, n_heldout: int) -> float:
@@ -129,7 +118,7 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
     order = np.argsort(y, kind="stable")
     halves = (order[::2], order[1::2])  # of each class: one finds the way, the other says how far it is
     parts = [travelled(estimate, rows[a], y[a], rows[b], y[b], sample) for a, b in (halves, halves[::-1])]
-    gone, short = (sum(x) / 2 for x in zip(*parts, strict=True))
+    gone, short = np.mean(parts, axis=0)
     if gone >= UNMOVED or short <= BEYOND:
         return ""
     return ("The labels conflict with the predictions: the mean prediction moved only "
@@ -140,8 +129,7 @@ def unmoved(estimate: PriorEstimate, sample: Matrix) -> str:
 def travelled(
     estimate: PriorEstimate, rows: Matrix, y: Labels, others: Matrix, other_y: Labels, sample: Matrix
 ) -> tuple[float, float]:
-    """Return how much of the way that held-out rows (n, K) show the sample has come, by what the other held-out rows
-    say, and how many standard errors it is short of the end."""
+    """Return the part of the way that the sample has come, and how many standard errors it is short of the end."""
     source, prior = estimate.source.prior, estimate.shares
     way = (prior - source) @ class_means(rows, y, len(prior)) / (rows.var(axis=0) + 1e-6)
     now, positions, k = sample @ way, others @ way, len(prior)
@@ -166,10 +154,7 @@ def class_means(rows: Matrix, y: Labels, n_classes: int) -> Matrix:
 
 
 def hand_picked(estimate: PriorEstimate, rows: Matrix, sample: Matrix) -> str:
-    """Return a sentence if labelled rows (n, K) do not look like a random draw from a `sample` (m, K) of all rows.
-
-    Their mean prediction must lie much further from the sample's than the means of random draws of n rows.
-    """
+    """Return a sentence if labelled rows (n, K) are further from the mean of a `sample` (m, K) than random draws."""
     middle, rng = sample.mean(axis=0), np.random.default_rng(0)
     scale = 1 / np.sqrt(middle * (1 - middle) + 1e-6)
 

@@ -49,7 +49,7 @@ def weight_mse(true: Any, estimate: Any, source: Any) -> float:
     Parameters
     ----------
     true, estimate : (K,)
-        The two priors; Series or dicts are matched by name.
+        As in `kl`.
     source : (K,)
         The source prior ε.
 
@@ -69,7 +69,7 @@ def absolute_error(true: Any, estimate: Any) -> float:
     Parameters
     ----------
     true, estimate : (K,)
-        The two priors; Series or dicts are matched by name.
+        As in `kl`.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def relative_absolute_error(true: Any, estimate: Any, *, n: float) -> float:
     Parameters
     ----------
     true, estimate : (K,)
-        The two priors; Series or dicts are matched by name.
+        As in `kl`.
     n : float
         Number of target samples.
 
@@ -106,12 +106,8 @@ def accuracy(proba: Any, y: Any, *, classes: Sequence[Any] | None = None, weight
 
     Parameters
     ----------
-    proba : (n, K)
-        Predicted probabilities; columns of a DataFrame name the classes.
-    y : (n,)
-        Labels: class names or column indices.
-    classes : sequence of K names, optional
-        Class names in the order of the columns.
+    proba, y, classes
+        Samples, as in `summarize`.
     weights : (K,), optional
         Class weights to multiply by first. A Series or dict is matched by name.
 

@@ -31,20 +31,30 @@ STEPS, STRIDE = 4, 0.75  # multiplicative steps, and their power; by trials 1000
 RIDGE_SAMPLES = 0.3  # samples added to each class's information, a ridge against confused classes; by these trials
 DESIGNED = 3  # samples per class, and at least 1,000 times as many in all, that the design is computed on
 ONE_SIGMA = 0.6826894921
+# mean log Bayes factor of labels at which it exceeds log 20 with probability 0.8, if its variance is twice its mean;
+# class biases, which labels are fitted with too, make that about three of four draws
+DECISIVE = 6.3
+MAX_LABELS = 10_000  # that are asked for; if more are needed, corrected and calibrated probabilities hardly differ
 FLOAT32_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
 DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, and correlations are ignored
 MAX_LOG_VARIANCE = 1.0  # largest variance of a log share; a class that may be absent has a larger one
 
 
-class Query(NamedTuple):
-    """Samples to label: `rows` (n,), their row numbers in increasing order, and `weights` (n,).
-
-    Pass the weights to `estimate` as `label_weights`, at these rows. Samples that were chosen more often than at random
-    count less.
-    """
+class Chosen(NamedTuple):
+    """Row numbers (n,) in increasing order, and their weights (n,)."""
 
     rows: Labels
     weights: Vector
+
+
+class Query(Chosen):
+    """Samples to label: `rows` (n,), their row numbers in increasing order, and `weights` (n,).
+
+    Pass the weights to `estimate` as `label_weights`, at these rows. Samples that were chosen more often than at random
+    count less. `labels_needed` is about how many labels of random samples settle whether to correct; see `query`.
+    """
+
+    labels_needed: int
 
 
 def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generator | None = 0) -> Query:
@@ -63,7 +73,9 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     -------
     Query
         A pair (rows (n,), weights (n,)). A weight is the probability of the sample in a uniform draw over its
-        probability here.
+        probability here. Its `labels_needed` is about how many more labels of random samples settle whether corrected
+        or calibrated probabilities are right: the Bayes factor is then above 20 in about three of four draws. It is 0
+        if labels have settled it, and at most 10,000.
 
     Examples
     --------
@@ -93,7 +105,26 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     order = np.lexsort((chance, sure.round(6), by_size[likely]))
     picked = order[systematic(chance[order], size, generator)]
     picked.sort()
-    return Query(rows[picked], even[picked] / chance[picked])
+    chosen = Query(rows[picked], even[picked] / chance[picked])
+    needed, k = None if estimate.checks is None else estimate.checks.labels_needed, len(estimate.weights)
+    some = np.asarray(some_rows(left, len(rows), DESIGNED * max(1000, k)), np.float64)
+    chosen.labels_needed = labels_needed(some, estimate.weights, np.ones(k)) if needed is None else needed
+    return chosen
+
+
+def labels_needed(sample: Matrix, corrected: Vector, calibrated: Vector, so_far: float = 0.0) -> int:
+    """Return about how many more labels settle whether `corrected` or `calibrated` class weights (K,) are right.
+
+    A label of a random sample adds mean KL(p ‖ q) to the log Bayes factor if p is right: the smaller of both KLs over a
+    `sample` (m, K) counts. `so_far` is the log Bayes factor of earlier labels.
+    """
+    a, b = calibrated, np.maximum(corrected, 1e-30)
+    ratio = np.log(b / a)
+    sum_a, sum_b, ratio_a, ratio_b = np.stack([a, b, a * ratio, b * ratio]) @ sample.T
+    log_sums = np.log(sum_b / sum_a).mean()
+    per_label = min((ratio_b / sum_b).mean() - log_sums, log_sums - (ratio_a / sum_a).mean())
+    unsettled = max(1 - abs(so_far) / np.log(20), 0.0)
+    return int(min(np.ceil(unsettled * DECISIVE / max(per_label, 1e-12)), MAX_LABELS))
 
 
 class LabelValues(NamedTuple):
@@ -124,10 +155,7 @@ def label_values(target: Blocks, n_rows: int, estimate: PriorEstimate, n: int) -
 
 
 def design_values(rows: Matrix, precision: Matrix, prior: Vector, n: float) -> list[Matrix]:
-    """Return VΠV (K, K) at each step towards the A-optimal design of `n` labels for corrected `rows` (m, K).
-
-    `precision` (K, K) is that of log π without labels, or its diagonal (K,).
-    """
+    """Return VΠV at each step to the A-optimal design of `n` labels; `precision` of log π is (K, K) or (K,)."""
     chance, values = np.full(len(rows), n / len(rows)), list[Matrix]()
     for _ in range(STEPS):
         drawn = chance @ rows

@@ -89,8 +89,9 @@ def about_accuracy(diagnosis: Diagnosis) -> list[Sentence]:
         labels = "More labels" if diagnosis.estimate.n_labels else "Labels of some samples"
         return [first, Sentence("Correction may lower the accuracy, because the class shares are uncertain."
                                 f" {labels} would show whether it does.", False)]  # fmt: skip
-    weak = diagnosis.amplification >= WEAK
-    return [first, Sentence(weak_evidence(diagnosis.amplification), False)] if weak else [first]
+    if diagnosis.amplification < WEAK:
+        return [first]
+    return [first, Sentence(weak_evidence(diagnosis.amplification, diagnosis.labels_needed), False)]
 
 
 def about_heldout(diagnosis: Diagnosis) -> list[Sentence]:

@@ -33,12 +33,8 @@ def fmapls(
 
     Parameters
     ----------
-    source : Source or (K,)
-        What `summarize` returned, or class counts, or a prior.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
-    labels : (n,), optional
-        Labels of some target samples, as class names or column indices; −1 if unknown. They count as exact.
+    source, proba, labels
+        As in `estimate`. Labels count as exact.
     variant : {"stable", "paper"}
         Which form of the algorithm to run.
     c : float or "auto"
@@ -90,7 +86,10 @@ def fmapls(
         chosen = Linear(keep=n / pace - n if isinstance(c, str) else float(c))
     tol = NEWTON_TOLERANCE if update == "newton" else 0.0
     step, done, met = drive(target, training, chosen, Step(prior, first), n_iter=int(n_iter), tol=tol)
-    return replace(finish(target, training, step.prior, done, status_of(met, update)), alpha=step.carry)
+    status = Status.CONVERGED if met else Status.NOT_CONVERGED
+    if update != "newton":  # only Newton's α grows fast enough for the estimate to come to rest
+        status = Status.STOPPED
+    return replace(finish(target, training, step.prior, done, status), alpha=step.carry)
 
 
 def climbing(surrogate: Linear, update: str, mu: float, n_grad: int) -> MStep:
@@ -112,13 +111,6 @@ def check_alpha(alpha0: Any, k: int, classes: Sequence[str] | None) -> Vector:
         return np.full(k, check_number(alpha0, "fmapls", "alpha0", low=0, high=1e100, open_low=True))
     check_prior(alpha0, "fmapls", "alpha0", n_classes=k, like="the source", classes=classes)
     return in_order(alpha0, "fmapls", "alpha0", classes)[0].astype(np.float64)
-
-
-def status_of(met: bool, update: str) -> Status:
-    """Return how the run ended: only Newton's α grows fast enough for the estimate to come to rest."""
-    if update != "newton":
-        return Status.STOPPED
-    return Status.CONVERGED if met else Status.NOT_CONVERGED
 
 
 def ascend(alpha: Vector, prior: Vector, *, mu: float, n_grad: int) -> Vector:

@@ -26,7 +26,7 @@ def mapls(
     Parameters
     ----------
     source, proba, labels
-        As in `mlls`.
+        As in `estimate`. Labels count as exact.
     lam : float or "auto"
         Weight of the data, in [0, 1]. "auto" chooses it as published, from how far the maximum-likelihood prior is from
         the uniform and from the source prior.

@@ -21,12 +21,8 @@ def mlls(source: Any, proba: Any, *, labels: Any = None, n_iter: int | None = No
 
     Parameters
     ----------
-    source : Source or (K,)
-        What `summarize` returned, or class counts. A Series or dict is matched by name.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
-    labels : (n,), optional
-        Labels of some target samples, as class names or column indices; −1 if unknown. They count as exact.
+    source, proba, labels
+        As in `estimate`. Labels count as exact.
     n_iter : int, optional
         Number of plain EM steps. By default the optimum is returned.
     tol : float

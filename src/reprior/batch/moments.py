@@ -76,12 +76,11 @@ def from_weights(both: Moments, weights: Vector) -> PriorEstimate:
 
 
 def decision_spread(both: Moments, shares: Vector, n: float) -> ModelSpread:
-    """Return how sure shares (K,) from `n` predicted classes are: each prediction becomes the probabilities of the
-    classes given that prediction, by the confusion matrix, with one more held-out sample per class."""
+    """Return how sure shares (K,) from `n` predicted classes are, which stand for P(class | prediction)."""
     source, target = both.source, both.target
     assert source.heldout is not None
     rows, y = source.heldout
-    joint = len(y) * both.confusion + source.prior / len(shares)
+    joint = len(y) * both.confusion + source.prior / len(shares)  # one more held-out sample in all
     given_prediction = joint / joint.sum(axis=1, keepdims=True)
 
     def calibrated(block: Matrix) -> Matrix:
@@ -102,11 +101,8 @@ def bbse(
     ----------
     source : Source
         What `summarize` returned for held-out samples, with their confusion matrix C.
-    proba : (n, K) array, DataFrame, Blocks, or top-k pair
-        Predicted probabilities of target samples, calibrated.
-    labels : (n,), optional
-        Labels of some target samples, as class names or column indices; −1 if unknown. The equation then holds for the
-        other samples.
+    proba, labels
+        As in `estimate`. With labels, the equation holds for the other samples.
     hard : bool
         Whether to count predicted classes instead of averaging probabilities. Keep False if you have probabilities. If
         you have predicted classes alone, one-hot rows in `ebls` give better intervals.

@@ -92,12 +92,9 @@ def maximize(target: Blocks, source_prior: Vector, *, tol: float, max_pass: int 
 
 
 def in_kernel(target: ArrayBlocks, source_prior: Vector, *, tol: float, max_pass: int) -> Optimum | None:
-    """Return where the kernel gets; None for rows that do not stay in cache, or that it cannot read.
-
-    With hardly more rows than classes EM stalls, and the kernel is not asked.
-    """
+    """Return where the kernel gets; None for rows beyond its cache, too few rows, or rows that it cannot read."""
     k = len(source_prior)
-    if target.array.size > SMALL or len(target.array) < 2 * k:
+    if target.array.size > SMALL or len(target.array) < 2 * k:  # with hardly more rows than classes EM stalls
         return None
     (at, inverse), result, hessian = np.zeros((2, width(k))), np.zeros(2 + width(k)), np.empty((k, k))
     at[:k], inverse[:k] = source_prior, 1.0 / source_prior
@@ -157,10 +154,7 @@ def next_prior(hessian: Matrix, point: Point, pull: float) -> Vector | None:
 
 
 def nonnegative_quadratic(h: Matrix, b: Vector, free: NDArray[np.bool_]) -> Vector | None:
-    """Return the minimiser of ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994], None if H is singular.
-
-    `free` (K,) guesses which classes are positive.
-    """
+    """Return argmin ½xᵀHx − bᵀx over x ≥ 0 by block principal pivoting [portugal1994] from `free`; None if singular."""
     from scipy.linalg.lapack import dposv
 
     best, patience = len(b) + 1, 3

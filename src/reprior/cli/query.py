@@ -44,8 +44,8 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     named = before.name if before is not None else name
     column, ids, why = ("row", None, "") if named == "row" else read_ids(files["target"], job.table.choice, named)
     with progress(job.rows):
-        estimate = job.estimate(check=False)
-        rows, weights = query(estimate, size, rng=seed)
+        estimate = job.estimate()
+        rows, weights = chosen = query(estimate, size, rng=seed)
     left = estimate.n - estimate.n_labels
     waiting = [] if before is None else [row for row, line in zip(before.rows, before.lines, strict=True)
                                          if not line["label"]]  # fmt: skip
@@ -54,7 +54,8 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     with whole_file(output) as file:
         write_list(file, column, ids, rows[fresh], weights[fresh], chances[fresh], before)
     value = {"output": str(output), "rows": rows[fresh], "weights": weights[fresh], "chances": chances[fresh],
-             "named_by": column, "n": estimate.n, "n_labels": estimate.n_labels} | job.taken  # fmt: skip
+             "named_by": column, "n": estimate.n, "n_labels": estimate.n_labels,
+             "labels_needed": chosen.labels_needed} | job.taken  # fmt: skip
     lines = [f"{output}: {len(fresh)} of {counted(left, 'row')} without a label, named by {column}"]
     if why:
         lines[0] += f" number, since {why}"
@@ -62,6 +63,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
         lines[0] += f"; {counted(estimate.n_labels, 'row')} had one already"
     if waiting:
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
+    lines.append(f"About {counted(chosen.labels_needed, 'label')} of random samples would settle whether to correct.")
     lines.append(f"Fill in the column label, then pass --labels {output}.")
     return Answer(value, "\n".join(lines) + job.note)
 

@@ -24,7 +24,7 @@ OF = ("shares", "prior")
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PriorEstimate:
+class PriorEstimate(show.Plotted):
     """Estimates for target samples: `shares`, `prior` and `weights`, with intervals and tests.
 
     `shares` answers "what share of these samples is of each class?", `prior` "what is the class prior of the population
@@ -232,22 +232,9 @@ class PriorEstimate:
         """
         return show.estimate_dict(self, level)
 
-    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
-
-        Parameters
-        ----------
-        top : int
-            Number of classes to show.
-        ax : matplotlib axes, optional
-            Axes to draw on; new ones by default.
-        """
-        return show.estimate_plot(self, top=top, ax=ax)
-
     @property
     def notes(self) -> list[str]:
-        """Sentences about the estimate: results of its tests, missing held-out samples, and what its interval includes.
-        """
+        """Sentences about the estimate: its tests, missing held-out samples, and what its interval includes."""
         return show.notes(self)
 
     def __repr__(self) -> str:

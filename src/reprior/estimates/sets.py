@@ -49,8 +49,7 @@ class Scores:
         return self.overall_cutoffs(0, min(level + CHARGED * short, most))
 
     def own_cutoffs(self, level: float) -> Vector:
-        """Return cutoffs by which each class is covered by itself: among its n rows and the new one, each is as likely
-        to be the least."""
+        """Return cutoffs (K,) that cover each class: its n rows and a new one are equally likely to be the least."""
         least = np.zeros(self.shares.shape[1])
         for c in np.unique(self.y):
             own = np.sort(self.own[0, self.y == c])
@@ -91,8 +90,7 @@ class Scores:
 def scores_of(
     source: Source, calibrator: Calibrator | None, shares: Vector, error: Vector | None, weights: Vector
 ) -> Scores:
-    """Return what sets need of the source's held-out samples, for target shares (K,) with standard errors (K,) and the
-    class weights (K,) of the correction."""
+    """Return scores for target shares (K,) with standard errors (K,), and class weights (K,) of the correction."""
     if source.heldout is None:
         fail("prediction_sets", "estimate", "be based on held-out samples with labels", "none",
              remedy="Fit a pipeline to held-out samples")  # fmt: skip
@@ -106,10 +104,7 @@ def scores_of(
 
 
 def nearby(prior: Vector, error: Vector, n: int) -> Matrix:
-    """Return class shares (n, K) that an estimate (K,) with standard errors (K,) might have been, always the same.
-
-    Classes are drawn from the rarest to the most frequent, so that the order of the columns does not matter.
-    """
+    """Return shares (n, K) that an estimate (K,) with errors (K,) might be, the same for any order of the classes."""
     rng, by_size = np.random.default_rng(0), np.lexsort((error, prior))
     mean = np.maximum(prior, 1e-9)
     shape = np.clip((mean / np.maximum(error, 1e-9)) ** 2, 1e-3, 1e9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
 import numpy as np
 
@@ -71,8 +71,7 @@ def cut(name: str, size: int = 40) -> str:
 
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
-    """Return the sentences that must come first: whether the held-out labels fit, whether the method applies, whether
-    anything has shifted, whether held-out rows are few, and of which classes there is none."""
+    """Return the sentences that must come first: about the tests, few held-out samples, and classes without any."""
     first = [] if estimate.checks is None else judged(estimate.checks, estimate.acts)
     return first + few(estimate.source) + unseen(estimate.source)
 
@@ -129,7 +128,7 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
     else:
         sentences.append(shift_found(checks))
         if acts is not None and acts.amplification >= WEAK:
-            sentences.append(weak_evidence(acts.amplification))
+            sentences.append(weak_evidence(acts.amplification, checks.labels_needed))
     return sentences
 
 
@@ -175,8 +174,7 @@ class Shown(NamedTuple):
 def notes(estimate: PriorEstimate) -> list[str]:
     """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
     checks = [] if estimate.checks is None else judged(estimate.checks)
-    cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
-    note = known_interval(estimate, 0.95)[1] if cheap else ""
+    note = known_interval(estimate, 0.95)[1] if is_cheap(estimate) else ""
     status = "" if estimate.status.normal else estimate.status.value
     lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
     return [line for line in lines if line]
@@ -196,22 +194,15 @@ def estimate_shown(
     estimate: PriorEstimate, level: float | None = 0.95, top: int = SHOWN_CLASSES, head: str = ""
 ) -> Shown:
     """Return the largest movers; `top` 0 lists all. Without a `head` an interval that would take long is left out."""
-    cheap = numbers_read(getattr(estimate.spread, "target", None)) <= CHEAP
-    interval, note = known_interval(estimate, level) if level is not None and (cheap or head) else (None, "")
+    interval, note = None, ""
+    if level is not None and (head or is_cheap(estimate)):
+        interval, note = known_interval(estimate, level)
     head = head or (
         f"Estimate of {len(estimate.prior)} class shares from {counted(estimate.n, 'sample')}"
         + (f", {estimate.n_labels:,} of them with a label" if estimate.n_labels else "")
     )
     rows, rest = table(estimate, interval, top)
     return Shown([head, *verdicts(estimate)], rows, [*rest, *endings(estimate.status, note)])
-
-
-def numbers_read(target: Blocks | None) -> int:
-    """Return how many numbers an interval that reads `target` again has to look at."""
-    rows = target.raw if isinstance(target, LabelledBlocks) else target
-    if isinstance(rows, TopKBlocks):
-        return len(rows.values) * rows.n_classes
-    return 0 if rows is None else rows.array.size if isinstance(rows, ArrayBlocks) else CHEAP + 1
 
 
 def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Interval | None, str]:
@@ -221,6 +212,15 @@ def known_interval(estimate: PriorEstimate | Stream, level: float) -> tuple[Inte
     except InputError as error:
         return None, f"No interval. {error}"
     return interval, interval.note
+
+
+def is_cheap(estimate: PriorEstimate) -> bool:
+    """Return whether its interval reads no samples again, or few."""
+    target: Blocks | None = getattr(estimate.spread, "target", None)
+    rows = target.raw if isinstance(target, LabelledBlocks) else target
+    if isinstance(rows, TopKBlocks):
+        return len(rows.values) * rows.n_classes <= CHEAP
+    return rows is None or (isinstance(rows, ArrayBlocks) and rows.array.size <= CHEAP)
 
 
 def endings(status: Status, *after: str) -> list[str]:
@@ -302,15 +302,29 @@ def pandas() -> Any:
     return pd
 
 
-def estimate_plot(estimate: PriorEstimate | Stream, *, top: int = 20, ax: Any = None) -> Any:
-    """Draw source and target share of the largest movers, with intervals; return the matplotlib axes."""
-    first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
-    order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
-    return drawn(
-        [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],
-        Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
-        [*first, "Classes sorted by how far the share moved"],
-    )  # fmt: skip
+class Plotted:
+    """What has a source, shares or a prior, and an interval, and so can be plotted."""
+
+    __slots__ = ()
+
+    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
+        """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
+
+        Parameters
+        ----------
+        top : int
+            Number of classes to show.
+        ax : matplotlib axes, optional
+            Axes to draw on; new ones by default.
+        """
+        estimate = cast("PriorEstimate | Stream", self)
+        first = verdicts(estimate) if is_batch(estimate) else unseen(estimate.source)
+        order, called, interval = movers(estimate)[: top or None], estimate.source.called, estimate.interval()
+        return drawn(
+            [called[k] for k in order], estimate.source.prior[order], first_answer(estimate)[order],
+            Interval(interval.lower[order], interval.upper[order], level=interval.level, note=interval.note), ax,
+            [*first, "Classes sorted by how far the share moved"],
+        )  # fmt: skip
 
 
 def drawn(

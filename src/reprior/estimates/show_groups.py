@@ -10,18 +10,7 @@ import numpy as np
 
 from reprior._check import counted, fail, listed
 from reprior._types import Interval, Status
-from reprior.estimates.show import (
-    SHOWN_CLASSES,
-    aligned,
-    cut,
-    drawn,
-    endings,
-    estimate_frame,
-    movers,
-    pandas,
-    share,
-    unseen,
-)
+from reprior.estimates import show
 
 if TYPE_CHECKING:
     from reprior.model.groups import Groups
@@ -30,28 +19,26 @@ MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
 def groups_text(
-    groups: Groups, *, level: float | None = 0.95, top: int = SHOWN_CLASSES,
+    groups: Groups, *, level: float | None = 0.95, top: int = show.SHOWN_CLASSES,
     first: Sequence[str] = (), status: Status = Status.CONVERGED,
 ) -> str:  # fmt: skip
-    """Return groups as what they have in common and a table of the largest; `first` are lines to come first, and
-    `status` is that of the estimate of all rows together."""
+    """Return what groups have in common and a table of the largest, after the lines `first`."""
     n, k = int(groups.n.sum()), groups.prior.shape[1]
     apart = f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes"
     alone = [apart] if groups.population is None else []
     common = [] if groups.population is None else groups.population.sentences()
     rows, rest = groups_rows(groups, level, top)
-    lines = [*(first or [*alone, *unseen(groups.source)]), *common, "", *aligned(rows, left=(0, 2))]
+    lines = [*(first or [*alone, *show.unseen(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
     if rest:
         lines.append(f"… and {counted(rest, 'group')} of at most this size")
     late = int((~groups.converged).sum())
-    lines += endings(status, groups.note if level is not None else "",
+    lines += show.endings(status, groups.note if level is not None else "",
                      f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
     return "\n".join(lines)
 
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:
-    """Return a table of the largest groups, each with the largest change in it, and how many groups are left
-    out; its first row names the columns."""
+    """Return a table of the largest groups with the largest change in each, and the number of groups left out."""
     order = sorted(range(len(groups)), key=lambda g: -groups.n[g])
     shown = order[: top or None]
     rows = [["group", "rows", "largest change", "source", "target"]]
@@ -59,12 +46,12 @@ def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[lis
     called = key_texts(groups)
     for g in shown:
         estimate = groups[groups.keys[g]]
-        k = movers(estimate)[0]
-        rows.append([cut(called[g]), f"{groups.n[g]:,}", cut(estimate.source.called[k]),
-                     share(groups.source.prior[k]), share(groups.shares[g, k])])  # fmt: skip
+        k = show.movers(estimate)[0]
+        rows.append([show.cut(called[g]), f"{groups.n[g]:,}", show.cut(estimate.source.called[k]),
+                     show.share(groups.source.prior[k]), show.share(groups.shares[g, k])])  # fmt: skip
         if level is not None:
             interval = estimate.interval(level)
-            rows[-1].append(f"{share(interval.lower[k])} … {share(interval.upper[k])}")
+            rows[-1].append(f"{show.share(interval.lower[k])} … {show.share(interval.upper[k])}")
     return rows, len(order) - len(shown)
 
 
@@ -76,8 +63,8 @@ def key_texts(groups: Groups) -> list[str]:
 
 def groups_frame(groups: Groups, level: float | None = 0.95) -> Any:
     """Return groups as a pandas DataFrame: the frame of each group's estimate below the other, under its key."""
-    frames = {key: estimate_frame(groups[key], level) for key in groups}
-    return pandas().concat(frames, names=["group"])
+    frames = {key: show.estimate_frame(groups[key], level) for key in groups}
+    return show.pandas().concat(frames, names=["group"])
 
 
 def groups_plot(groups: Groups, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
@@ -92,8 +79,8 @@ def groups_plot(groups: Groups, label: str | int | None = None, *, top: int = 20
              remedy=f"The classes are {listed(called)}")  # fmt: skip
     keys = key_texts(groups)
     order, interval = np.argsort(-groups.n, kind="stable")[: top or None], groups.interval()
-    return drawn(
+    return show.drawn(
         [keys[g] for g in order], np.full(len(order), groups.source.prior[k]), groups.shares[order, k],
         Interval(interval.lower[order, k], interval.upper[order, k], level=interval.level, note=interval.note), ax,
-        [f"Share of {cut(called[k])} in each group", "Groups sorted by their number of rows"],
+        [f"Share of {show.cut(called[k])} in each group", "Groups sorted by their number of rows"],
     )  # fmt: skip

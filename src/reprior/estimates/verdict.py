@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reprior._check import fail, p_text, warn
+from reprior._check import counted, fail, p_text, warn
 from reprior._types import Checks, Source
 
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
 
 WEAK = 1.85  # amplification from which the evidence of a shift is called weak
-MANY_LABELS = 50  # labels of target samples that tell whether the correction helps
 TRAINED = (
     " The classifier is right on nearly all held-out samples, and less sure on these samples. Were the held-out samples"
     " used for training?"
@@ -32,21 +31,24 @@ def not_label_shift(share: float) -> str:
     return f"The data differ by more than their class prior (probability of label shift {share:.0%})."
 
 
-def weak_evidence(amplification: float) -> str:
+def weak_evidence(amplification: float, labels_needed: int | None) -> str:
     """Return the sentence about an estimate that amplifies a small change of the mean prediction."""
     return (f"Weak evidence: the estimated shares moved {amplification:.1f} times as far as the mean prediction. Label"
-            f" about {MANY_LABELS} samples to be sure.")  # fmt: skip
+            f" {random_samples(labels_needed)} to be sure.")  # fmt: skip
+
+
+def random_samples(n: int | None) -> str:
+    """Return how many samples to label, as sentences have it; None if the number is not known."""
+    return "some random samples" if n is None else f"about {counted(n, 'random sample')}"
 
 
 def in_training(checks: Checks) -> str:
-    """Return sentences, each after a space, on why new samples may differ from held-out ones: those may have been used
-    for training, or a cause was found; else ""."""
+    """Return sentences, each after a space, on why new samples may differ from held-out ones; else ""."""
     return TRAINED * checks.heldout_in_training + checks.causes
 
 
 def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str = "proba") -> None:
-    """Warn, or refuse if the estimate says so, if most of the correction is not applied or if labels contradict the
-    predictions. `name` is what the caller calls the samples."""
+    """Warn, or refuse if `on_reject` says so, about a correction that is mostly not applied or conflicting labels."""
     checks, acts = estimate.checks, estimate.acts
     if checks is None or acts is None or estimate.on_reject == "ignore":
         return
@@ -62,15 +64,14 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
     if refuse:
         fail(caller, name, "differ from the held-out samples in their class prior alone",
              f"a probability of label shift of {acts.share:.0%}",
-             remedy=f"Check the data.{in_training(checks)} Pass labels of {MANY_LABELS} samples as `labels`, or"
-                    " estimate with `on_reject='scale'`")  # fmt: skip
+             remedy=f"Check the data.{in_training(checks)} Pass labels of {random_samples(checks.labels_needed)} as"
+                    " `labels`, or estimate with `on_reject='scale'`")  # fmt: skip
     warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Calibration is applied in"
-         f" full. Pass labels of {MANY_LABELS} samples as `labels` to decide.")  # fmt: skip
+         f" full. Pass labels of {random_samples(checks.labels_needed)} as `labels` to decide.")  # fmt: skip
 
 
 def interval_notes(source: Source, n: float) -> list[str]:
-    """Return what to know about an interval from `n` samples: what held-out samples added to it, which classes
-    they lack, and that target samples are few."""
+    """Return what an interval from `n` samples includes, and which classes lack held-out samples."""
     k, notes = len(source.prior), []
     if source.heldout is None:
         notes.append("Optimistic: without held-out samples the classifier error is unknown.")

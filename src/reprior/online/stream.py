@@ -138,7 +138,7 @@ def fitting(calibrator: Any, source: Source, caller: str) -> Calibrator | None:
     return None if calibrator.kind == "none" and not calibrator.of_logits else calibrator
 
 
-class Stream(Saved):
+class Stream(show.Plotted, Saved):
     """Follow one stream of predictions: correct each sample, then learn the class prior from it.
 
     Samples are learned one by one. Any cut into blocks gives the same state, bit for bit. A bad sample raises
@@ -349,18 +349,6 @@ class Stream(Saved):
         The column `acts_share` has the share of the correction that is applied, and `frame.attrs["acts"]` the reason.
         """
         return show.estimate_frame(self, level)
-
-    def plot(self, *, top: int = 20, ax: Any = None) -> Any:
-        """Plot the classes whose share changed most, with intervals; return the matplotlib axes.
-
-        Parameters
-        ----------
-        top : int
-            Number of classes to show.
-        ax : matplotlib axes, optional
-            Axes to draw on; new ones by default.
-        """
-        return show.estimate_plot(self, top=top, ax=ax)
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return the stream with its method, options, source and calibrator as bytes for `from_bytes`.

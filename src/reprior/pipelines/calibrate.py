@@ -234,8 +234,7 @@ def _fit(
 
 
 def _inputs(proba: Any, logits: Any, caller: str) -> tuple[Matrix, float]:
-    """Return held-out rows as centred log-probabilities (n, K), and what zeros are taken for: half of the smallest
-    positive probability."""
+    """Return centred log-probabilities (n, K), and what zeros are taken for: half of the smallest positive one."""
     array = read(proba, logits, caller)
     if logits is not None:
         return centred(array, None), 0.0

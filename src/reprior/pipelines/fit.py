@@ -26,6 +26,10 @@ NO_MEMORY = (
     " held-out samples, or merge rare classes."
 )
 SHRINK = 1.0  # pull of the scale to 1: if every held-out prediction is right, labels alone would sharpen without end
+PRIORS = {  # names of source priors, and how each is made
+    "mean": "mean held-out prediction", "labels": "held-out label counts", "training": "training counts",
+    "pooled": "training counts and mean held-out prediction", "carried": "training counts and mean held-out prediction",
+}  # fmt: skip
 MIN_CLASS_ROWS = 0.1  # held-out samples that each class has in the source prior at least, though none resembles it
 
 
@@ -133,8 +137,9 @@ def fit_pipeline(
     kept = None if cal.kind == "none" and not logits else cal
     if training_counts is None and not isinstance(prior, str):  # the implied prior then differs from the label shares
         training_counts = np.bincount(labels, minlength=k).astype(np.float64) + 0.5
-    source = replace(source, error=measure_error(source))
-    return Pipeline(kept, source, method, _options(method, training_counts, options), raw)
+    if method == "ebls" and training_counts is not None:
+        options = {"base": training_counts / training_counts.sum()} | options
+    return Pipeline(kept, replace(source, error=measure_error(source)), method, options, raw)
 
 
 def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
@@ -146,8 +151,7 @@ def _check_there(proba: Any, y: Any, counts: Any, prior: Any) -> None:
 
 
 def _own_prior(prior: Any, calibration: str, k: int, names: Sequence[str] | None) -> Vector:
-    """Return the prior (K,) that, by the user's input, the probabilities imply. They are not calibrated then, because
-    calibrated probabilities would imply the prior of the held-out samples."""
+    """Return the user's prior (K,); with it nothing is calibrated, because that would imply the held-out prior."""
     if calibration not in ("auto", "none"):
         fail("pipeline", "prior", f"be left out with calibration={calibration!r}", "a prior",
              remedy="Calibrated probabilities imply the prior of the held-out samples")  # fmt: skip
@@ -216,47 +220,42 @@ def _fitted(rows: Matrix, labels: Labels, kind: str) -> Calibrator:
     return calibrate.fit(rows, labels, kind=kind, ridge=RIDGE, shrink=SHRINK)
 
 
-def _options(method: str | Method, counts: Vector | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a method's options: the default method takes the training prior as its base, if it is known."""
-    return options if method != "ebls" or counts is None else {"base": counts / counts.sum()} | options
-
-
 def _source(
     cal: Calibrator, rows: Matrix, labels: Labels, prior: Any, counts: Vector | None,
     classes: Sequence[str] | None = None, *, tilt: Vector | None = None,
 ) -> Source:  # fmt: skip
     """Return the source of calibrated predictions; `tilt` is undone."""
-    out, origin, weight = np.asarray(cal(rows), np.float64), "", None if tilt is None else 1 / tilt[labels]
+    out, made = np.asarray(cal(rows), np.float64), "given by the user"
     if isinstance(prior, str):
-        check_choice(prior, "pipeline", "prior", ("auto", "mean", "labels", "training", "pooled", "carried"))
-        if prior == "auto":
-            prior = "mean" if counts is None else "carried"
-        if prior in ("training", "pooled", "carried"):
-            if counts is None:
-                fail("pipeline", "counts", f"be given for prior={prior!r}", "nothing")
-            origin = "training counts" if prior == "training" else "training counts and mean held-out prediction"
-            present = (np.bincount(labels, minlength=len(counts)) > 0) | (tilt is None)
-            prior = counts if prior == "training" else _with_counts(prior, out, counts, present, weight, cal.ridge)
-        elif weight is not None:
-            origin = "mean held-out prediction" if prior == "mean" else "held-out label counts"
-            prior = weight @ (out if prior == "mean" else np.eye(rows.shape[1])[labels] + 1e-3)
-    least = MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * out.shape[1])
-    if isinstance(prior, str) and prior == "mean" and (mean := out.mean(axis=0)).min() < least:
-        # no held-out sample resembles a class: tiny probabilities, below their noise, would count as evidence of it
-        prior, origin = np.maximum(mean, least), "mean held-out prediction"
-    source = summarize(out, named(labels, classes), prior=prior, classes=classes)
+        kind = check_choice(prior, "pipeline", "prior", ("auto", *PRIORS))
+        if kind == "auto":
+            kind = "mean" if counts is None else "carried"
+        prior, made = _implied_prior(kind, out, labels, counts, tilt, cal.ridge), PRIORS[kind]
+    source = replace(summarize(out, named(labels, classes), prior=prior, classes=classes), made=made)
     if tilt is not None and source.confusion is not None and source.hard_confusion is not None:
         scale = 1 / (tilt * (source.confusion.sum(axis=0) @ (1 / tilt)))
         source = replace(source, confusion=source.confusion * scale, hard_confusion=source.hard_confusion * scale)
-    return replace(source, made=origin) if origin else source
+    return source
 
 
-def _with_counts(kind: str, out: Matrix, counts: Vector, present: Any, weight: Vector | None, ridge: float) -> Vector:
-    """Return the prior (K,) from the mean calibrated probability and training counts, "pooled" or "carried".
-
-    A class that is not `present` (K,), and not by chance, is missing from the mean: it keeps its training share, and
-    the prior of the other classes is computed among them.
-    """
+def _implied_prior(
+    kind: str, out: Matrix, labels: Labels, counts: Vector | None, tilt: Vector | None, ridge: float
+) -> Vector:
+    """Return the prior (K,) that calibrated probabilities (n, K) imply, by a kind of `PRIORS`; `tilt` is undone."""
+    k, weight = out.shape[1], None if tilt is None else 1 / tilt[labels]
+    if kind == "labels":
+        plain = np.bincount(labels, minlength=k).astype(np.float64)
+        return plain if weight is None else weight @ (np.eye(k)[labels] + 1e-3)
+    if kind == "mean":
+        # no held-out sample resembles a class: tiny probabilities, below their noise, would count as evidence of it
+        least = len(out) * MIN_CLASS_ROWS / (len(out) + MIN_CLASS_ROWS * k)
+        return np.maximum(out.sum(axis=0), least) if weight is None else weight @ out
+    if counts is None:
+        fail("pipeline", "counts", f"be given for prior={kind!r}", "nothing")
+    if kind == "training":
+        return counts
+    # a class without held-out samples, and not by chance, keeps its training share; others are computed among them
+    present = (np.bincount(labels, minlength=k) > 0) | (tilt is None)
     among = np.maximum(out[:, present], 1e-12)
     among /= among.sum(axis=1, keepdims=True)
     shares = (pooled_prior(among, counts[present], weight) if kind == "pooled" else

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import check_choice, check_int, check_level, check_prior, fail, like_input
+from reprior._check import check_choice, check_prior, fail, like_input
 from reprior._labels import same_rows
 from reprior._types import Matrix, Source, Vector, comparable
 from reprior.assess.causes import likely_causes
 from reprior.assess.diagnose import Diagnosis, checks, diagnose, evidence_of, look
+from reprior.assess.query import labels_needed
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, act, describe
@@ -27,15 +28,19 @@ from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.mismatch import label_mismatch
+from reprior.pipelines.source import smallest_rise
 from reprior.pipelines.watch import Watch
-from reprior.rows.blocks import ArrayBlocks, Blocks, Named, as_blocks, by_name, in_columns, is_top_k
+from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
 from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
 from reprior.rows.stored import from_fields, to_fields
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
+
+if TYPE_CHECKING:
+    from reprior.pipelines.select import Candidate
 
 ON_REJECT = ("scale", "refuse", "ignore")
 
@@ -74,6 +79,7 @@ class Pipeline(Saved):
     True
     """
 
+    KIND = "pipeline"
     calibrator: Calibrator | None
     source: Source
     method: str | Method
@@ -114,8 +120,7 @@ class Pipeline(Saved):
         return rows if self.calibrator is None else self.calibrator(rows, caller=caller)
 
     def rows(self, proba: Any, caller: str = "estimate") -> Blocks:
-        """Return predicted probabilities of any kind as calibrated `Blocks`. Named columns are matched to the classes.
-        """
+        """Return predicted probabilities of any kind as calibrated `Blocks`, with columns matched by name."""
         listed = is_top_k(proba)
         if listed and self.calibrator is not None and self.calibrator.of_logits:
             fail(caller, "proba", "be rows of logits, one per class", "top-k rows",
@@ -126,7 +131,7 @@ class Pipeline(Saved):
             if self.calibrator is not None:
                 return ArrayBlocks(rows, checked=True)
             return as_blocks(rows, self.source.prior, caller)
-        proba = in_columns(proba, proba.classes, self.classes, caller) if isinstance(proba, Named) else proba
+        proba = in_columns(proba, block_names(proba), self.classes, caller)
         raw = as_blocks(proba, self.source.prior if self.raw_prior is None else self.raw_prior, caller)
         return raw if self.calibrator is None else CalibratedBlocks(raw, self.calibrator)
 
@@ -164,10 +169,7 @@ class Pipeline(Saved):
         self, earlier: Evidence, proba: Any, labels: Any, label_weights: Any, on_reject: str, *, check: bool = True,
         made: PriorEstimate | None = None,
     ) -> tuple[PriorEstimate, Evidence]:  # fmt: skip
-        """Return the estimate after earlier evidence about the same deployment, and the evidence with this batch.
-
-        `made` is what the method has estimated already, if it has.
-        """
+        """Return the estimate after `earlier` evidence, and the evidence with this batch; `made` saves estimating."""
         check_choice(on_reject, "estimate", "on_reject", ON_REJECT)
         target = self.rows(proba)
         same_rows(proba, labels, "estimate", "labels")
@@ -179,7 +181,7 @@ class Pipeline(Saved):
         looked = look(target, made.n)
         evidence = evidence_of(made, target, looked.sample, self.settings, self.unshifted) if check else None
         now = earlier if evidence is None else earlier + evidence
-        acts = describe(None, self.settings)
+        acts, correction = describe(None, self.settings), made.weights
         if evidence is not None or isinstance(with_labels, LabelledBlocks):
             made, now = act(made, with_labels, self.unshifted, looked.sample, now, on_reject, self.settings)
             acts = describe(now, self.settings, made.n_labels, remembers=earlier.n_tests > 1)._replace(
@@ -190,15 +192,15 @@ class Pipeline(Saved):
         tested = None
         if check:
             tested = checks(made, looked, now if evidence is not None else None, self.settings)
-            tested = tested._replace(label_mismatch=self.label_mismatch)
+            needed = labels_needed(looked.sample, correction, self.unshifted, now.of_labels)
+            tested = tested._replace(label_mismatch=self.label_mismatch, labels_needed=needed)
             if tested.label_shift is not None and tested.label_shift < 0.5:
                 tested = tested._replace(causes=likely_causes(self.source, self.calibrator, target, made.n))
         return replace(made, checks=tested, on_reject=on_reject, acts=acts), now
 
     @property
     def unshifted(self) -> Vector:
-        """The class weights (K,) without label shift: training prior over implied prior, and 1 if no counts are known.
-        """
+        """The class weights (K,) without label shift: training prior over implied prior; 1 if no counts are known."""
         base = self.options.get("base")
         return np.ones_like(self.source.prior) if base is None else np.asarray(base / self.source.prior)
 
@@ -224,10 +226,8 @@ class Pipeline(Saved):
 
         Parameters
         ----------
-        proba : (n, K) array, DataFrame, Blocks, or top-k pair
-            Predicted probabilities as the classifier returns them, as in `estimate`.
-        labels : (n,), optional
-            Labels of some samples, as class names or column indices; −1 if unknown.
+        proba, labels
+            As in `estimate`.
         alpha : float
             Significance level of the tests that the sentences report.
 
@@ -265,22 +265,7 @@ class Pipeline(Saved):
         >>> pipeline(rows, y).smallest_rise(1000).round(2)
         array([0.11, 0.11])
         """
-        from scipy.special import ndtri
-
-        size = check_int(n, "smallest_rise", "n")
-        sure, often = check_level(level, "smallest_rise"), check_level(power, "smallest_rise", "power")
-        if self.source.heldout is None:
-            fail("smallest_rise", "pipeline", "have held-out samples", "none", remedy="Fit it to held-out samples")
-        rows, y = self.source.heldout
-        k, each = rows.shape[1], np.arange(len(y))
-        counts, mean = np.bincount(y, minlength=k), rows.mean(axis=0, dtype=np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.bincount(y, rows[each, y], minlength=k) / counts
-            gain = inside - (mean * len(y) - inside * counts) / (len(y) - counts)
-            noise = rows.std(axis=0, dtype=np.float64) * np.sqrt(1 / size + 1 / len(y))
-            rise = (ndtri(sure) + ndtri(often)) * noise / gain
-        detectable = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
-        return np.asarray(np.where(detectable, rise, np.inf))
+        return smallest_rise(self.source, n, level, power)
 
     def groups(
         self, keys: Any, proba: Any, *, share: bool = True, labels: Any = None, label_weights: Any = None,
@@ -292,12 +277,10 @@ class Pipeline(Saved):
         ----------
         keys : (n,)
             Group of each sample: hashable values, in any order.
-        proba : (n, K) array, DataFrame, Blocks, or top-k pair
-            Predicted probabilities as the classifier returns them, as in `estimate`.
+        proba, labels, label_weights
+            As in `estimate`.
         share : bool
             Whether small groups borrow from what all groups have in common.
-        labels, label_weights : (n,), optional
-            Labels of some samples, and weights of samples that `query` chose, as in `estimate`.
         on_reject : str
             What happens if more than the class prior has changed, judged by all samples together, as in `estimate`.
         check : bool
@@ -328,8 +311,7 @@ class Pipeline(Saved):
         Parameters
         ----------
         proba : (n, K) array or DataFrame
-            Predicted probabilities as the classifier returns them. Columns of a DataFrame are matched to the classes by
-            name, and a DataFrame is returned.
+            As in `calibrate`.
         prior : (K,)
             The known class prior. A Series or dict is matched by name.
         """
@@ -372,25 +354,12 @@ class Pipeline(Saved):
             Maximum number of streams; 100,000 by default.
         on_evict : callable, optional
             Called as `on_evict(key, stream)` for a stream that makes room for a new key.
-        method : str
-            A name of `ONLINE`.
-        **options
-            Options of the method, as for `Stream`.
+        method, **options
+            As in `stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
         arguments = {**limit, **self._kept(method), **options}
         return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
-
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the pipeline as bytes that later versions can read.
-
-        Parameters
-        ----------
-        key : bytes, optional
-            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
-            signature.
-        """
-        return encode("pipeline", self.fields("Pipeline.to_bytes"), key)
 
     def fields(self, caller: str) -> dict[str, Any]:
         """Return what bytes must hold of the pipeline."""
@@ -402,20 +371,6 @@ class Pipeline(Saved):
         raw = {"raw_prior": self.raw_prior} if self.raw_prior is not None else {}
         described = to_fields(self.source, self.calibrator)
         return {"method": self.method, "options": options, **arrays, **raw, **described}
-
-    @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Pipeline:
-        """Return the pipeline that `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
-
-        Parameters
-        ----------
-        data : bytes
-            What `to_bytes` returned.
-        key : bytes, optional
-            The key that signed them.
-        """
-        caller = "Pipeline.from_bytes"
-        return cls.from_fields(decode(data, "pipeline", caller, key=key), caller)
 
     @classmethod
     def from_fields(cls, about: dict[str, Any], caller: str) -> Pipeline:
@@ -435,24 +390,10 @@ class Pipeline(Saved):
     def __repr__(self) -> str:
         kind = self.calibrator.kind if self.calibrator else "none"
         held = 0 if self.source.heldout is None else len(self.source.heldout[1])
-        options = "".join(f"{name}={brief(value)}, " for name, value in self.options.items())
+        shown = {name: f"array{x.shape}" if isinstance(x, np.ndarray) else repr(x) for name, x in self.options.items()}
+        options = "".join(f"{name}={text}, " for name, text in shown.items())
         return (
             f"Pipeline(method={method_name(self.method)!r}, {options}calibration={kind!r}, "
             f"{len(self.source.prior)} classes, "
             f"{held:,} held-out samples, source prior: {self.source.made})"
         )
-
-
-def brief(value: Any) -> str:
-    """Return an option as a `repr` shows it, an array by its shape."""
-    return f"array{np.shape(value)}" if isinstance(value, np.ndarray) else repr(value)
-
-
-class Candidate(NamedTuple):
-    """A line of the table `select` decides from: mean and standard error of the loss on simulated shifts."""
-
-    calibration: str
-    prior: str
-    method: str
-    loss: float
-    error: float

@@ -15,7 +15,7 @@ from reprior._types import Labels, Matrix
 from reprior.assess import metrics
 from reprior.pipelines import calibrate
 from reprior.pipelines.fit import fit_pipeline, heldout_rows, pipeline, training_rows
-from reprior.pipelines.pipeline import Candidate, Pipeline
+from reprior.pipelines.pipeline import Pipeline
 
 CRITERIA = ("kl", "log-loss", "accuracy")
 
@@ -77,6 +77,16 @@ def select(
     if logits and pipe.calibrator is not None:
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     return replace(pipe, trials=tuple(table))
+
+
+class Candidate(NamedTuple):
+    """A line of the table `select` decides from: mean and standard error of the loss on simulated shifts."""
+
+    calibration: str
+    prior: str
+    method: str
+    loss: float
+    error: float
 
 
 class Setup(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,25 +19,12 @@ from reprior.rows.passes import row_blocks
 
 SCALE_BOUNDS = (0.01, 100.0)  # where every held-out row is right, the likelihood alone would ask for an infinite scale
 LARGE = 600  # classes; up to here n·K² costs less than the gradients of the many steps that it saves
-CHOLESKY = 600  # parameters from which Cholesky's method saves more than it takes to load (0.15 s)
 BLOCK = 1 << 16  # numbers that stay in cache from the first look at them to the last
 NEWTON_STEPS = 100  # at most; ten are many
 MIN_GAIN, MIN_GAIN_DIAGONAL = 1e-11, 1e-6  # nats per row that a step must promise, with a matrix and without
 CG_STEPS, CG_TOLERANCE = 50, 1e-2  # of a Newton step: a residual of one hundredth leaves it superlinear
 SOLVED_RESIDUAL = 1e-4  # residual of a solution that is itself an answer
 PROBES, LANCZOS = 8, 10  # random vectors, and steps from each: the log-determinant is then within a nat or two
-
-
-class Curvature(Protocol):
-    """Second derivatives of the loss at a point, by scale and biases."""
-
-    def step(self, slope: Vector, moving: Any) -> Vector:
-        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
-        ...
-
-    def profile(self) -> Profile:
-        """Return the curvature of one scale along which the biases follow."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +44,16 @@ class DenseCurvature:
     matrix: Matrix
 
     def step(self, slope: Vector, moving: Any) -> Vector:
+        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         step = np.zeros_like(slope)
-        step[moving] = solve(self.matrix if moving.all() else self.matrix[np.ix_(moving, moving)], -slope[moving])[0]
+        step[moving] = np.linalg.solve(self.matrix[np.ix_(moving, moving)], -slope[moving])
         return step
 
     def profile(self) -> Profile:
+        """Return the curvature of one scale along which the biases follow."""
         across = np.asarray(self.matrix[0, 1:], np.float64)
-        follow, log_volume = solve(self.matrix[1:, 1:], across, volume=True)
+        follow = np.asarray(np.linalg.solve(self.matrix[1:, 1:], across), np.float64)
+        log_volume = float(np.linalg.slogdet(self.matrix[1:, 1:])[1])
         return Profile(float(self.matrix[0, 0] - follow @ across), follow, log_volume)
 
 
@@ -105,6 +95,7 @@ class RowCurvature:
         return x
 
     def step(self, slope: Vector, moving: Any) -> Vector:
+        """Return the Newton step (p,); parameters that are not `moving` (p,) stay."""
         by_bias, follow = self.inverse(np.stack([-slope[1:], self.across], axis=1), CG_TOLERANCE).T
         scale = 0.0
         if moving[0]:
@@ -112,6 +103,7 @@ class RowCurvature:
         return np.append(scale, by_bias - scale * follow)
 
     def profile(self) -> Profile:
+        """Return the curvature of one scale along which the biases follow."""
         follow = np.asarray(self.inverse(self.across[:, None], SOLVED_RESIDUAL)[:, 0], np.float64)
         return Profile(float(self.corner - follow @ self.across), follow, self.log_volume() if len(follow) else 0.0)
 
@@ -135,6 +127,9 @@ class RowCurvature:
 
         trace = float(np.mean(log_quadratic_forms(times, signs)))
         return float(np.log(diagonal).sum()) + trace + float(np.log(self.ridge) - np.log(self.ridge + c * k))
+
+
+Curvature = DenseCurvature | RowCurvature  # second derivatives of the loss at a point, by scale and biases
 
 
 def log_quadratic_forms(times: Any, starts: Matrix) -> Vector:
@@ -256,10 +251,7 @@ class Minimum:
 
 
 def minimum(loss: SoftmaxLoss) -> Minimum:
-    """Return the minimum by Newton's method; the scale stays within `SCALE_BOUNDS`.
-
-    The problem is convex, so halving steps is all the damping it needs.
-    """
+    """Return the minimum of a convex loss by Newton's method; the scale stays within `SCALE_BOUNDS`."""
     theta, n = loss.start, len(loss.x)
     low, high = np.full_like(theta, -np.inf), np.full_like(theta, np.inf)
     low[: loss.n_scales], high[: loss.n_scales] = SCALE_BOUNDS
@@ -269,31 +261,13 @@ def minimum(loss: SoftmaxLoss) -> Minimum:
         moving = ~((theta <= low) & (slope > 0) | (theta >= high) & (slope < 0))
         step = curvature.step(slope, moving)
         promise = float(-slope @ step)
-        if promise < enough:
-            break
-        for _ in range(30):
+        while promise >= enough:
             new = np.clip(theta + step, low, high)
             reached = loss.value(new)
             if reached <= value - 1e-4 * promise:
                 break
             step, promise = 0.5 * step, 0.5 * promise
-            if promise < enough:
-                break
-        if promise < enough or reached > value:
+        else:
             break  # rounding leaves nothing to gain
         theta, value = new, reached
     return Minimum(theta, value, curvature)
-
-
-def solve(h: Matrix, b: Vector, *, volume: bool = False) -> tuple[Vector, float]:
-    """Return h⁻¹b, and the logarithm of the determinant of h if `volume` is asked for; h is a curvature, and symmetric.
-
-    Of a large one Cholesky's factor gives both, in half the time; for a small one it does not pay to load it.
-    """
-    if len(h) > CHOLESKY:
-        from scipy.linalg.lapack import dpotrf, dpotrs
-
-        factor, failed = dpotrf(h.T, lower=True, clean=False)
-        if not failed:  # else not positive definite in floats
-            return dpotrs(factor, b, lower=True)[0], 2.0 * float(np.log(np.diag(factor)).sum())
-    return np.asarray(np.linalg.solve(h, b)), float(np.linalg.slogdet(h)[1]) if volume else np.nan

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._check import check_prior, fail
+from reprior._check import check_int, check_level, check_prior, fail
 from reprior._labels import check_labelled
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.assess.labels import scaled_chi_square_p
@@ -137,6 +137,25 @@ def tilt_of(labels: Labels, counts: Vector) -> Vector | None:
     squares = weight @ (label_counts - held * rows) ** 2
     if scaled_chi_square_p(float(squares), mean=float(mean), variance=float(scatter)) > CHANCE:
         return None
-    return np.asarray(
-        (label_counts + 0.5) / (n + 0.5 * len(counts)) / (counts / total)
-    )  # half a row: no class is impossible
+    # half a row: no class is impossible
+    return np.asarray((label_counts + 0.5) / (n + 0.5 * len(counts)) / (counts / total))
+
+
+def smallest_rise(source: Source, n: int, level: float, power: float) -> Vector:
+    """Return the smallest rise (K,) of each share that `n` samples are likely to show; see `Pipeline.smallest_rise`."""
+    from scipy.special import ndtri
+
+    size = check_int(n, "smallest_rise", "n")
+    sure, often = check_level(level, "smallest_rise"), check_level(power, "smallest_rise", "power")
+    if source.heldout is None:
+        fail("smallest_rise", "pipeline", "have held-out samples", "none", remedy="Fit it to held-out samples")
+    rows, y = source.heldout
+    k, each = rows.shape[1], np.arange(len(y))
+    counts, mean = np.bincount(y, minlength=k), rows.mean(axis=0, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inside = np.bincount(y, rows[each, y], minlength=k) / counts
+        gain = inside - (mean * len(y) - inside * counts) / (len(y) - counts)
+        noise = rows.std(axis=0, dtype=np.float64) * np.sqrt(1 / size + 1 / len(y))
+        rise = (ndtri(sure) + ndtri(often)) * noise / gain
+    detectable = (counts > 0) & (counts < len(y)) & (gain > 0) & (rise < 1 - mean)
+    return np.asarray(np.where(detectable, rise, np.inf))

@@ -10,7 +10,7 @@ from reprior._types import Acts
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import MAX_LOG_EVIDENCE
-from reprior.state import Key, Saved, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 if TYPE_CHECKING:
     from reprior.pipelines.pipeline import Pipeline
@@ -43,6 +43,8 @@ class Watch(Saved):
     (1, 'Consistent with label shift (probability 91%).')
     """
 
+    KIND = "watch"
+
     def __init__(
         self, pipeline: Pipeline, *, on_reject: str = "scale", evidence: Evidence | None = None, n_batches: int = 0
     ) -> None:
@@ -74,35 +76,18 @@ class Watch(Saved):
         tested = self.pipeline.source.heldout is not None
         return describe(self.evidence if tested else None, self.pipeline.settings)
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the watch as bytes for `from_bytes`.
-
-        Parameters
-        ----------
-        key : bytes, optional
-            A secret of 1 to 64 bytes that signs the bytes. `load` with this key then refuses bytes without its
-            signature.
-        """
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the watch."""
         e = self.evidence
-        about = {"on_reject": self.on_reject, "n_batches": self.n_batches,
-                 "evidence": [e.log_evidence, e.amplification, e.of_labels, e.n_tests]}  # fmt: skip
-        return encode("watch", {**about, **self.pipeline.fields("Watch.to_bytes")}, key)
+        return {"on_reject": self.on_reject, "n_batches": self.n_batches,
+                "evidence": [e.log_evidence, e.amplification, e.of_labels, e.n_tests],
+                **self.pipeline.fields(caller)}  # fmt: skip
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Watch:
-        """Return the watch that `to_bytes` wrote; bytes that are damaged, forged or too new raise `InputError`.
-
-        Parameters
-        ----------
-        data : bytes
-            What `to_bytes` returned.
-        key : bytes, optional
-            The key that signed them.
-        """
+    def from_fields(cls, about: dict[str, Any], caller: str) -> Watch:
+        """Return the watch whose `fields` bytes held."""
         from reprior.pipelines.pipeline import Pipeline
 
-        caller = "Watch.from_bytes"
-        about = decode(data, "watch", caller, key=key)
         n, numbers = take(about, "n_batches", int, caller), take(about, "evidence", list, caller)
         sound = len(numbers) == 4 and all(type(x) is float and abs(x) <= MAX_LOG_EVIDENCE for x in numbers)
         if not sound or n < 0 or min(numbers[1], numbers[3]) < 1:

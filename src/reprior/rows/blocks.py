@@ -50,31 +50,13 @@ class Blocks(Protocol):
         ...
 
 
-@runtime_checkable
-class Numbered(Blocks, Protocol):
-    """Blocks that may come in any order, as threads take them, and know where each belongs."""
-
-    def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
-        """Return the sum of `fn(number of its first row, block)`."""
-        ...
-
-
-@runtime_checkable
-class Named(Blocks, Protocol):
-    """Blocks whose columns have names, and which can put them in another order."""
-
-    @property
-    def classes(self) -> tuple[str, ...] | None: ...
-
-    def in_order(self, order: Sequence[int]) -> Blocks:
-        """Return the rows with their columns in the order of these column indices."""
-        ...
-
-
 def map_numbered(target: Blocks, fn: Callable[[int, Matrix], S]) -> S:
-    """Return the sum of `fn(number of its first row, block)`; blocks that do not know come in the order of the rows."""
-    if isinstance(target, Numbered):
-        return target.map_numbered(fn)
+    """Return the sum of `fn(number of its first row, block)`.
+
+    Blocks that may come in any order, as threads take them, have a `map_numbered`. Others come in order.
+    """
+    if (own := getattr(target, "map_numbered", None)) is not None:
+        return cast(S, own(fn))
     at = 0
 
     def of_block(block: Matrix) -> S:
@@ -224,13 +206,10 @@ def as_listed(rows: Matrix, k: int, prior: Vector) -> Matrix:
 
 
 def unlisted(shares: Matrix, listed: Any) -> Vector:
-    """Return what `shares`, (1, K) or (n, K), leave to the classes that rows do not list (n, k).
-
-    One less the listed ones, but added up where those are nearly all and rounding would be what is left.
-    """
+    """Return what `shares`, (1, K) or (n, K), leave to classes that rows (n, k) do not list, exact near 0."""
     each = np.broadcast_to(shares, (len(listed), shares.shape[1]))
     rest = 1.0 - np.take_along_axis(each, np.asarray(listed, np.intp), axis=1).sum(axis=1)
-    for row in np.flatnonzero(rest < 1e-6):
+    for row in np.flatnonzero(rest < 1e-6):  # what is left may be rounding: sum the unlisted classes themselves
         others = np.ones(shares.shape[1])
         others[np.asarray(listed[row], np.intp)] = 0.0
         rest[row] = each[row] @ others
@@ -289,7 +268,7 @@ def check_inputs(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     if isinstance(proba, (np.ndarray, ArrayBlocks)):
         pass
     elif isinstance(proba, (Mapping, Blocks)):
-        names = proba.classes if isinstance(proba, Named) else None
+        names = block_names(proba)
     else:
         called = getattr(source, "classes", None) or (None if isinstance(source, Source) else names_of(source)[1])
         rows, names = names_of(proba, called, caller)
@@ -297,12 +276,17 @@ def check_inputs(source: Any, proba: Any, caller: str) -> tuple[Source, Blocks]:
     return training, as_blocks(in_columns(rows, names, training.classes, caller), training.prior, caller)
 
 
+def block_names(blocks: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of blocks that can put them `in_order`; else None."""
+    return blocks.classes if hasattr(blocks, "in_order") else None
+
+
 def in_columns(rows: Any, names: Sequence[Any] | None, classes: Sequence[str] | None, caller: str) -> Any:
     """Return rows (n, K) whose columns have these names in the order of `classes`; without names, as they are."""
     if names is None or classes is None or [str(name) for name in names] == list(classes):
         return rows
     order = order_of(names, classes, caller, "proba")
-    return rows.in_order(order) if isinstance(rows, Named) else rows[..., order]
+    return rows.in_order(order) if hasattr(rows, "in_order") else rows[..., order]
 
 
 def numbered(blocks: Iterable[Matrix], first: int = 0) -> Iterator[tuple[int, Matrix]]:

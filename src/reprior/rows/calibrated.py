@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from reprior._kernels import loops, reference
 from reprior._kernels.reference import width
 from reprior._types import Labels, Matrix, Vector, comparable
 from reprior.rows.blocks import ArrayBlocks, Blocks, View, map_numbered, numbered
-from reprior.state import Key, decode, encode, refuse, take
+from reprior.state import Saved, refuse, take
 
 S = TypeVar("S")
 SMALLEST_NORMAL = float(np.finfo(np.float64).tiny)
@@ -27,7 +27,7 @@ FEW_FOR_BIASES = 10
 
 @comparable
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibrator:
+class Calibrator(Saved):
     """A fitted calibrator, softmax(scale·x + bias); call it on `proba` (n, K), or by name on `logits` (n, K).
 
     `scale` and `bias` (K,); `floor` is the probability that zeros, and whatever lies below it, are taken for; `n` rows
@@ -35,6 +35,7 @@ class Calibrator:
     logits, without saying so each time. `ridge` is what held its biases back.
     """
 
+    KIND = "calibrator"
     kind: str
     scale: Vector
     bias: Vector
@@ -88,15 +89,13 @@ class Calibrator:
         out = rows * np.exp(moved)
         return np.asarray(out / out.sum(axis=1, keepdims=True))
 
-    def to_bytes(self, key: Key = None) -> bytes:
-        """Return the calibrator as a few bytes that later versions can still read."""
-        return encode("calibrator", {name: getattr(self, name) for name in self.__slots__}, key)
+    def fields(self, caller: str) -> dict[str, Any]:
+        """Return what bytes hold of the calibrator."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def from_bytes(cls, data: Any, key: Key = None) -> Calibrator:
-        """Return the calibrator that `to_bytes` wrote; bytes that hold none are refused."""
-        caller = "Calibrator.from_bytes"
-        fields = decode(data, "calibrator", caller, key=key)
+    def from_fields(cls, fields: dict[str, Any], caller: str) -> Calibrator:
+        """Return the calibrator whose `fields` bytes held; invalid numbers are refused."""
         scale = take(fields, "scale", np.ndarray, caller, (None,)).astype(np.float64)
         bias = take(fields, "bias", np.ndarray, caller, scale.shape).astype(np.float64)
         kind, n = take(fields, "kind", str, caller), take(fields, "n", int, caller)
@@ -108,13 +107,6 @@ class Calibrator:
         if not 0 <= ridge <= STIFF:
             refuse(caller, "data", "an invalid ridge")
         return cls(kind, scale, bias, floor, n, score, take(fields, "of_logits", bool, caller), ridge)
-
-
-@runtime_checkable
-class Changeable(Blocks, Protocol):
-    """Blocks that keep rows changed, so that no later pass has to change them again."""
-
-    def having(self, change: Callable[[Matrix], Matrix]) -> Blocks: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +121,9 @@ class CalibratedBlocks(View):
         """The number of rows, if it is known before they are read."""
         return getattr(self.raw, "n", None)
 
-    def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        if isinstance(self.raw, Changeable):
-            return self.raw.having(self.calibrator).map_sum(fn)
-        return self.raw.map_sum(lambda block: fn(self.calibrator(np.asarray(block, np.float64))))
-
     def map_numbered(self, fn: Callable[[int, Matrix], S]) -> S:
-        if isinstance(self.raw, Changeable):
-            return map_numbered(self.raw.having(self.calibrator), fn)
+        if (having := getattr(self.raw, "having", None)) is not None:  # rows that keep what a calibrator made of them
+            return map_numbered(having(self.calibrator), fn)
         return map_numbered(self.raw, lambda at, block: fn(at, self.calibrator(np.asarray(block, np.float64))))
 
 

@@ -14,11 +14,7 @@ from reprior.rows.blocks import ArrayBlocks, TopKBlocks, numbered, unlisted
 
 
 def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matrix:
-    """Return rows (n, K) of float32 or float64, already checked, times `weights` and normalised (eq. 8).
-
-    `weights` are (K,), or (n, K) where each row has its own. `first` is the number of the first row, for the sentence
-    about a row that the weights leave nothing of.
-    """
+    """Return checked rows (n, K) times `weights`, (K,) or (n, K), and normalised (eq. 8); `first` is a row number."""
     out, k = np.empty(rows.shape, rows.dtype), rows.shape[1]
     wide_weights = padded(weights) if weights.ndim == 1 else None
     if NATIVE and wide_weights is not None and loops.correct(wide_weights, k, rows, out, 2) == DONE:
@@ -37,20 +33,14 @@ def correct_rows(rows: Matrix, weights: Vector | Matrix, first: int = 0) -> Matr
 
 
 def correct_float64(rows: Matrix, weights: Vector) -> Matrix:
-    """Return rows (n, K) times `weights` (K,) and normalised, as float64 (eq. 8).
-
-    Nothing is refused: a row that the weights leave nothing of stays nothing.
-    """
+    """Return rows (n, K) times `weights` (K,) and normalised, as float64 (eq. 8); a row of zeros stays one."""
     out = np.asarray(rows, np.float64) * weights
     out /= np.maximum(out.sum(axis=1, keepdims=True), 1e-300)
     return out
 
 
 def correct_top_k(source: Source, prior: Matrix, blocks: TopKBlocks) -> Matrix:
-    """Return the corrected values (n, k) of top-k rows under `prior`, (1, K) or one for each row (n, K).
-
-    What they leave is the corrected mass of all other classes.
-    """
+    """Return the corrected values (n, k) of top-k rows under `prior`, (1, K) or one for each row (n, K)."""
     listed, p = blocks.indices, np.asarray(blocks.values, np.float64)
     priors = np.take_along_axis(np.broadcast_to(prior, (len(p), prior.shape[1])), listed.astype(np.intp), axis=1)
     joint = p * priors / source.prior[listed]

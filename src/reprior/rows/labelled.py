@@ -104,10 +104,7 @@ def labelled(target: Blocks, labels: Any, source: Source, caller: str, weights: 
 
 
 def put_in(shares: Vector, target: LabelledBlocks, source_prior: Vector) -> Vector:
-    """Return the shares (K,) of all rows, from the estimated `shares` (K,) and the labels of some.
-
-    Rows without a label have the estimated shares, times their part of the corrected probabilities of each class.
-    """
+    """Return the shares (K,) of all rows, from the estimated `shares` (K,) of the others and the labels of some."""
     y = target.labels[target.labels >= 0]
     n, counts = len(target.labels), np.bincount(y, minlength=len(shares))
     weights = np.maximum(shares, 1e-200) / source_prior

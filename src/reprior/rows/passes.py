@@ -22,23 +22,21 @@ SAMPLE = 4_000_000  # numbers that are kept in memory; of longer targets a sampl
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one E-step returns: Σ r and, if asked for, Σ r² (K,), the log-likelihood, and the number of rows."""
+    """What one E-step returns: Σ r (K,), the log-likelihood if asked for, and the number of rows."""
 
     counts: Vector
     log_likelihood: float
     n: int
-    squares: Vector | None = None
 
 
-def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares: bool = False) -> Counts:
+def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False) -> Counts:
     """Return expected class counts of all rows under `weights` = π/ε: one pass, no N×K temporary."""
     k, aligned = len(weights), np.zeros(width(len(weights)))
     aligned[:k] = weights
-    shape = 2 if squares else 1, len(aligned)
 
     def of_block(block: Matrix) -> Vector:
-        out = np.zeros(2 + shape[0] * shape[1])
-        sums = out[2:].reshape(shape)
+        out = np.zeros(2 + len(aligned))
+        sums = out[None, 2:]
         value = loops.e_step(block, aligned, sums, likelihood)
         if type(value) is int and value == REFUSED:  # rows that are not contiguous: BLAS can read those
             value = reference.e_step(block, aligned, sums, likelihood)
@@ -46,8 +44,7 @@ def e_step(target: Blocks, weights: Vector, *, likelihood: bool = False, squares
         return out
 
     total = target.map_sum(of_block)
-    sums = total[2:].reshape(shape)[:, :k]
-    return Counts(weights * sums[0], float(total[0]), int(total[1]), weights**2 * sums[1] if squares else None)
+    return Counts(weights * total[2 : 2 + k], float(total[0]), int(total[1]))
 
 
 def count_rows(target: Blocks) -> int:
@@ -61,37 +58,13 @@ def every(stride: int, first: int, block: Matrix) -> Matrix:
     return block[-first % stride :: stride]
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Some `rows` (m, K) of a target, and the summed probabilities `counts` (K,) of all, if they were asked for."""
-
-    parts: tuple[Matrix, ...]
-    counts: Vector | float = 0.0
-
-    def __add__(self, other: Sampled) -> Sampled:
-        return Sampled(self.parts + other.parts, self.counts + other.counts)
-
-    @property
-    def rows(self) -> Matrix:
-        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
-
-
-def sampled(target: Blocks, n: float, at_most: int, *, counts: bool = False) -> Sampled:
-    """Return about `at_most` of `n` rows, spread evenly over the target, as they are stored, in one pass."""
-    stride, ones = max(1, -(-int(n) // at_most)), np.ones(target.n_classes)
-
-    def of_block(first: int, block: Matrix) -> Sampled:
-        total = e_step(ArrayBlocks(block), ones).counts if counts and len(block) else 0.0
-        return Sampled((np.array(every(stride, first, block)),), total)
-
-    if stride == 1 and isinstance(target, ArrayBlocks):  # no copy
-        return Sampled((as_stored(target.array),), e_step(target, ones).counts if counts else 0.0)
-    return map_numbered(target, of_block)
-
-
 def some_rows(target: Blocks, n: float, at_most: int) -> Matrix:
     """Return about `at_most` of `n` rows (m, K), spread evenly over the target, as they are stored."""
-    return sampled(target, n, at_most).rows
+    stride = max(1, -(-int(n) // at_most))
+    if stride == 1 and isinstance(target, ArrayBlocks):
+        return as_stored(target.array)  # no copy
+    parts = map_numbered(target, lambda first, block: (np.array(every(stride, first, block)),))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def row_blocks(n: int, n_classes: int, numbers: int = IN_CACHE) -> Iterator[slice]:
