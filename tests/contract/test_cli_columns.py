@@ -48,6 +48,22 @@ def test_whole_numbers_beside_probabilities_are_no_class(call, ask, held, tmp_pa
         assert [json.loads(line)[name] for line in text] == ids[name][:50]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "ndjson"])
+@pytest.mark.parametrize("classes", [["score"], ["score", "other"]])
+@pytest.mark.parametrize("extra", ["--normalize", "--logits"])
+def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(ask, refused, tmp_path, suffix, classes, extra):
+    scores = np.random.default_rng(0).uniform(0.1, 3.0, (40, len(classes)))
+    target = write(tmp_path / f"t.{suffix}", scores, {"customer": list(range(1001, 1041))}, classes=classes)
+    given = ["-s", tmp_path / "counts.json", extra]
+    (tmp_path / "counts.json").write_text(json.dumps([1] * (1 + len(classes))))
+    err = refused("estimate", target, *given)
+    assert f"got customer beside {', '.join(classes)}. Name the columns of the classes with `--columns`" in err
+    assert ask("estimate", target, *given, "--columns", f"customer:{classes[-1]}")["n"] == 40
+    if len(classes) > 1:
+        (tmp_path / "counts.json").write_text("[1, 2]")
+        assert ask("estimate", target, *given, "--columns", "score,other")["classes"] == classes
+
+
 def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
     votes = write(tmp_path / "votes.csv", np.random.default_rng(0).integers(1, 9, (40, 4)))
     votes.write_text(votes.read_text().replace(".0", ""))

@@ -135,9 +135,9 @@ def read_inputs(
     pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
     column = None if is_list(target_labels) else target_labels
     table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
-                                      names=names, by=by or column))  # fmt: skip
+                                      names=names, by=by or column, values=fitted.values))  # fmt: skip
     pipe, matched = match_classes(pipe, table.classes, caller, target)
-    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)), fitted.values)
+    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
     keys, target_known = read_keys(table, pipe) if by else None, None
@@ -240,8 +240,9 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         return saved_pipeline(path, files.values, caller)
-    wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names)
-    source = read_source(path, wanted, files.columns, files.values)
+    wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names,
+                    values=files.values)  # fmt: skip
+    source = read_source(path, wanted, files.columns)
     if source.heldout is None:
         check_counts_alone(caller, files.calibrate, counts)
         pipe = pipeline(prior=read_counts(path, source, caller))

@@ -170,7 +170,7 @@ class StreamRun:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
         source, options = self.stream.source, self.options
         choice = Choice(columns=options.columns, caller="stream", classes=source.classes or (),
-                        names=read_names(options.classes, "stream"))  # fmt: skip
+                        names=read_names(options.classes, "stream"), values=self.values)  # fmt: skip
         roles = Roles(options.label, options.name, options.time_column)
         recognised = recognise(data, choice, len(source.prior), roles)
         if recognised is None:

@@ -119,8 +119,9 @@ class View(NamedTuple):
         return replace(part, read=read, rewrite=rewrite, mapped=False, **changes)
 
 
-def prepared(table: Table, values: str | None) -> Table:
+def prepared(table: Table) -> Table:
     """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
+    values = table.choice.values
     if values is None:
         return table
 

@@ -29,13 +29,13 @@ from reprior.state import MAGIC
 MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
-def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
+def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
     A vector is a JSON list or object {class: count}, a CSV file with a column of class names and one of counts, an NPY
     vector, or `counts` or `prior` in an NPZ file without `proba`. The JSON that `reprior estimate` prints is refused:
     its prior is a target's, and the classifier was not trained on that.
-    `columns` are the target's: they are tried where `choice` names none. `values` says what rows hold (see `prepare`).
+    `columns` are the target's: they are tried where `choice` names none.
     """
     with readable(str(path), choice.caller):
         vector = read_vector(path, choice, of_source=True)
@@ -50,7 +50,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
         if choice.columns or columns is None:
             raise
         table = open_table(path, choice)
-    rows = prepared(table, values).load()
+    rows = prepared(table).load()
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
     labels = label_columns(rows.labels, table, path, len(rows.proba), table.classes)

@@ -58,6 +58,7 @@ class Choice:
     by: str | None = None  # what holds the group of each row, or what else `by_option` asks for
     by_option: str = "--by"
     names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
+    values: str | None = None  # what rows become probabilities by: "normalize", "logits", or None if they are some
 
     @property
     def option(self) -> str:

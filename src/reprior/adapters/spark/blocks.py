@@ -75,12 +75,13 @@ class SparkBlocks:
         if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
             fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
                  remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
-        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label)
+        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label,
+                        values="logits" if logits else None)  # fmt: skip
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
         self.surveys = self._survey(files, choice)
-        self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
+        self.reader = self._marked(Reader(choice, keep=keep))
         self.n_classes: int = self.surveys[0].n_classes
         self.classes: tuple[str, ...] | None = self.surveys[0].classes
         self.n = sum(sum(about.rows) for about in self.surveys)
@@ -172,7 +173,7 @@ class SparkBlocks:
         if self._changed is None or self._asked is not change:
             self._asked, how = change, change
             if getattr(change, "of_logits", False):
-                if self.reader.values != "logits":
+                if self.reader.choice.values != "logits":
                     fail(self.reader.choice.caller, "logits", "be True, because the pipeline takes logits", "False")
                 how = replace(change, of_logits=False)  # type: ignore[type-var]  # rows are softmaxed as they are read
             self._changed = self._like(change=how)

@@ -67,14 +67,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How rows are read: which columns, in which order, as what, changed how; `mark` tells one reader from another.
+    """How rows are read: which columns, in which order, changed how; `mark` tells one reader from another.
 
     `keep` is how many bytes the kept rows of an executor may have; None: half of what is free.
     """
 
     choice: Choice
     order: tuple[int, ...] | None = None
-    values: str | None = None
     change: Callable[[Matrix], Matrix] | None = None
     keep: int | None = None
     mark: str = field(default="")
@@ -94,7 +93,7 @@ class Reader:
             names = part.classes or tuple(map(str, range(k)))
             table = Table((replace(part, classes=names),), self.choice)
             table = ordered(table, tuple(names[j] for j in self.order), k)
-        return prepared(table, self.values).parts[0]
+        return prepared(table).parts[0]
 
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
