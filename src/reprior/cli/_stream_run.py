@@ -20,10 +20,8 @@ from reprior.cli._stream_state import Progress, Saved, StreamOptions, restore, s
 from reprior.cli._watch import Watch, make_alarm, moment
 from reprior.io.columns import left_aside
 from reprior.io.files import RECORD_BYTES, too_long
-from reprior.io.msgpack import MsgpackForm
-from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import CsvForm, Roles, recognise
+from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, keyed, recognise
 from reprior.io.table import Choice
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
@@ -115,8 +113,8 @@ class StreamRun:
     def binary(self, data: bytearray) -> bool:
         """Return whether these are records without lines."""
         if self.form is not None:
-            return isinstance(self.form, MsgpackForm)
-        return bool(data) and data[0] >= 0x80 and not data.startswith(b"\xef\xbb\xbf"[: len(data)])
+            return self.form.kind == MSGPACK
+        return bool(data) and data[0] >= 0x80 and not data.startswith(UTF8_MARK[: len(data)])
 
     def finish(self, data: bytearray) -> None:
         """Process what a file ends with: its last line may lack its end."""
@@ -149,7 +147,7 @@ class StreamRun:
             if header is None:
                 return
             start = header
-        elif at.begins and isinstance(self.form, CsvForm):
+        elif at.begins and self.form.kind == CSV:
             end = data.find(b"\n") + 1
             start = end if self.form.is_header(bytes(data[:end])) else 0
         assert self.form is not None

@@ -18,7 +18,7 @@ from reprior.cli._atomic import keep_apart
 from reprior.cli._labels import LateLabels
 from reprior.cli._pipes import tail_of
 from reprior.cli._watch import Watch
-from reprior.io.records import Form, form_from_json, form_to_json
+from reprior.io.records import Form, form_from_json
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
 KIND, STREAM = "stream-job", "stream"
@@ -146,7 +146,7 @@ def save(path: Path, options: StreamOptions, saved: Saved, labels: LateLabels, w
     del progress["first_skipped"]
     fields = {
         "settings": options.lasting, "source": saved.fingerprint, "output": saved.output, "weights": saved.weights,
-        "form": form_to_json(saved.form) if saved.form else None, "stream": saved.stream.to_bytes(),
+        "form": asdict(saved.form) if saved.form else None, "stream": saved.stream.to_bytes(),
         **progress, **labels.to_fields(), **watch.to_fields(),
     }  # fmt: skip
     write_atomically(path, encode(KIND, fields))
@@ -173,7 +173,7 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved |
     stream = Stream.from_bytes(take(fields, "stream", np.ndarray, STREAM, (None,)).tobytes())
     k = len(stream.source.prior)
     try:
-        form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), STREAM) else None
+        form = form_from_json(fields["form"], k) if take(fields, "form", (dict, nothing), STREAM) else None
     except (LookupError, TypeError, ValueError, AttributeError):
         refuse(STREAM, "data", "an unknown format of records")
     labels.restore(fields, k, STREAM)

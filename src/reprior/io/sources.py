@@ -18,9 +18,9 @@ from reprior._types import Source, Vector
 from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
 from reprior.io.files import open_kind, open_table, opener_of
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
-from reprior.io.ndjson import unique
 from reprior.io.npy import array_columns, npy_head
 from reprior.io.prepare import check_commas, prepared, read_text
+from reprior.io.records import unique
 from reprior.io.table import Choice, readable
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
