@@ -120,7 +120,7 @@ class Client:
     # streams
 
     def put(
-        self, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
+        self, /, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
         stale_after: float | None = None, heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """Create a stream and return its description. If it exists with the same definition, nothing changes.
