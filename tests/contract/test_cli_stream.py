@@ -241,6 +241,19 @@ def test_counts_calibration_and_logits_in_a_stream(call, files, tmp_path):
     assert np.abs(expected - rows).max() > 0.01
 
 
+def test_a_restart_remembers_that_the_pipeline_takes_logits(call, files, tmp_path):
+    held, rows = np.load(files["heldout"]), np.load(files["npy"]).astype(float)[:300]
+    np.savez(tmp_path / "held.npz", proba=np.log(held["proba"]), y=held["y"], classes=CLASSES)
+    assert call("fit", tmp_path / "held.npz", "--logits", "-o", tmp_path / "model")[0] == 0
+    lines = [json.dumps(row) + "\n" for row in np.log(rows).tolist()]
+    for name, ends in (("once", (300,)), ("twice", (100, 300))):
+        for end in ends:
+            (tmp_path / "in").write_text("".join(lines[:end]))
+            given = ["-s", tmp_path / "model", "--state", tmp_path / f"{name}.state", "-o", tmp_path / name]
+            assert call("stream", tmp_path / "in", *given)[0] == 0
+    assert (tmp_path / "twice").read_bytes() == (tmp_path / "once").read_bytes()
+
+
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 
 

@@ -359,7 +359,7 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
 
 def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
     """Return the form with these fields; a ValueError says that it is none of so many classes."""
-    form = Form(**{name: tuple(item) if isinstance(item, list) else item for name, item in fields.items()})
+    form = Form(**fields | {name: tuple(fields[name]) for name in ("columns", "unused")})
     texts = (form.caller, form.name, form.opening, form.key or "", *form.columns, *form.unused)
     good = form.kind in (JSON, CSV, MSGPACK) and len(form.columns) in (0, n_classes)
     if form.n_classes != n_classes or not good or not all(isinstance(text, str) for text in texts):
