@@ -131,13 +131,12 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     save_watch(wanted, weighting)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": weighting.ok,
-             "verdict": weighting.verdict, "acts": weighting.acts, "matched": inputs.matched,
-             "warning": inputs.warning}  # fmt: skip
+             "verdict": weighting.verdict, "acts": weighting.acts}  # fmt: skip
     by = "" if wanted.prior else f" by {inputs.method_text}"
     head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
     lines = first_lines(head, weighting.verdict, weighting.stopped)
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(weighting.verdict), weighting.ok)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
 
 
 def correction(inputs: Inputs, weighting: Weighting, number: int) -> tuple[Callable[[Matrix], Matrix], Sets | None]:

@@ -63,7 +63,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
     if waiting:
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"Fill in the column label, then pass --labels {output}.")
-    return Answer(value, "\n".join(lines) + job.note)
+    return Answer(value, "\n".join(lines) + job.note())
 
 
 def refuse_filled_in(output: Path, labels: str | None) -> None:

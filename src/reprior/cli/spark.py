@@ -122,10 +122,10 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)
     value = {"output": output, "rows": estimated.n, "ok": estimated.status.ok, "verdict": verdict,
-             "acts": estimated.acts and estimated.acts._asdict(), "matched": inputs.matched}  # fmt: skip
+             "acts": estimated.acts and estimated.acts._asdict()}  # fmt: skip
     head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
     lines = first_lines(head, verdict, stopped(estimated.acts))
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), estimated.status.ok)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
 
 
 @command.command("stream")

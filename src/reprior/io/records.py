@@ -197,7 +197,7 @@ class Form:
 
     def own(self, value: Any) -> Any:
         """Return the probabilities in a value."""
-        held = value if self.key is None else value[self.key]
+        held: Any = value if self.key is None else value[self.key]
         held = [value[name] for name in self.columns] if self.columns else held
         if self.raw:
             return np.frombuffer(held, "<f4")

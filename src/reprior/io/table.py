@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -130,6 +131,34 @@ class Table:
             return chunks[0]
         labels = None if chunks[0].labels is None else np.concatenate([np.asarray(c.labels) for c in chunks])
         return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
+
+
+def column_values(part: Part, choice: Choice) -> list[Any]:
+    """Return the values in all rows of the column `choice.by`, each distinct one stored once."""
+    assert part.groups is not None
+    distinct: dict[Any, Any] = {}
+    with readable(part.name, choice.caller):
+        return [distinct.setdefault(value, value) if is_key(value) else value
+                for some in part.groups() for value in some]  # fmt: skip
+
+
+def is_key(key: Any) -> bool:
+    """Return whether a value can name a group: text that is not empty, or a finite number."""
+    return bool(key) if isinstance(key, str) else isinstance(key, (int, float)) and math.isfinite(key)
+
+
+def group_keys(table: Table) -> list[Any]:
+    """Return the keys of the rows of each part, (n,) each; a row without a key is refused."""
+    keys = [column_values(part, table.choice) for part in table.parts]
+    for part, own in zip(table.parts, keys, strict=True):
+        row = next((row for row, key in enumerate(own) if not is_key(key)), None)
+        if row is not None:
+            lacks = own[row] is None or own[row] == "" or own[row] != own[row]
+            rule = f"name a group in {table.choice.by!r} in every row" if lacks else "have text or numbers as keys"
+            fail(table.choice.caller, part.name, rule, "none" if lacks else repr(own[row])[:60],
+                 place=f"row {row} of this file (the first is row 0)",
+                 remedy="Drop those rows, or give them a key of their own")  # fmt: skip
+    return [np.fromiter(own, object, len(own)) for own in keys]
 
 
 @contextmanager
