@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from csv import writer as csv_writer
 from typing import IO, Any
 
@@ -16,7 +16,7 @@ from reprior._types import Matrix
 from reprior.io.columns import Chosen, choose
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL_NUMBER, check_header
-from reprior.io.table import Choice, Chunk, Opener, Part, Sets
+from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
 
 try:
     import pyarrow as pa
@@ -230,25 +230,23 @@ def table_part(
             yield Chunk(rows, labels)
             first += len(rows)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
         out = schema
         for column in () if listed else chosen:
             if not pa.types.is_floating(schema.field(column).type):
                 out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
-        if sets is not None:
-            sets.refuse_taken(schema.names, choice.caller, name)
-            out = out.append(sets_field(sets, writer is CsvOut, choice.caller))
+        if names is not None:
+            refuse_set_column(schema.names, choice.caller, name)
+            out = out.append(set_field(names, writer is CsvOut, choice.caller))
         with writer(file, out) as target:
             first = 0
             for batch in batches(None):
                 rows = rows_from(batch, chosen, n_classes, (choice.caller, name, first))
                 first += len(rows)
-                fixed = fn(np.ascontiguousarray(rows))
-                more: dict[str, Any] = {}
-                if sets is not None:
-                    names = sets.names()
-                    more[sets.name] = pa.array([BETWEEN.join(x) for x in names] if writer is CsvOut else names)
-                target.write_batch(replaced(batch, chosen, fixed, out, more))
+                made = fn(np.ascontiguousarray(rows))
+                sets = [] if names is None else set_names(made.inside, names)
+                column = pa.array([BETWEEN.join(x) for x in sets] if writer is CsvOut else sets)
+                target.write_batch(replaced(batch, chosen, made.rows, out, {SET: column}))
 
     def groups() -> Iterator[list[Any]]:
         return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
@@ -257,12 +255,12 @@ def table_part(
                 groups=groups if choice.by else None, label=label)  # fmt: skip
 
 
-def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
+def set_field(names: Sequence[str], as_text: bool, caller: str) -> Any:
     """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
-    if as_text and any(BETWEEN in label for label in sets.classes):
+    if as_text and any(BETWEEN in name for name in names):
         fail(caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
              "one with it", remedy="Write Parquet")  # fmt: skip
-    return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
+    return pa.field(SET, pa.string() if as_text else pa.list_(pa.string()))
 
 
 def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import IO, Any
 
 import numpy as np
 
 from reprior._check import fail
-from reprior._types import Matrix
 from reprior.io.files import lines_of
 from reprior.io.records import dump, form_of, parse_lines
-from reprior.io.table import Choice, Chunk, Opener, Part, Sets
+from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
 
 LINES = 4096  # parsed at once
 
@@ -46,15 +45,15 @@ def ndjson_part(name: str, opener: Opener, choice: Choice) -> Part:
                     fail(choice.caller, name, f"have {label!r} in every row", labels[row], place=f"row {first + row}")
             yield Chunk(rows, labels)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
-        if sets is not None and not isinstance(value, dict):
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
+        if names is not None and not isinstance(value, dict):
             fail(choice.caller, name, "have an object on each line, to have room for sets", "a list")
         for first, values in parsed():
-            rows = fn(form.numbers(values, first)).tolist()
-            fixed = [form.replaced(v, r) for v, r in zip(values, rows, strict=True)]
-            if sets is not None:
-                sets.refuse_taken({k for v in fixed for k in v}, choice.caller, name)
-                fixed = [{**v, sets.name: s} for v, s in zip(fixed, sets.names(), strict=True)]
+            made = fn(form.numbers(values, first))
+            fixed = [form.replaced(v, r) for v, r in zip(values, made.rows.tolist(), strict=True)]
+            if names is not None:
+                refuse_set_column({k for v in fixed for k in v}, choice.caller, name)
+                fixed = [{**v, SET: s} for v, s in zip(fixed, set_names(made.inside, names), strict=True)]
             file.write(b"".join(map(dump, fixed)))
 
     def groups() -> Iterator[list[Any]]:

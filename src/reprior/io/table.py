@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -16,28 +16,26 @@ from reprior._types import Matrix
 Opener = Callable[[], IO[bytes]]
 
 
-class Sets(NamedTuple):
-    """A column to write beside corrected rows: its name, the classes (K,), and `last()`, which of them are in the sets
-    (n, K) of the rows corrected last."""
+class Corrected(NamedTuple):
+    """Corrected rows (n, K), and which classes are in the set of each, (n, K), if sets are written beside them."""
 
-    name: str
-    classes: tuple[str, ...]
-    last: Callable[[], Any]
-
-    def names(self) -> list[list[str]]:
-        """Return the sets of the rows corrected last as lists of names."""
-        return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.last()]
-
-    def refuse_taken(self, there: Iterable[str], caller: str, part: str) -> None:
-        """Refuse a file that has a column of that name already."""
-        if self.name in there:
-            fail(caller, part, f"have no column {self.name!r}, where sets are written", "one", remedy="Rename it")
+    rows: Matrix
+    inside: Any = None
 
 
-class Rewrite(Protocol):
-    """What writes a file again, with other rows and perhaps with sets."""
+Correct = Callable[[Matrix], Corrected]
+SET = "set"  # the column of the sets
 
-    def __call__(self, file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None: ...
+
+def set_names(inside: Any, classes: Sequence[str]) -> list[list[str]]:
+    """Return sets (n, K) as lists of the names of their classes."""
+    return [[name for name, is_in in zip(classes, row, strict=True) if is_in] for row in inside]
+
+
+def refuse_set_column(there: Iterable[str], caller: str, part: str) -> None:
+    """Refuse a file that has a column of the name of the sets already."""
+    if SET in there:
+        fail(caller, part, f"have no column {SET!r}, where sets are written", "one", remedy="Rename it")
 
 
 class Chunk(NamedTuple):
@@ -71,8 +69,8 @@ class Choice:
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
-    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was,
-    and with a column of sets if there is a third argument.
+    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), all else
+    as it was; and with a column of sets, if `classes`, the names to write there, are not None.
     `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
     `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
     over since the source does not name them.
@@ -81,7 +79,7 @@ class Part:
     name: str
     n_classes: int
     read: Callable[[], Iterator[Chunk]]
-    rewrite: Rewrite
+    rewrite: Callable[[IO[bytes], Correct, Sequence[str] | None], None]
     classes: tuple[str, ...] | None = None
     rows: int | None = None
     mapped: bool = False
