@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -205,25 +205,20 @@ def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
     """
     start = context if paths_only else session
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells the whole way of an error that we say in a sentence
-    if submitted():  # whoever has submitted it has its log, and stops its session
-        try:
-            yield start(master)
-        except Exception as error:
-            raise explained(error, "above") from error.__cause__
-        return
-    log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
-    spark, reason = None, None
+    spark, reason, log = None, None, None
+    if not submitted():  # else whoever has submitted it has its log, and stops its session
+        log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
     try:
-        with elsewhere(log.fileno()):
+        with elsewhere(log.fileno()) if log else nullcontext():
             spark = start(master)
         yield spark
     except Exception as error:
-        reason = explained(error, log.name)
+        reason = explained(error, log.name if log else "above")
         raise reason from error.__cause__
     finally:
-        if spark is not None:
+        if log and spark is not None:
             spark.stop()
-        if not isinstance(reason, SparkStopped):
+        if log and not isinstance(reason, SparkStopped):
             os.unlink(log.name)
 
 

@@ -40,14 +40,6 @@ class NpyRows:
     def __del__(self) -> None:
         os.close(self.handle)
 
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -168,7 +160,7 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
         if kind == "npy":
             assert names is None  # an array has no room for sets: `correct` has refused that
             file.write(npy_header(array))
-            step = max(1, STEP_BYTES // (array.shape[1] * array.itemsize))
+            step = max(1, STEP_BYTES // (array.shape[1] * array.dtype.itemsize))
             for start in range(0, len(array), step):
                 file.write(np.ascontiguousarray(fn(array[start : start + step]).rows).data)
             return

@@ -211,10 +211,9 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
         assert source.counts is not None
         vector = source.counts, source.classes
     numbers, names = vector
-    named = numbers if names is None else dict(zip(names, np.asarray(numbers).tolist(), strict=True))
-    if names is not None and classes is None:
-        named = numbers
-    return check_prior(named, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
+    if names is not None and classes is not None:
+        numbers = dict(zip(names, np.asarray(numbers).tolist(), strict=True))
+    return check_prior(numbers, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
                        classes=classes)  # fmt: skip
 
 

@@ -88,17 +88,13 @@ class SparkBlocks:
         self._changed: SparkBlocks | None = None
         self._asked: Any = None
 
+    def _each(self, items: Sequence[Any], fn: Callable[[Any], Any]) -> list[Any]:
+        """Return what workers answer about each of some items."""
+        slices = min(len(items), TASKS * self._context.defaultParallelism)
+        return raised(self._context.parallelize(items, slices).map(fn).collect())
+
     def _survey(self, files: list[File], choice: Choice) -> list[Survey]:
-        slices = min(len(files), TASKS * self._context.defaultParallelism)
-
-        def look(file: File) -> Survey | InputError:
-            try:
-                return survey(file, choice)
-            except (InputError, OSError) as error:
-                return error if isinstance(error, InputError) else InputError(f"{file.name}: {error.strerror}.")
-
-        answers = raised(self._context.parallelize(files, slices).map(look).collect())
-        surveys = [about for about in answers if about.rows]
+        surveys = [about for about in self._each(files, lambda file: survey(file, choice)) if about.rows]
         if not surveys:
             fail(choice.caller, files[0].name, "have at least one row", "none")
         for about in surveys[1:]:
@@ -130,14 +126,7 @@ class SparkBlocks:
             fail(choice.caller, "label", f"be used with at most {LABELLED:,} rows on Spark", f"{self.n:,}",
                  remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
 
-        def look(about: Survey) -> tuple[list[int], list[Any]] | InputError:
-            try:
-                return some_labels(about.file, choice)
-            except InputError as error:
-                return error
-
-        slices = min(len(self.surveys), TASKS * self._context.defaultParallelism)
-        answers = raised(self._context.parallelize(self.surveys, slices).map(look).collect())
+        answers = self._each(self.surveys, lambda about: some_labels(about.file, choice))
         out, first = np.full(self.n, None, object), 0
         for about, (rows, values) in zip(self.surveys, answers, strict=True):
             for row, value in zip(rows, values, strict=True):  # one by one: a list would be taken for a row of numbers
