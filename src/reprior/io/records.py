@@ -290,10 +290,8 @@ def line_values(data: bytes, caller: str) -> Iterator[tuple[Any, int, int]]:
 
 
 def is_late(value: Any, roles: Roles) -> bool:
-    """Return whether a value is the label of a record that came before: it has no field for probabilities."""
-    if not isinstance(value, dict) or roles.label not in value:
-        return False
-    return all(key in roles or value_column(key, item).kind == OTHER for key, item in value.items())
+    """Return whether a value is the label of a record that came before: it has nothing but label, name and time."""
+    return isinstance(value, dict) and roles.label in value and value.keys() <= {*roles}
 
 
 def refuse_other_files(data: bytes, caller: str) -> None:
