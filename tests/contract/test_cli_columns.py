@@ -68,8 +68,11 @@ def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
     votes = write(tmp_path / "votes.csv", np.random.default_rng(0).integers(1, 9, (40, 4)))
     votes.write_text(votes.read_text().replace(".0", ""))
     assert ask("estimate", votes, "-s", files["counts"], "--normalize")["classes"] == list(CLASSES)
-    (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
+    (tmp_path / "votes.ndjson").write_text('{"a": 3, "b": 1, "c": 0, "d": 2}\n{"a": 1, "b": 1, "c": 1, "d": 5}\n')
     (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")
+    given = ["-s", tmp_path / "counts.json", "--normalize"]
+    assert ask("estimate", tmp_path / "votes.ndjson", *given)["classes"] == list("abcd")
+    (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
     assert ask("estimate", tmp_path / "never.csv", "-s", tmp_path / "counts.json")["classes"] == list("abcd")
 
 

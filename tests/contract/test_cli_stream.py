@@ -241,6 +241,27 @@ def test_counts_calibration_and_logits_in_a_stream(call, files, tmp_path):
     assert np.abs(expected - rows).max() > 0.01
 
 
+def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(call, tmp_path):
+    (tmp_path / "counts.json").write_text("[1, 1]")
+    (tmp_path / "in").write_text("customer,score\n1001,0.7\n1002,2.5\n")
+    given = ["stream", tmp_path / "in", "-s", tmp_path / "counts.json", "--normalize"]
+    code, _, err = call(*given)
+    assert (code, "got customer beside score. Name the columns of the classes with `--columns`" in err) == (1, True)
+    (tmp_path / "in").write_text("a,b\n3,1\n1,2\n")  # votes
+    assert call(*given, "--emit", "rows")[1] == "a,b\n0.75,0.25\n0.3333333333333333,0.6666666666666666\n"
+
+
+def test_msgpack_objects_may_have_one_number_per_class(call, files, tmp_path):
+    rows = [dict(zip(CLASSES, row, strict=True)) for row in np.load(files["npy"]).astype(float)[:50].tolist()]
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in.msgpack").write_bytes(b"".join(map(msgpack.packb, rows)))
+    for kind in ("ndjson", "msgpack"):
+        given = ["-s", files["heldout"], "-o", tmp_path / f"out.{kind}"]
+        assert call("stream", tmp_path / f"in.{kind}", *given)[0] == 0
+    values = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
+    assert list(msgpack.Unpacker(io.BytesIO((tmp_path / "out.msgpack").read_bytes()))) == values
+
+
 def test_a_restart_remembers_that_the_pipeline_takes_logits(call, files, tmp_path):
     held, rows = np.load(files["heldout"]), np.load(files["npy"]).astype(float)[:300]
     np.savez(tmp_path / "held.npz", proba=np.log(held["proba"]), y=held["y"], classes=CLASSES)

@@ -115,8 +115,8 @@ def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[st
 def refuse_mixed(columns: Sequence[Column], choice: Choice, name: str) -> None:
     """Refuse to guess whether whole numbers beside other numbers are scores or ids, if no sum of a row can show it."""
     whole = [column.name for column in columns if column.kind == WHOLE]
-    if choice.values and 0 < len(whole) < len(columns):
-        others = [column.name for column in columns if column.kind != WHOLE]
+    others = [column.name for column in columns if holds_floats(column)]
+    if choice.values and whole and others:
         fail(choice.caller, name, "have no whole numbers, which may be ids, beside the scores of the classes",
              f"{listed(whole, 10)} beside {listed(others, 10)}",
              remedy=f"Name the columns of the classes with `{choice.option}`")  # fmt: skip
@@ -125,8 +125,12 @@ def refuse_mixed(columns: Sequence[Column], choice: Choice, name: str) -> None:
 def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
     """Return the names of columns of floats that are neither classes nor labels."""
     used = {*names, *LABEL_NAMES}
-    floats = [c for c in columns if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f")]
-    return [column.name for column in floats if column.name not in used]
+    return [column.name for column in columns if holds_floats(column) and column.name not in used]
+
+
+def holds_floats(column: Column) -> bool:
+    """Return whether a column has numbers that are not whole."""
+    return column.kind == FLOAT and (column.first is None or column.first.dtype.kind == "f")
 
 
 def refuse_absent(wanted: Sequence[str | None], types: dict[str, str], choice: Choice, name: str) -> None:

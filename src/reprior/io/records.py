@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -257,7 +258,7 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     packed = data[0] >= 0x80 and not data.startswith(UTF8_MARK)
     for value, start, end in (packed_values if packed else line_values)(data, choice.caller):
         if value is None and not packed:
-            return csv_form(data[start:end], choice, n_classes, roles), end
+            return csv_form(data[start:end], data[end:].partition(b"\n")[0], choice, n_classes, roles), end
         if is_late(value, roles):
             continue
         form, _ = form_of(value, choice, MSGPACK if packed else JSON, aside=roles)
@@ -334,11 +335,14 @@ def form_of(
     return replace(form, key=chosen.names[0], n_classes=len(held), raw=isinstance(held, bytes)), chosen.label
 
 
-def csv_form(line: bytes, choice: Choice, n_classes: int, roles: Roles) -> Form:
-    """Return the form of records under this header."""
+def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Roles) -> Form:
+    """Return the form of records under this header; in the first `row`, if it is there, ids may be whole numbers."""
     check_header(line, choice.caller, "input", choice.classes)
     form = Form(CSV, n_classes, choice.caller, opening=line.decode())
-    columns = [Column(column, OTHER if column in LABEL_NAMES else FLOAT) for column in form.header]
+    texts = dict(zip(form.header, cells(row) if choice.values else [], strict=False))
+    whole = {name: int(text) for name, text in texts.items() if re.fullmatch(r"-?\d{1,18}", text)}
+    columns = [value_column(name, whole[name]) if name in whole else Column(name, FLOAT) for name in form.header]
+    columns = [Column(column.name, OTHER) if column.name in LABEL_NAMES else column for column in columns]
     chosen = choose(columns, dict.fromkeys(form.header, ""), choice, "input", roles)
     if len(chosen.names) != n_classes:
         fail(choice.caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
