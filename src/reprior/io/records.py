@@ -18,7 +18,7 @@ import numpy as np
 from reprior._check import fail, listed
 from reprior._check.columns import FLOAT, LIST, OTHER, Column, number_column
 from reprior._types import Matrix, Vector
-from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of
+from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
 from reprior.io.files import FIRST_BYTES
 from reprior.io.prepare import check_header
 from reprior.io.table import Choice
@@ -336,17 +336,18 @@ def form_of(
 
 
 def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Roles) -> Form:
-    """Return the form of records under this header; in the first `row`, if it is there, ids may be whole numbers."""
+    """Return the form of records under this header; the first `row` may show that a column holds ids."""
     check_header(line, choice.caller, "input", choice.classes)
     form = Form(CSV, n_classes, choice.caller, opening=line.decode())
-    texts = dict(zip(form.header, cells(row) if choice.values else [], strict=False))
-    whole = {name: int(text) for name, text in texts.items() if re.fullmatch(r"-?\d{1,18}", text)}
-    columns = [value_column(name, whole[name]) if name in whole else Column(name, FLOAT) for name in form.header]
-    columns = [Column(column.name, OTHER) if column.name in LABEL_NAMES else column for column in columns]
+    columns = [Column(column, OTHER if column in LABEL_NAMES else FLOAT) for column in form.header]
     chosen = choose(columns, dict.fromkeys(form.header, ""), choice, "input", roles)
     if len(chosen.names) != n_classes:
         fail(choice.caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
+    texts = dict(zip(form.header, cells(row), strict=False))
+    whole = {name: int(text) for name, text in texts.items() if re.fullmatch(r"-?\d{1,18}", text)}
+    if not choice.columns and {*chosen.names} != {*choice.classes}:
+        refuse_mixed([value_column(name, whole.get(name, 0.5)) for name in chosen.names], choice, "input")
     return replace(form, columns=matched(chosen.names, choice), unused=chosen.unused)
 
 
