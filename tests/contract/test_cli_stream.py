@@ -572,7 +572,7 @@ def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
     good = decode((tmp_path / "s").read_bytes(), "stream-job", "test")
     values = (None, -1, "x", [1], {"a": 1}, np.full(3, np.nan), np.ones((2, 9)))
     bad = [{name: value} for name in good for value in values]
-    for change in [*bad, {"form": {"kind": "json", "key": 1}}, {"mark": 3}]:
+    for change in [*bad, {"form": {"kind": "json", "key": 1}}, {"values": "x"}, {"mark": 3}]:
         (tmp_path / "s").write_bytes(encode("stream-job", good | change))
         code, _, err = call(*given)
         assert code == 0 or err.startswith("Error: "), (change, err)

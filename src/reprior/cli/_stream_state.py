@@ -170,6 +170,8 @@ def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> RunStat
              remedy="After retraining name a new state file")  # fmt: skip
     if min(stored[name] for name in ("offset", "written", "skipped", "records")) < 0:
         refuse(STREAM, "data", "a negative number of bytes or rows")
+    if stored["values"] not in (None, "normalize", "logits"):
+        refuse(STREAM, "data", "rows of an unknown kind")
     stored = {name: item.tobytes() if isinstance(item, np.ndarray) else item for name, item in stored.items()}
     stream = Stream.from_bytes(take(fields, "stream", np.ndarray, STREAM, (None,)).tobytes())
     k = len(stream.source.prior)
