@@ -368,4 +368,3 @@ def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
     if form.n_classes != n_classes or not good or not all(isinstance(text, str) for text in texts):
         raise ValueError("no form")
     return form
-
