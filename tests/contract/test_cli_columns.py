@@ -48,12 +48,31 @@ def test_whole_numbers_beside_probabilities_are_no_class(call, ask, held, tmp_pa
         assert [json.loads(line)[name] for line in text] == ids[name][:50]
 
 
+@pytest.mark.parametrize("suffix", ["csv", "ndjson"])
+@pytest.mark.parametrize("classes", [["score"], ["score", "other"]])
+@pytest.mark.parametrize("extra", ["--normalize", "--logits"])
+def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(ask, refused, tmp_path, suffix, classes, extra):
+    scores = np.random.default_rng(0).uniform(0.1, 3.0, (40, len(classes)))
+    target = write(tmp_path / f"t.{suffix}", scores, {"customer": list(range(1001, 1041))}, classes=classes)
+    given = ["-s", tmp_path / "counts.json", extra]
+    (tmp_path / "counts.json").write_text(json.dumps([1] * (1 + len(classes))))
+    err = refused("estimate", target, *given)
+    assert f"got customer beside {', '.join(classes)}. Name the columns of the classes with `--columns`" in err
+    assert ask("estimate", target, *given, "--columns", f"customer:{classes[-1]}")["n"] == 40
+    if len(classes) > 1:
+        (tmp_path / "counts.json").write_text("[1, 2]")
+        assert ask("estimate", target, *given, "--columns", "score,other")["classes"] == classes
+
+
 def test_counts_and_classes_never_predicted_stay_classes(ask, files, tmp_path):
     votes = write(tmp_path / "votes.csv", np.random.default_rng(0).integers(1, 9, (40, 4)))
     votes.write_text(votes.read_text().replace(".0", ""))
     assert ask("estimate", votes, "-s", files["counts"], "--normalize")["classes"] == list(CLASSES)
-    (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
+    (tmp_path / "votes.ndjson").write_text('{"a": 3, "b": 1, "c": 0, "d": 2}\n{"a": 1, "b": 1, "c": 1, "d": 5}\n')
     (tmp_path / "counts.json").write_text("[1, 2, 3, 4]")
+    given = ["-s", tmp_path / "counts.json", "--normalize"]
+    assert ask("estimate", tmp_path / "votes.ndjson", *given)["classes"] == list("abcd")
+    (tmp_path / "never.csv").write_text("a,b,c,d\n" + "0.25,0.75,0,0\n" * 9)
     assert ask("estimate", tmp_path / "never.csv", "-s", tmp_path / "counts.json")["classes"] == list("abcd")
 
 

@@ -241,6 +241,40 @@ def test_counts_calibration_and_logits_in_a_stream(call, files, tmp_path):
     assert np.abs(expected - rows).max() > 0.01
 
 
+def test_ids_beside_scores_of_any_sum_are_not_taken_for_a_class(call, tmp_path):
+    (tmp_path / "counts.json").write_text("[1, 1]")
+    (tmp_path / "in").write_text("customer,score\n1001,0.7\n1002,2.5\n")
+    given = ["stream", tmp_path / "in", "-s", tmp_path / "counts.json", "--normalize"]
+    code, _, err = call(*given)
+    assert (code, "got customer beside score. Name the columns of the classes with `--columns`" in err) == (1, True)
+    (tmp_path / "in").write_text("a,b\n3,1\n1,2\n")  # votes
+    assert call(*given, "--emit", "rows")[1] == "a,b\n0.75,0.25\n0.3333333333333333,0.6666666666666666\n"
+
+
+def test_msgpack_objects_may_have_one_number_per_class(call, files, tmp_path):
+    rows = [dict(zip(CLASSES, row, strict=True)) for row in np.load(files["npy"]).astype(float)[:50].tolist()]
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "in.msgpack").write_bytes(b"".join(map(msgpack.packb, rows)))
+    for kind in ("ndjson", "msgpack"):
+        given = ["-s", files["heldout"], "-o", tmp_path / f"out.{kind}"]
+        assert call("stream", tmp_path / f"in.{kind}", *given)[0] == 0
+    values = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
+    assert list(msgpack.Unpacker(io.BytesIO((tmp_path / "out.msgpack").read_bytes()))) == values
+
+
+def test_a_restart_remembers_that_the_pipeline_takes_logits(call, files, tmp_path):
+    held, rows = np.load(files["heldout"]), np.load(files["npy"]).astype(float)[:300]
+    np.savez(tmp_path / "held.npz", proba=np.log(held["proba"]), y=held["y"], classes=CLASSES)
+    assert call("fit", tmp_path / "held.npz", "--logits", "-o", tmp_path / "model")[0] == 0
+    lines = [json.dumps(row) + "\n" for row in np.log(rows).tolist()]
+    for name, ends in (("once", (300,)), ("twice", (100, 300))):
+        for end in ends:
+            (tmp_path / "in").write_text("".join(lines[:end]))
+            given = ["-s", tmp_path / "model", "--state", tmp_path / f"{name}.state", "-o", tmp_path / name]
+            assert call("stream", tmp_path / "in", *given)[0] == 0
+    assert (tmp_path / "twice").read_bytes() == (tmp_path / "once").read_bytes()
+
+
 PROGRAM = [sys.executable, "-c", "from reprior.cli import main; main()"]
 
 
@@ -538,7 +572,7 @@ def test_states_that_no_run_wrote_are_refused(call, files, tmp_path):
     good = decode((tmp_path / "s").read_bytes(), "stream-job", "test")
     values = (None, -1, "x", [1], {"a": 1}, np.full(3, np.nan), np.ones((2, 9)))
     bad = [{name: value} for name in good for value in values]
-    for change in [*bad, {"form": ["NdjsonForm", {"key": 1}]}, {"mark": 3}]:
+    for change in [*bad, {"form": {"kind": "json", "key": 1}}, {"values": "x"}, {"mark": 3}]:
         (tmp_path / "s").write_bytes(encode("stream-job", good | change))
         code, _, err = call(*given)
         assert code == 0 or err.startswith("Error: "), (change, err)

@@ -117,6 +117,10 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     assert lead[0][1].startswith("0% of the correction is applied. The data differ by more than their class prior")
     assert "have shifted" not in "".join(said for _, said in lead)
     assert out.splitlines()[0] == lead[0][1]
+    assert text.count("The intervals hold under label shift. The correction is not applied.") == 2  # chart and table
+    assert Reader(text).text.count("95 % interval under label shift") == 2
+    applied = report(draw(rng, 2000, prior)[0], draw(rng, 1000, prior))[1]
+    assert "under label shift" not in applied
 
 
 def found(shift_p, label_shift):

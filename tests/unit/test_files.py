@@ -23,7 +23,7 @@ from reprior.io.files import open_table
 from reprior.io.prepare import ordered
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import read_source
-from reprior.io.table import Choice
+from reprior.io.table import Choice, Corrected
 from reprior.rows.calibrated import CalibratedBlocks
 from reprior.rows.passes import e_step, some_rows
 
@@ -78,7 +78,7 @@ def test_a_source_in_another_order_is_matched_by_name(files, tmp_path):
     assert turned.classes == source.classes
     np.testing.assert_array_equal(turned.load().proba, table.load().proba[:, ::-1])
     copy = io.BytesIO()
-    turned.parts[0].rewrite(copy, lambda rows: rows)  # a file keeps the order it has
+    turned.parts[0].rewrite(copy, Corrected, None)  # a file keeps the order it has
     assert pq.read_table(copy).equals(pq.read_table(files["columns"]))
 
 
@@ -377,7 +377,7 @@ def test_csv_goes_out_as_it_came_in_but_for_the_probabilities(tmp_path):
     (tmp_path / "t.csv").write_text(text)
     (part,) = open_table(tmp_path / "t.csv", Choice(classes=("ant", "bee"))).parts
     with open(tmp_path / "o.csv", "wb") as file:
-        part.rewrite(file, lambda rows: rows)
+        part.rewrite(file, Corrected, None)
     assert (tmp_path / "o.csv").read_text() == text
 
 

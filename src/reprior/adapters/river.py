@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import river.base
-import river.naive_bayes
 
 from reprior._check import by_name, check_prior, column_map, fail
 from reprior._types import Acts, Source, Vector
@@ -64,11 +63,6 @@ class PriorCorrected(base.Wrapper, base.Classifier):  # type: ignore[misc]
 
     def _get_params(self) -> dict[str, Any]:
         return {"model": self.model, "source": self.source, "method": self.method, **self.options}
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        naive: Any = river.naive_bayes
-        yield {"model": naive.GaussianNB(), "source": {False: 1, True: 1}}
 
     def output(self, x: dict[Any, Any]) -> Vector:
         """Return the classifier's own probabilities (K,) for x, in the order of the source's classes."""
@@ -171,10 +165,6 @@ class PriorDrift(StreamDrift):
     def _get_params(self) -> dict[str, Any]:
         return {"source": self.source, "method": self.method, **self.options}
 
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"source": Source(np.array([0.5, 0.5])), "exact": True}
-
     def update(self, x: Any) -> None:
         """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""
         if self.drift_detected:
@@ -211,10 +201,6 @@ class NotLabelShiftDrift(StreamDrift):
     def __init__(self, source: Any, method: str = "online-ebls") -> None:
         super().__init__(source, method)
         self._acting = True
-
-    @classmethod
-    def _unit_test_params(cls) -> Any:
-        yield {"source": Source(np.array([0.5, 0.5]))}
 
     def update(self, x: Any) -> None:
         """Take in the predicted probabilities of one sample: a mapping from class to probability, or (K,)."""

@@ -17,16 +17,9 @@ def keep_apart(caller: str, output: Path | None, *inputs: Path | None) -> None:
         if output is None or path is None or "-" in (str(output), str(path)):
             continue
         inside = path.is_dir() and path.resolve() in output.resolve().parents
-        if output.resolve() == path.resolve() or inside or same_file(output, path):
+        same = output.resolve() == path.resolve()  # links may lead to it, too; no file takes the place of a device
+        if same or inside or ((output.is_file() or output.is_dir()) and path.exists() and output.samefile(path)):
             fail(caller, "--output", f"be apart from the input {path}", output, remedy="Name another file or folder")
-
-
-def same_file(one: Path, other: Path) -> bool:
-    """Return whether two names lead to one regular file, as hard links do, or to one folder."""
-    try:
-        return (one.is_file() or one.is_dir()) and one.samefile(other)
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -18,12 +18,11 @@ from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.cli._options import check_method, parse_options
 from reprior.estimates.show import verdicts
 from reprior.io.files import open_table, whole
-from reprior.io.keys import group_keys
 from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, opened_again, read_list, values_of_all
 from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
-from reprior.io.table import Choice, Table
+from reprior.io.table import Choice, Table, group_keys
 from reprior.model.groups import Groups
 from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.load import load
@@ -55,13 +54,8 @@ class Inputs:
     def source(self) -> Source:
         return self.pipeline.source
 
-    @property
-    def note(self) -> str:
-        """Lines on how the classes were matched, where that is not plain from their names, and what to beware of."""
-        return self.note_after([])
-
-    def note_after(self, sentences: Sequence[str]) -> str:
-        """Return the lines of `note` without what the sentences of a verdict repeat."""
+    def note(self, sentences: Sequence[str] = ()) -> str:
+        """Return lines on classes matched by position, and what to beware of, unless `sentences` have it already."""
         by_position = "Classes were matched by position, because the target or the source has no class names."
         beware = self.warning
         for line in sentences:
@@ -76,9 +70,10 @@ class Inputs:
 
     @property
     def taken(self) -> dict[str, Any]:
-        """Which method and calibration are used, for `--json`."""
+        """Which method and calibration are used, how classes are matched, and what to beware of, for `--json`."""
         cal = self.pipeline.calibrator
-        return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none"}
+        return {"method": self.pipeline.method, "calibration": cal.kind if cal else "none", "matched": self.matched,
+                "warning": self.warning}  # fmt: skip
 
     @property
     def method_text(self) -> str:
@@ -135,9 +130,9 @@ def read_inputs(
     pipe, beware = with_method(fitted.pipeline, method, options), fitted.warning
     column = None if is_list(target_labels) else target_labels
     table = open_table(target, Choice(columns=columns, label=column, caller=caller, classes=pipe.classes or (),
-                                      names=names, by=by or column))  # fmt: skip
+                                      names=names, by=by or column, values=fitted.values))  # fmt: skip
     pipe, matched = match_classes(pipe, table.classes, caller, target)
-    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)), fitted.values)
+    table = prepared(ordered(table, pipe.classes, len(pipe.source.prior)))
     few = table.rows is not None and table.rows * table.n_classes <= ONE_THREAD
     rows = FileBlocks(table, threads=1) if few or by else FileBlocks(table)  # keys are for rows in their order
     keys, target_known = read_keys(table, pipe) if by else None, None
@@ -240,8 +235,9 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
             fail(caller, "--counts, --calibrate", "be left out, because the source is a fitted pipeline",
                  "--calibrate" if counts is None else "--counts", remedy="Give them to `reprior fit`")  # fmt: skip
         return saved_pipeline(path, files.values, caller)
-    wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names)
-    source = read_source(path, wanted, files.columns, files.values)
+    wanted = Choice(columns=files.source_columns, label=files.label, with_labels=True, caller=caller, names=files.names,
+                    values=files.values)  # fmt: skip
+    source = read_source(path, wanted, files.columns)
     if source.heldout is None:
         check_counts_alone(caller, files.calibrate, counts)
         pipe = pipeline(prior=read_counts(path, source, caller))

@@ -16,14 +16,12 @@ from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._options import check_method, parse_options
 from reprior.cli._pipes import Arriving, Leaving, Stop
-from reprior.cli._stream_state import Progress, Saved, StreamOptions, restore, save
+from reprior.cli._stream_state import RunState, StreamOptions, restore, save
 from reprior.cli._watch import Watch, make_alarm, moment
 from reprior.io.columns import left_aside
 from reprior.io.files import RECORD_BYTES, too_long
-from reprior.io.msgpack import MsgpackForm
-from reprior.io.ndjson import keyed
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import CsvForm, Roles, recognise
+from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, keyed, recognise
 from reprior.io.table import Choice
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
@@ -45,32 +43,26 @@ class StreamRun:
     """Reads records, corrects and learns them, writes them, and saves how far it got."""
 
     def __init__(self, options: StreamOptions) -> None:
-        self.options, self.values, self.warning = options, options.values, ""
+        self.options, self.warning = options, ""
         self.labels = LateLabels(options.label, options.name, options.remember)
         self.watch = Watch(None, options.on_alarm)
         before = restore(options, self.labels, self.watch)
-        if before is None:
-            stream = self.new_stream()
-            self.saved = Saved(stream, stream.weights, None, Progress(), str(options.output), options.fingerprint)
-        else:
-            self.saved = before._replace(output=str(options.output))
-            if options.rearm:
-                self.watch.rearm(before.stream.n)
-        self.stream, self.weights, self.form, self.progress = self.saved[:4]
-        at = self.progress
-        self.out = Leaving(options.output, None if before is None else at.written, at.written_tail,
-                           before.output if before else "")  # fmt: skip
+        self.at = self.new_state() if before is None else before
+        if before is not None and options.rearm:
+            self.watch.rearm(before.stream.n)
+        self.out = Leaving(options.output, None if before is None else before.written, self.at.written_tail,
+                           self.at.output)  # fmt: skip
+        self.at.output, self.stream = str(options.output), self.at.stream
         self.stop, self.saved_at = Stop(), time.monotonic()
         try:
-            self.pieces = Arriving(options.input, at.offset, at.read_tail, at.mark, follow=options.follow,
-                                   replay=options.replay, stop=self.stop)  # fmt: skip
+            self.pieces = Arriving(options.input, self.at, follow=options.follow, replay=options.replay, stop=self.stop)
         except BaseException:
             self.stop.end()
             raise
-        at.mark = self.pieces.mark
+        self.at.mark = self.pieces.mark
 
-    def new_stream(self) -> Stream:
-        """Return a stream that has learned nothing yet, and set the alarm."""
+    def new_state(self) -> RunState:
+        """Return the state of a run that has learned nothing yet, and set the alarm."""
         options = self.options
         if options.source is None and options.counts is None:
             fail("stream", "--source", "be given, unless --state names an existing state", "nothing")
@@ -79,11 +71,12 @@ class StreamRun:
         files = SourceFiles(options.source, options.counts, options.columns, options.source_columns,
                             options.source_label, options.calibrate, options.values, names)  # fmt: skip
         fitted = read_pipeline("stream", files)
-        pipe, self.values, self.warning = fitted.pipeline, fitted.values, fitted.warning
+        pipe, self.warning = fitted.pipeline, fitted.warning
         if pipe.classes is None and names:
             pipe = replace(pipe, source=check_source(pipe.source, "stream", names))
         self.watch.alarm = make_alarm(pipe.source, options.wants_alarm)
-        return Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
+        stream = Stream(options.method, pipe.source, calibrator=pipe.calibrator, **parse_options(options.options))
+        return RunState(stream, stream.weights, str(options.output), options.fingerprint, fitted.values)
 
     def close(self) -> None:
         """Release files and signals."""
@@ -114,13 +107,13 @@ class StreamRun:
 
     def binary(self, data: bytearray) -> bool:
         """Return whether these are records without lines."""
-        if self.form is not None:
-            return isinstance(self.form, MsgpackForm)
-        return bool(data) and data[0] >= 0x80 and not data.startswith(b"\xef\xbb\xbf"[: len(data)])
+        if self.at.form is not None:
+            return self.at.form.kind == MSGPACK
+        return bool(data) and data[0] >= 0x80 and not data.startswith(UTF8_MARK[: len(data)])
 
     def finish(self, data: bytearray) -> None:
         """Process what a file ends with: its last line may lack its end."""
-        at = self.progress
+        at = self.at
         if data and not self.binary(data):
             data += b"\n"
             self.take(data)
@@ -138,28 +131,28 @@ class StreamRun:
         if self.pieces.note:
             click.echo(self.pieces.note, err=True)
             self.pieces.note = ""
-        self.progress.new_file(self.pieces.mark)
+        self.at.new_file(self.pieces.mark)
         self.save()
 
     def take(self, data: bytearray) -> None:
         """Correct and learn the whole records in `data`, and leave the rest in it."""
-        at, start = self.progress, 0
-        if self.form is None:
+        at, start = self.at, 0
+        if at.form is None:
             header = self.recognise(bytes(data))
             if header is None:
                 return
             start = header
-        elif at.begins and isinstance(self.form, CsvForm):
+        elif at.begins and at.form.kind == CSV:
             end = data.find(b"\n") + 1
-            start = end if self.form.is_header(bytes(data[:end])) else 0
-        assert self.form is not None
+            start = end if at.form.is_header(bytes(data[:end])) else 0
+        assert at.form is not None
         whole = bytes(data[start:])
-        records, length = self.form.cut(whole)
+        records, length = at.form.cut(whole)
         before = at.records
         try:
             self.process(records)
         except InputError:
-            at.read(bytes(data[:start]) + whole[: self.form.length(whole, at.records - before)])
+            at.read(bytes(data[:start]) + whole[: at.form.length(whole, at.records - before)])
             self.save()
             raise
         at.read(bytes(data[: start + length]))
@@ -170,17 +163,17 @@ class StreamRun:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
         source, options = self.stream.source, self.options
         choice = Choice(columns=options.columns, caller="stream", classes=source.classes or (),
-                        names=read_names(options.classes, "stream"))  # fmt: skip
+                        names=read_names(options.classes, "stream"), values=self.at.values)  # fmt: skip
         roles = Roles(options.label, options.name, options.time_column)
         recognised = recognise(data, choice, len(source.prior), roles)
         if recognised is None:
             return None
-        self.form, start = recognised
-        if choice.names and choice.classes and self.form.named is None and choice.names != choice.classes:
+        self.at.form, start = recognised
+        if choice.names and choice.classes and self.at.form.named is None and choice.names != choice.classes:
             fail("stream", "--classes", "be the classes of the source in their order, since the records are lists",
                  listed(choice.names), remedy=f"That is {listed(choice.classes)}")  # fmt: skip
-        if options.emitted != "prior" and self.form.opening:
-            self.write(self.form.opening.encode())
+        if options.emitted != "prior" and self.at.form.opening:
+            self.write(self.at.form.opening.encode())
         return start
 
     def process(self, records: list[Any]) -> None:
@@ -188,7 +181,7 @@ class StreamRun:
         try:
             if records:
                 self.learn(self.checked(records))
-                self.progress.records += len(records)
+                self.at.records += len(records)
         except InputError as error:
             if len(records) > 1:
                 half = len(records) // 2
@@ -197,26 +190,26 @@ class StreamRun:
             elif not self.options.skip_bad:
                 raise
             else:
-                self.progress.records += 1
-                self.progress.skip(error.shell)
+                self.at.records += 1
+                self.at.skip(error.shell)
 
     def checked(self, records: list[Any]) -> Checked:
         """Return records with their samples, once those are known to be probabilities."""
-        assert self.form is not None
-        first, source = self.progress.records, self.stream.source
-        batch = self.labels.split(records, self.form, source.classes, len(source.prior), first)
-        rows = self.form.rows(batch.records, first) if batch.records else np.empty((0, len(source.prior)))
+        assert self.at.form is not None
+        first, source = self.at.records, self.stream.source
+        batch = self.labels.split(records, self.at.form, source.classes, len(source.prior), first)
+        rows = self.at.form.rows(batch.records, first) if batch.records else np.empty((0, len(source.prior)))
         if not first:
-            refuse_probabilities(rows, self.values, "stream", "input")
-        rows = prepare(rows, self.values)
-        fault = row_fault(rows) if self.form.unused and len(rows) else None
-        if fault and (remedy := left_aside(fault, rows.shape[1], self.form.unused, "columns")):
+            refuse_probabilities(rows, self.at.values, "stream", "input")
+        rows = prepare(rows, self.at.values)
+        fault = row_fault(rows) if self.at.form.unused and len(rows) else None
+        if fault and (remedy := left_aside(fault, rows.shape[1], self.at.form.unused, "columns")):
             fail("stream", "input", fault.rule, fault.value, place=f"row {first + fault.row}", remedy=remedy)
         if len(rows):
             check_rows([(first, rows)], "stream", "input")
         times, column = [], self.options.time_column
         if column is not None:
-            fields = self.form.fields(batch.records, first)
+            fields = self.at.form.fields(batch.records, first)
             times = [moment(some.get(column), first + i) for i, some in enumerate(fields)]
         return Checked(batch, rows, self.stream.calibrated(rows) if len(rows) else rows, times)
 
@@ -236,28 +229,28 @@ class StreamRun:
 
     def advance(self, some: Checked, start: int, stop: int, out: list[bytes]) -> None:
         """Correct and learn `rows[start:stop]` and append what to write to `out`; no label arrives in between."""
-        assert self.form is not None
-        batch, every, emitted = some.batch, self.options.every, self.options.emitted
+        form, batch, every, emitted = self.at.form, some.batch, self.options.every, self.options.emitted
+        assert form is not None
         self.labels.keep(batch.names[start:stop], some.rows[start:stop])
         while start < stop:
             n = self.stream.n
             end = min(stop, start + every - n % every, start + next_window_end(n) - n)
             here = slice(start, end)
             if emitted != "prior":
-                out.append(self.form.write(batch.records[here], correct_rows(some.calibrated[here], self.weights)))
+                out.append(form.write(batch.records[here], correct_rows(some.calibrated[here], self.at.weights)))
             event = self.watch.learn(self.stream, some.calibrated[here], some.times[here])
             values: list[dict[str, Any]] = [] if event is None else [event._asdict()]
             if self.stream.n % every == 0:
-                self.weights = self.stream.weights
+                self.at.weights = self.stream.weights
                 values.append(self.about())
-            if emitted == "prior" or (emitted == "both" and not self.form.opening):  # it would break a table
-                out += map(self.form.write_value, values)
+            if emitted == "prior" or (emitted == "both" and not form.opening):  # it would break a table
+                out += map(form.write_value, values)
             start = end
 
     def about(self) -> dict[str, Any]:
         """Return samples, prior, its interval, how much of the correction is applied, the last time, and the verdict of
         the alarm."""
-        names, level = self.stream.source.classes or (self.form.named if self.form else None), self.options.level
+        names, level = self.stream.source.classes or (self.at.form.named if self.at.form else None), self.options.level
         value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
         if level < 1:
             lower, upper = self.stream.interval(level)
@@ -272,16 +265,15 @@ class StreamRun:
     @property
     def matched(self) -> str:
         """How classes were matched: by "name" or by "position"."""
-        return "name" if self.form is not None and self.form.named and self.stream.source.classes else "position"
+        return "name" if self.at.form is not None and self.at.form.named and self.stream.source.classes else "position"
 
     def write(self, data: bytes) -> None:
         self.out.write(data)
-        self.progress.wrote(data)
+        self.at.wrote(data)
 
     def save(self) -> None:
         """Put the state on disk, after what was written before it."""
         self.saved_at = time.monotonic()
         if self.options.state is not None:
             self.out.sync()
-            now = self.saved._replace(weights=self.weights, form=self.form)
-            save(self.options.state, self.options, now, self.labels, self.watch)
+            save(self.at, self.options, self.labels, self.watch)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -18,7 +18,7 @@ from reprior.cli._atomic import keep_apart
 from reprior.cli._labels import LateLabels
 from reprior.cli._pipes import tail_of
 from reprior.cli._watch import Watch
-from reprior.io.records import Form, form_from_json, form_to_json
+from reprior.io.records import Form, form_from_json
 from reprior.state import decode, encode, is_special, refuse, take, write_atomically
 
 KIND, STREAM = "stream-job", "stream"
@@ -97,9 +97,19 @@ class StreamOptions:
 
 
 @dataclass
-class Progress:
-    """How far a run has read and written, with the last bytes of both, and which file it reads."""
+class RunState:
+    """All that a restart continues from, except labels and alarm.
 
+    `weights` (K,) correct samples until the next update of the prior. `values` is what makes rows probabilities (see
+    `prepare`). Then come how far the run has read and written, with the last bytes of both, and which file it reads.
+    """
+
+    stream: Stream
+    weights: Vector
+    output: str
+    fingerprint: str
+    values: str | None = None
+    form: Form | None = None
     offset: int = 0
     written: int = 0
     skipped: int = 0
@@ -108,7 +118,7 @@ class Progress:
     written_tail: bytes = b""
     mark: list[int] | None = None  # tells the file that is read
     begins: bool = True  # a file, with a header if it is CSV
-    first_skipped: str = ""
+    first_skipped: str = ""  # not stored
 
     def read(self, data: bytes) -> None:
         """Note what has been read and dealt with."""
@@ -129,57 +139,50 @@ class Progress:
         self.offset, self.read_tail, self.mark, self.begins = 0, b"", mark, True
 
 
-class Saved(NamedTuple):
-    """What a state file holds beside labels and alarm."""
-
-    stream: Stream
-    weights: Vector
-    form: Form | None
-    progress: Progress
-    output: str
-    fingerprint: str
+STORED: dict[str, tuple[type, ...]] = {  # fields of `RunState` as the state file has them
+    "offset": (int,), "written": (int,), "skipped": (int,), "records": (int,), "read_tail": (np.ndarray,),
+    "written_tail": (np.ndarray,), "mark": (list, type(None)), "begins": (bool,), "output": (str,),
+    "fingerprint": (str,), "values": (str, type(None)),
+}  # fmt: skip
 
 
-def save(path: Path, options: StreamOptions, saved: Saved, labels: LateLabels, watch: Watch) -> None:
+def save(state: RunState, options: StreamOptions, labels: LateLabels, watch: Watch) -> None:
     """Write the state of a run, whole or not at all."""
-    progress = asdict(saved.progress)
-    del progress["first_skipped"]
+    assert options.state is not None
     fields = {
-        "settings": options.lasting, "source": saved.fingerprint, "output": saved.output, "weights": saved.weights,
-        "form": form_to_json(saved.form) if saved.form else None, "stream": saved.stream.to_bytes(),
-        **progress, **labels.to_fields(), **watch.to_fields(),
+        "settings": options.lasting, "stream": state.stream.to_bytes(), "weights": state.weights,
+        "form": asdict(state.form) if state.form else None, **{name: getattr(state, name) for name in STORED},
+        **labels.to_fields(), **watch.to_fields(),
     }  # fmt: skip
-    write_atomically(path, encode(KIND, fields))
+    write_atomically(options.state, encode(KIND, fields))
 
 
-def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> Saved | None:
+def restore(options: StreamOptions, labels: LateLabels, watch: Watch) -> RunState | None:
     """Return what the state file holds, if there is one, with labels and alarm put back as they were."""
-    path, nothing = options.state, type(None)
+    path = options.state
     if path is None or not path.exists():
         return None
     fields = decode(path.read_bytes(), KIND, STREAM, name=str(path))
-    output = take(fields, "output", str, STREAM)
-    same_options(options, {"-o": output} | take(fields, "settings", dict, STREAM))
-    fingerprint = take(fields, "source", str, STREAM)
-    if options.fingerprint not in ("", fingerprint):
+    stored = {name: take(fields, name, kinds, STREAM, (None,)) for name, kinds in STORED.items()}
+    same_options(options, {"-o": stored["output"]} | take(fields, "settings", dict, STREAM))
+    if options.fingerprint not in ("", stored["fingerprint"]):
         fail(STREAM, "--source", f"be the source that {path} was made from, or be left out", "another",
              remedy="After retraining name a new state file")  # fmt: skip
-    names = ("offset", "written", "skipped", "records")
-    numbers = {name: take(fields, name, int, STREAM) for name in names}
-    if min(numbers.values()) < 0:
+    if min(stored[name] for name in ("offset", "written", "skipped", "records")) < 0:
         refuse(STREAM, "data", "a negative number of bytes or rows")
-    tails = {name: take(fields, name, np.ndarray, STREAM, (None,)).tobytes() for name in ("read_tail", "written_tail")}
-    mark, begins = take(fields, "mark", (list, nothing), STREAM), take(fields, "begins", bool, STREAM)
+    if stored["values"] not in (None, "normalize", "logits"):
+        refuse(STREAM, "data", "rows of an unknown kind")
+    stored = {name: item.tobytes() if isinstance(item, np.ndarray) else item for name, item in stored.items()}
     stream = Stream.from_bytes(take(fields, "stream", np.ndarray, STREAM, (None,)).tobytes())
     k = len(stream.source.prior)
+    form = take(fields, "form", (dict, type(None)), STREAM)
     try:
-        form = form_from_json(fields["form"], k) if take(fields, "form", (list, nothing), STREAM) else None
+        form = None if form is None else form_from_json(form, k)
     except (LookupError, TypeError, ValueError, AttributeError):
         refuse(STREAM, "data", "an unknown format of records")
     labels.restore(fields, k, STREAM)
     watch.restore(fields, k, STREAM)
-    weights = take(fields, "weights", np.ndarray, STREAM, (k,))
-    return Saved(stream, weights, form, Progress(**numbers, **tails, mark=mark, begins=begins), output, fingerprint)
+    return RunState(stream, take(fields, "weights", np.ndarray, STREAM, (k,)), form=form, **stored)
 
 
 def same_options(options: StreamOptions, then: dict[str, Any]) -> None:

@@ -18,11 +18,10 @@ from reprior.cli._options import by_option, input_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
 from reprior.io.files import open_table
-from reprior.io.keys import group_keys
 from reprior.io.labels import label_columns
 from reprior.io.prepare import ordered
 from reprior.io.sources import read_prior
-from reprior.io.table import Choice
+from reprior.io.table import Choice, group_keys
 
 WAYS = ("sharing", "separate", "one prior for all")
 
@@ -56,9 +55,9 @@ def command(truth: Path | None, **files: Any) -> Answer:
             {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
              "log_likelihood": row.estimate.log_likelihood / row.estimate.n, "seconds": row.seconds,
              "distance": row.distance} for row in compared]  # fmt: skip
-    value = {"classes": job.classes, "matched": job.matched, "warning": job.warning, "methods": rows}
+    value = {"classes": job.classes, "methods": rows}
     note = f"All methods had the same samples. The default is {job.method_text}."
-    return Answer(value | job.taken, f"{compared}\n{note}{job.note}")
+    return Answer(value | job.taken, f"{compared}\n{note}{job.note()}")
 
 
 def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
@@ -88,9 +87,8 @@ def by_group(inputs: Inputs, truth: Path | None, wanted: Any) -> Answer:
         lines.append((line + (f"  {error:>13.4f}" if error is not None else "")).rstrip())
     lines.append(f"Distance: total variation from the first line, as the mean over {len(keys):,} groups; furthest: the"
                  " largest of them, and in which group.")  # fmt: skip
-    value = {"classes": inputs.classes, "matched": inputs.matched, "warning": inputs.warning, "by": wanted.by,
-             "keys": keys, "ways": rows}  # fmt: skip
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note)
+    value = {"classes": inputs.classes, "by": wanted.by, "keys": keys, "ways": rows}
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note())
 
 
 def true_shares(inputs: Inputs, truth: Path, wanted: Any) -> dict[Any, Vector]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -26,7 +25,7 @@ from reprior.estimates.sets import Scores, scores, scores_of
 from reprior.estimates.show import first_lines, stopped
 from reprior.io.files import SUFFIXES, SUFFIXES_OF
 from reprior.io.sources import read_prior
-from reprior.io.table import Choice, Sets
+from reprior.io.table import Choice, Correct, Corrected
 from reprior.pipelines.watch import Watch
 from reprior.rows.correction import correct_rows
 from reprior.state import decode, encode, hidden, is_special, naming, whole_file, write_atomically
@@ -77,7 +76,7 @@ def run(output: Path, wanted: Wanted, files: dict[str, Any]) -> Answer | int:
     if str(output) == "-" or (is_special(output) and not target.is_dir()):
         weighting = find_weights(job, wanted)
         with nullcontext(sys.stdout.buffer) if str(output) == "-" else whole_file(output) as out:
-            job.table.parts[0].rewrite(out, *correction(job, weighting, 0))
+            job.table.parts[0].rewrite(out, correction(job, weighting, 0), job.classes if wanted.sets else None)
         save_watch(wanted, weighting)
         return DONE if weighting.ok else NOT_CONVERGED
     with alone("correct", output, "--output"):
@@ -121,51 +120,48 @@ def corrected(inputs: Inputs, target: Path, output: Path, wanted: Wanted, files:
     weighting = Weighting(**{name: journal[name] for name in Weighting._fields})
     parts, kept = inputs.table.parts, journal["parts"]
     for number, part in enumerate(parts[kept:], kept):
-        fn, sets = correction(inputs, weighting, number)
         path = output / Path(part.name).relative_to(target) if target.is_dir() else output
         with whole_file(path) as file:
-            part.rewrite(file, fn, sets)
+            part.rewrite(file, correction(inputs, weighting, number), inputs.classes if wanted.sets else None)
         journal["parts"] += 1
         if journal["parts"] < len(parts):  # after the last one nothing is left to do
             write_journal(output, journal)
     save_watch(wanted, weighting)
     hidden(output, "journal").unlink(missing_ok=True)
     value = {"output": str(output), "files": len(parts), "written": len(parts) - kept, "ok": weighting.ok,
-             "verdict": weighting.verdict, "acts": weighting.acts, "matched": inputs.matched,
-             "warning": inputs.warning}  # fmt: skip
+             "verdict": weighting.verdict, "acts": weighting.acts}  # fmt: skip
     by = "" if wanted.prior else f" by {inputs.method_text}"
     head = f"{output}: {counted(len(parts), 'file')} corrected{by}"
     head += f", {kept} of them by an earlier run" if kept else ""
     lines = first_lines(head, weighting.verdict, weighting.stopped)
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(weighting.verdict), weighting.ok)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(weighting.verdict), weighting.ok)
 
 
-def correction(inputs: Inputs, weighting: Weighting, number: int) -> tuple[Callable[[Matrix], Matrix], Sets | None]:
-    """Return what calibrates the rows (n, K) of a part, block by block in their order, and corrects them; and the sets
-    of the rows corrected last, if they are wanted. `number` is the number of the part."""
-    weights, least, calibrator = weighting.weights, weighting.least, inputs.pipeline.calibrator
-    codes, at = None, 0
-    last: Any = None
+def correction(inputs: Inputs, weighting: Weighting, number: int) -> Correct:
+    """Return what calibrates and corrects the rows (n, K) of a part, block by block in their order.
+
+    `number` is the number of the part, whose rows have one group each if there are groups.
+    """
+    calibrator, codes, at = inputs.pipeline.calibrator, None, 0
     if inputs.keys is not None:
         slots = {key: g for g, key in enumerate(weighting.groups)}
         codes = np.array([slots[key] for key in inputs.keys[number]], np.int64)
 
-    def fixed(rows: Matrix) -> Matrix:
-        nonlocal at, last
-        calibrated, at = rows if calibrator is None else calibrator(rows), at + len(rows)
-        if codes is None:
-            out = correct_rows(calibrated, weights)
-            last = None if least is None else out >= least
-            return out
-        own = codes[at - len(rows) : at]
-        if len(own) < len(rows):
-            fail("correct", inputs.table.parts[number].name, "not grow while it is read", "more rows than before",
-                 remedy="The file was changed while it was read. Run the command again")  # fmt: skip
-        out = correct_rows(calibrated, weights[own], at - len(rows)).astype(rows.dtype)
-        last = None if least is None else out >= least[own]
-        return out
+    def fixed(rows: Matrix) -> Corrected:
+        nonlocal at
+        first, at = at, at + len(rows)
+        weights, least = weighting.weights, weighting.least
+        if codes is not None:
+            own = codes[first:at]
+            if len(own) < len(rows):
+                fail("correct", inputs.table.parts[number].name, "not grow while it is read", "more rows than before",
+                     remedy="The file was changed while it was read. Run the command again")  # fmt: skip
+            weights, least = weights[own], None if least is None else least[own]
+        out = correct_rows(rows if calibrator is None else calibrator(rows), weights, first)
+        out = out.astype(rows.dtype, copy=False)
+        return Corrected(out, None if least is None else out >= least)
 
-    return fixed, None if least is None else Sets("set", inputs.classes, lambda: last)
+    return fixed
 
 
 def check_suffix(output: Path, kind: str, *, folder: bool) -> None:

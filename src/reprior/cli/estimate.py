@@ -45,7 +45,7 @@ def shown(
     labelled = f" ({estimate.n_labels:,} with a label)" if estimate.n_labels else ""
     head = f"{counted(estimate.n, 'row')}{labelled}, {len(estimate.prior)} classes, {inputs.method_text}"
     first = first_lines(head, value["verdict"], stopped(estimate.acts))
-    note = inputs.note_after(value["verdict"])
+    note = inputs.note(value["verdict"])
     if parts is None or by is None:
         text = estimate_shown(estimate, level, top, head)._replace(before=first).text
         return Answer(value, text + note, estimate.status.ok)
@@ -57,7 +57,6 @@ def shown(
 def described(estimate: PriorEstimate, inputs: Inputs, level: float | None) -> dict[str, Any]:
     """Return an estimate as what `--json` prints."""
     return {
-        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes,
-        "matched": inputs.matched,
-        **inputs.taken, "warning": inputs.warning, "target": [part.name for part in inputs.table.parts][:1000],
+        **estimate.to_dict(level), "verdict": inputs.verdict(estimate), "classes": inputs.classes, **inputs.taken,
+        "target": [part.name for part in inputs.table.parts][:1000],
     }  # fmt: skip

@@ -65,7 +65,7 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
     lines.append(f"About {counted(chosen.labels_needed, 'label')} of random samples would settle whether to correct.")
     lines.append(f"Fill in the column label, then pass --labels {output}.")
-    return Answer(value, "\n".join(lines) + job.note)
+    return Answer(value, "\n".join(lines) + job.note())
 
 
 def refuse_filled_in(output: Path, labels: str | None) -> None:

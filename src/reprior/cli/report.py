@@ -53,10 +53,10 @@ def command(output: Path | None, level: float, title: str | None, **files: Any) 
     if output is not None:
         with whole_file(output) as file:
             file.write(page(content).encode("utf-8", "backslashreplace"))
-    content |= {"matched": job.matched} | job.taken
+    content |= job.taken
     about = f"{counted(content['n'], 'row')}, {len(content['prior'])} classes, {job.method_text}"
     lines = first_lines(f"{output}: {about}", finding, stopped(estimate.acts))
-    return Answer(content, "\n".join(lines) + job.note_after(content["verdict"]),
+    return Answer(content, "\n".join(lines) + job.note(content["verdict"]),
                   estimate.status.ok and (not files["by"] or bool(by_group.converged.all())))  # fmt: skip
 
 

@@ -95,12 +95,8 @@ def alarm_shown(alarm: Alarm | AlarmTable, name: str) -> tuple[dict[str, Any], l
         loud = [key for key in alarm if alarm[key]]
         lines = [f"{name}: alarms of {len(alarm):,} streams", f"raised: {listed(loud, LISTED) or 'none'}"]
         return {"streams": len(alarm), "raised": loud[:LISTED]}, lines
-    verdict = alarm.verdict
-    value: dict[str, Any] = {"n": verdict.n, "watched": True, "alarm": None}
-    if verdict:
-        called = [str(label) for label in verdict.names or verdict.classes]
-        value["alarm"] = {"raised_at": verdict.raised_at, "since": verdict.since, "classes": called}
-    return value, [f"{name}: an alarm that has seen {verdict.n:,} rows", raised(value)]
+    value = {"n": alarm.verdict.n, "watched": True, "alarm": Watch(alarm, None).verdict()}
+    return value, [f"{name}: an alarm that has seen {alarm.verdict.n:,} rows", raised(value)]
 
 
 def fitted(pipe: Pipeline) -> dict[str, Any]:

@@ -38,7 +38,7 @@ SHIFTS = {"long-tail": 0.1, "dirichlet": 1.0, "tweak-one": 0.5, "knock-out": 0.5
 @values_options
 @print_answer
 def command(pool: Path, output: Path, shift: str, strength: float | None, rows: int, seed: int,
-            values: str | None, **columns: Any) -> Answer:  # fmt: skip
+            **columns: Any) -> Answer:  # fmt: skip
     """Draw samples from POOL, labelled predictions, with a new class prior.
 
     \b
@@ -49,7 +49,7 @@ def command(pool: Path, output: Path, shift: str, strength: float | None, rows: 
         fail("simulate", "--output", "end in .npz, .parquet or .csv", output)
     keep_apart("simulate", output, pool)
     wanted = Choice(**columns, with_labels=True, caller="simulate")
-    table = prepared(open_table(pool, wanted), values)
+    table = prepared(open_table(pool, wanted))
     chunk = table.load()
     y = label_columns(chunk.labels, table, pool, len(chunk.proba), table.classes)
     rng, k = np.random.default_rng(seed), table.n_classes

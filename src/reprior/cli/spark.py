@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,19 +25,8 @@ from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
 from reprior.adapters.spark.session import context, session, submitted
 from reprior.adapters.spark.stream import follow, write_batch
+from reprior.cli import _options as options
 from reprior.cli._inputs import Inputs, SourceFiles, match_classes, read_pipeline, with_method
-from reprior.cli._options import (
-    all_of,
-    anyway_option,
-    by_option,
-    check_method,
-    columns_option,
-    listing_options,
-    logits_option,
-    method_options,
-    parse_options,
-    stream_method_options,
-)
 from reprior.cli._shell import Answer, print_answer, run
 from reprior.cli.estimate import shown
 from reprior.estimates.show import first_lines, stopped
@@ -55,10 +44,10 @@ def command() -> None:
     """
 
 
-shared = partial(all_of, [
+shared = partial(options.all_of, [
     click.option("-s", "--source", required=True, type=click.Path(path_type=Path),
                  help="File from `reprior fit`, or as for `reprior estimate`. The driver reads it."),
-    columns_option,
+    options.columns_option,
     click.option("--master", help="Spark master, if not started by spark-submit.  [default: local[*,4]]"),
 ])  # fmt: skip
 labels_option = click.option("--labels", metavar="COLUMN",
@@ -68,11 +57,11 @@ labels_option = click.option("--labels", metavar="COLUMN",
 @command.command("estimate")
 @click.argument("target")
 @shared
-@method_options
-@by_option
+@options.method_options
+@options.by_option
 @labels_option
-@logits_option
-@listing_options
+@options.logits_option
+@options.listing_options
 @print_answer
 def estimate(level: float, no_interval: bool, top: int, master: str | None, **files: Any) -> Answer:
     """Estimate the class prior of TARGET, a folder of Parquet files (s3://… too) that all workers can read.
@@ -92,11 +81,11 @@ def estimate(level: float, no_interval: bool, top: int, master: str | None, **fi
 @command.command("correct")
 @click.argument("target")
 @shared
-@method_options
-@by_option
+@options.method_options
+@options.by_option
 @labels_option
 @click.option("-o", "--output", required=True, help="Output folder; must not exist.")
-@anyway_option
+@options.anyway_option
 @print_answer
 def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answer:
     """Correct the predictions of TARGET, a folder of Parquet files, for the estimated class prior.
@@ -122,10 +111,10 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)
     value = {"output": output, "rows": estimated.n, "ok": estimated.status.ok, "verdict": verdict,
-             "acts": estimated.acts and estimated.acts._asdict(), "matched": inputs.matched}  # fmt: skip
+             "acts": estimated.acts and estimated.acts._asdict()}  # fmt: skip
     head = f"{output}: {estimated.n:,.0f} rows corrected by {inputs.method_text}"
     lines = first_lines(head, verdict, stopped(estimated.acts))
-    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note_after(verdict), estimated.status.ok)
+    return Answer(value | inputs.taken, "\n".join(lines) + inputs.note(verdict), estimated.status.ok)
 
 
 @command.command("stream")
@@ -133,7 +122,7 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
 @shared
 @click.option("--key", required=True, metavar="COLUMN", help="Column of the stream keys.")
 @click.option("--order", metavar="COLUMN", help="Column that orders the samples of a key: a number or a time.")
-@stream_method_options
+@options.stream_method_options
 @click.option("-o", "--output", required=True, help="The folder for `rows`, `priors` and Spark's `checkpoint`.")
 @click.option("--files", default=100, show_default=True, help="Maximum number of files per micro-batch.")
 @click.option("--every", type=float, metavar="SECONDS",
@@ -151,15 +140,15 @@ def stream(input: str, output: str, files: int, every: float | None, master: str
     \b
     Example:  reprior spark stream scores/ --source model.reprior --key shop --order time -o followed/
     """
-    check_method("stream", following["method"], ONLINE, "reprior spark estimate")
+    options.check_method("stream", following["method"], ONLINE, "reprior spark estimate")
     fit = read_pipeline("stream", SourceFiles(following.pop("source"), columns=following["columns"]))
-    pipe, warning, options = fit.pipeline, fit.warning, parse_options(following.pop("options"))
+    pipe, warning, own = fit.pipeline, fit.warning, options.parse_options(following.pop("options"))
     if fit.values == "logits" and pipe.calibrator is not None:  # the stream itself takes them
         pipe = replace(pipe, calibrator=replace(pipe.calibrator, of_logits=True))
     with running(master) as spark:
         schema = spark.read.parquet(input).schema
         coming = spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(input)
-        rows = follow(pipe, coming, **following, **options)
+        rows = follow(pipe, coming, **following, **own)
         when: dict[str, Any] = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
         query = (
             rows.writeStream.foreachBatch(partial(write_batch, output, following["key"]))
@@ -205,25 +194,20 @@ def running(master: str | None, *, paths_only: bool = False) -> Iterator[Any]:
     """
     start = context if paths_only else session
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells the whole way of an error that we say in a sentence
-    if submitted():  # whoever has submitted it has its log, and stops its session
-        try:
-            yield start(master)
-        except Exception as error:
-            raise explained(error, "above") from error.__cause__
-        return
-    log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
-    spark, reason = None, None
+    spark, reason, log = None, None, None
+    if not submitted():  # else whoever has submitted it has its log, and stops its session
+        log = tempfile.NamedTemporaryFile(prefix="reprior-spark-", suffix=".log", delete=False)  # noqa: SIM115
     try:
-        with elsewhere(log.fileno()):
+        with elsewhere(log.fileno()) if log else nullcontext():
             spark = start(master)
         yield spark
     except Exception as error:
-        reason = explained(error, log.name)
+        reason = explained(error, log.name if log else "above")
         raise reason from error.__cause__
     finally:
-        if spark is not None:
+        if log and spark is not None:
             spark.stop()
-        if not isinstance(reason, SparkStopped):
+        if log and not isinstance(reason, SparkStopped):
             os.unlink(log.name)
 
 

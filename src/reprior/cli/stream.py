@@ -81,14 +81,14 @@ def follow(as_json: bool, settings: dict[str, Any]) -> int:
 def summary(run: StreamRun) -> dict[str, Any]:
     """Return what a run did, for --json."""
     labels, state = run.labels, run.options.state
-    return {"rows": run.stream.n, "skipped": run.progress.skipped, "labels": labels.taken, "labels_lost": labels.lost,
+    return {"rows": run.stream.n, "skipped": run.at.skipped, "labels": labels.taken, "labels_lost": labels.lost,
             "output": run.out.name, "state": str(state) if state else None, "matched": run.matched,
             "alarm": run.watch.verdict(), "acts": run.stream.acts._asdict()}  # fmt: skip
 
 
 def report(run: StreamRun, piped: bool) -> list[str]:
     """Return what a run did, in sentences; where it wrote is left out if that is a pipe."""
-    labels, alarm, at, state, lines = run.labels, run.watch.verdict(), run.progress, run.options.state, []
+    labels, alarm, at, state, lines = run.labels, run.watch.verdict(), run.at, run.options.state, []
     if at.skipped:
         lines.append(f"{counted(at.skipped, 'row')} left out; the first: {at.first_skipped}")
     if labels.lost:

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Sender(Client):
 class Held:
     """Rows (n, K) of one `add`, and the names of their columns, if any."""
 
-    columns: Any
+    columns: tuple[Any, ...] | None
     rows: Matrix
 
     @property
@@ -58,9 +58,7 @@ class Held:
 
     def continues(self, other: Held) -> bool:
         """Return whether rows may be sent in one block with those of another `add`."""
-        if self.rows.shape[1] != other.rows.shape[1] or (self.columns is None) != (other.columns is None):
-            return False
-        return self.columns is None or list(self.columns) == list(other.columns)
+        return self.rows.shape[1] == other.rows.shape[1] and self.columns == other.columns
 
 
 class Batches:
@@ -136,19 +134,17 @@ class Batches:
         A row that is not valid is dropped alone.
         """
         try:
-            held, wrong = self._checked(proba)
-        except InputError as error:
-            if self.strict:
-                raise
-            self._drop(1, str(error))
-            return 0
+            held, n_bad, reason = self._checked(proba)
+            if n_bad and self.strict:
+                raise InputError(reason)
         except Exception as error:  # an object that claims to be an array may raise anything
             if self.strict:
                 raise
-            self._drop(1, f"Batches.add: `proba` cannot be read ({type(error).__name__}).")
+            cannot = f"Batches.add: `proba` cannot be read ({type(error).__name__})."
+            self._drop(1, str(error) if isinstance(error, InputError) else cannot)
             return 0
-        if wrong:
-            self._drop(*wrong)
+        if n_bad:
+            self._drop(n_bad, reason)
         return self._hold(held) if len(held.rows) else 0
 
     def flush(self, timeout: float = 10.0) -> bool:
@@ -197,25 +193,13 @@ class Batches:
 
     # checks
 
-    def _checked(self, proba: Any) -> tuple[Held, tuple[int, str] | None]:
-        """Return rows that can be sent, as far as is known, and how many others there were and why."""
-        classes = self._classes
-        names = None if classes is None else classes.names
+    def _checked(self, proba: Any) -> Sendable:
+        """Return the rows of one `add` that can be sent, as far as is known."""
+        names = None if self._classes is None else self._classes.names
         columns, values, _ = frame_of(proba, names, "Batches.add") or (None, proba, ())
         array = np.array(as_array(values, "Batches.add", "proba"))  # a copy: the caller may reuse its own
         rows = check_matrix(array[None] if array.ndim == 1 else array, "Batches.add", "proba")
-        held = Held(columns, rows)
-        if classes is not None:
-            held = Held(None, fitted(held, classes))
-        good = usable(held.rows, classes)
-        if good.all():
-            return held, None
-        fault = row_fault(held.rows.astype(np.float64))
-        reason = "Batches.add: `proba` must contain only finite numbers." if fault is None else (
-            f"Batches.add: `proba` must {fault.rule}; got {fault.value}.")  # fmt: skip
-        if self.strict:
-            raise InputError(reason)
-        return Held(held.columns, held.rows[good]), (int((~good).sum()), reason)
+        return sendable(Held(None if columns is None else tuple(columns), rows), self._classes)
 
     # what is held
 
@@ -330,12 +314,11 @@ class Batches:
         while True:
             try:
                 classes = self._classes = self._sender.classes_of(self.stream)
-                rows = fitted(block, classes)
-                good = usable(rows, classes)
-                if not good.all():
-                    self._drop(int((~good).sum()), "They are not probabilities.")
-                if good.any():
-                    self._sent(self._sender.send(self.stream, rows[good], correct=False), int(good.sum()))
+                held, n_bad, reason = sendable(block, classes)
+                if n_bad:
+                    self._drop(n_bad, reason)
+                if len(held.rows):
+                    self._sent(self._sender.send(self.stream, held.rows, correct=False), len(held.rows))
                 return
             except InputError as error:
                 self._drop(len(block.rows), str(error))
@@ -372,22 +355,33 @@ class Batches:
                 raise Abandoned
 
 
-def fitted(held: Held, classes: Classes) -> Matrix:
-    """Return rows in the order of a stream's classes; refuse rows of another number of classes."""
-    rows = held.rows if held.columns is None else by_name(Frame(held.columns, held.rows), classes.names, "Batches.add")
-    if rows.shape[1] != classes.count:
-        fail("Batches.add", "proba", f"have {classes.count} columns, one per class of the stream", rows.shape[1])
-    return np.asarray(rows)
+class Sendable(NamedTuple):
+    """Rows that a stream can take, how many others there were, and what is wrong with the first of them."""
+
+    held: Held
+    n_bad: int = 0
+    reason: str = ""
 
 
-def usable(rows: Matrix, classes: Classes | None) -> Any:
-    """Return which rows (n, K) can be sent (n,): finite ones, and only probabilities if the stream takes those."""
-    finite = np.isfinite(rows).all(axis=1)
-    if classes is None or classes.logits or not finite.any():
-        return finite
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums = rows.sum(axis=1, dtype=np.float64)
-        return finite & (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+def sendable(held: Held, classes: Classes | None) -> Sendable:
+    """Return finite rows, and only probabilities if the stream takes those, in the order of its `classes` if they are
+    known; rows of another number of classes are refused."""
+    rows, columns = held.rows, held.columns
+    if classes is not None:
+        rows = np.asarray(rows if columns is None else by_name(Frame(columns, rows), classes.names, "Batches.add"))
+        columns = None
+        if rows.shape[1] != classes.count:
+            fail("Batches.add", "proba", f"have {classes.count} columns, one per class of the stream", rows.shape[1])
+    good = np.isfinite(rows).all(axis=1)
+    if classes is not None and not classes.logits:
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = rows.sum(axis=1, dtype=np.float64)
+            good &= (rows >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE)
+    if good.all():
+        return Sendable(Held(columns, rows))
+    fault = row_fault(rows.astype(np.float64))
+    reason = f"must {fault.rule}; got {fault.value}" if fault else "must contain only finite numbers"
+    return Sendable(Held(columns, rows[good]), int((~good).sum()), f"Batches.add: `proba` {reason}.")
 
 
 def renew_all() -> None:

@@ -19,24 +19,8 @@ import numpy as np
 from reprior._check import check_int, check_matrix, check_number, fail, is_named, like_input
 from reprior._labels import same_rows
 from reprior._types import Matrix
-from reprior.client.bodies import (
-    BYTES,
-    JSON,
-    JSON_BYTES,
-    MAX_BODY,
-    MSGPACK,
-    Answer,
-    Classes,
-    Reply,
-    ServiceError,
-    answer_of,
-    at,
-    bytes_of,
-    definition_fields,
-    joined,
-    plain,
-    raw,
-)
+from reprior.client import bodies
+from reprior.client.bodies import BYTES, JSON, MSGPACK, Answer, Classes, Reply, ServiceError, at, plain
 from reprior.rows.blocks import by_name
 
 if TYPE_CHECKING:
@@ -80,7 +64,7 @@ class Client:
 
     def __init__(
         self, url: str, *, token: str | None = None, name: str | None = None, timeout: float = 30.0,
-        patience: float | None = None, max_body: int = MAX_BODY, sleep: Callable[[float], None] = time.sleep,
+        patience: float | None = None, max_body: int = bodies.MAX_BODY, sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -120,7 +104,7 @@ class Client:
     # streams
 
     def put(
-        self, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
+        self, /, stream: str, source: Any = None, *, classes: Any = None, method: str | None = None, alarm: Any = None,
         stale_after: float | None = None, heldout: tuple[Any, Any] | None = None, saved: Any = None, **options: Any,
     ) -> dict[str, Any]:  # fmt: skip
         """Create a stream and return its description. If it exists with the same definition, nothing changes.
@@ -157,8 +141,8 @@ class Client:
                 fail("Client.put", "saved", "be given without source, classes and heldout, because it has them", "both")
             query = urlencode({key: value if key in ("method", "stale_after") else json.dumps(value)
                                for key, value in more.items() if value is not None})  # fmt: skip
-            return self._described("PUT", stream, at(stream) + (query and f"?{query}"), bytes_of(saved), BYTES)
-        fields = definition_fields("Client.put", source, classes, heldout)
+            return self._described("PUT", stream, at(stream) + (query and f"?{query}"), bodies.bytes_of(saved), BYTES)
+        fields = bodies.definition_fields("Client.put", source, classes, heldout)
         try:
             body, kind = self._body({key: value for key, value in (fields | more).items() if value is not None})
         except TypeError as error:
@@ -183,7 +167,7 @@ class Client:
             Your name, for the audit log.
         """
         path = at(stream, "versions") + f"?{urlencode({'by': by})}"
-        return int(self._described("POST", stream, path, bytes_of(saved), BYTES)["version"])
+        return int(self._described("POST", stream, path, bodies.bytes_of(saved), BYTES)["version"])
 
     def state(self, stream: str) -> bytes:
         """Return a stream with everything it has learned, as bytes for `put` and `reprior.Stream.from_bytes`."""
@@ -272,7 +256,7 @@ class Client:
 
     def rows_at_once(self, rows: Matrix) -> int:
         """Return how many rows fit into one post."""
-        size = JSON_BYTES if self._msgpack is None else 4 if rows.dtype == np.float32 else 8
+        size = bodies.JSON_BYTES if self._msgpack is None else 4 if rows.dtype == np.float32 else 8
         return max(1, self.max_body // (size * int(rows.shape[1])))
 
     def _rows(self, stream: str, proba: Any, caller: str) -> Matrix:
@@ -304,7 +288,7 @@ class Client:
                         raise
                     middle = (part.start + part.stop) // 2  # the service takes less than we thought
                     parts[:0] = [slice(part.start, middle), slice(middle, part.stop)]
-        return joined(answers)
+        return bodies.joined(answers)
 
     def _post(self, stream: str, what: str, rows: Matrix | None, more: dict[str, Any]) -> Answer:
         """Return the answer to one numbered post."""
@@ -313,7 +297,7 @@ class Client:
         proba = {} if rows is None else {"proba": rows}
         body, kind = self._body({"client": self.name, "seq": before + 1, **more, **proba})
         try:
-            return answer_of(self._ask("POST", at(stream, what), body, kind), rows)
+            return bodies.answer_of(self._ask("POST", at(stream, what), body, kind), rows)
         except ServiceError as error:
             if error.uncounted:  # a number that is left out would count as a gap
                 self.seqs[stream] = before
@@ -325,7 +309,7 @@ class Client:
         """Return an object as a body with its content type; a matrix becomes raw bytes, or lists without msgpack."""
         if self._msgpack is None:
             return json.dumps(plain(fields)).encode(), JSON
-        return self._msgpack.packb(raw(fields)), MSGPACK
+        return self._msgpack.packb(bodies.raw(fields)), MSGPACK
 
     def _ask(self, method: str, path: str, body: bytes | None = None, kind: str = JSON) -> Any:
         """Return the answer to a request that may be repeated without harm, after as many attempts as it takes."""

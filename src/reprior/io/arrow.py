@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from csv import writer as csv_writer
 from typing import IO, Any
 
@@ -16,7 +16,7 @@ from reprior._types import Matrix
 from reprior.io.columns import Chosen, choose
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL_NUMBER, check_header
-from reprior.io.table import Choice, Chunk, Opener, Part, Sets
+from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
 
 try:
     import pyarrow as pa
@@ -116,8 +116,7 @@ def csv_part(name: str, opener: Opener, choice: Choice) -> Part:
         if batch is None or not batch.num_rows:
             fail(choice.caller, name, "have at least one row", "column names alone")
     columns = [text_column(field, batch.column(j)) for j, field in enumerate(schema)]
-    chosen = choose(columns, shown_types(schema), choice, name)
-    check_numbers(schema, chosen, choice, name)
+    chosen = chosen_columns(columns, schema, choice, name)
     classes = {*chosen.names}
     # all that is not a number to us stays the text it is, whatever the first block made it look like
     types = {column: pa.float64() if column in classes else pa.string() for column in schema.names}
@@ -181,24 +180,18 @@ def typed_columns(name: str, schema: Any, choice: Choice) -> Chosen:
     def kind(of: Any) -> str:
         return LIST if is_list(of) else FLOAT if pa.types.is_floating(of) else OTHER
 
-    columns = [Column(field.name, kind(field.type)) for field in schema]
-    chosen = choose(columns, shown_types(schema), choice, name)
-    check_numbers(schema, chosen, choice, name)
-    return chosen
+    return chosen_columns([Column(field.name, kind(field.type)) for field in schema], schema, choice, name)
 
 
-def shown_types(schema: Any) -> dict[str, str]:
-    """Return the types of columns as sentences have them."""
-    return {field.name: str(field.type) for field in schema}
-
-
-def check_numbers(schema: Any, chosen: Chosen, choice: Choice, name: str) -> None:
-    """Refuse class columns that hold no numbers."""
+def chosen_columns(columns: Sequence[Column], schema: Any, choice: Choice, name: str) -> Chosen:
+    """Return which columns hold probabilities and labels; class columns that hold no numbers are refused."""
+    chosen = choose(columns, {field.name: str(field.type) for field in schema}, choice, name)
     for column in chosen.names:
         kind = schema.field(column).type
         if not is_number(kind.value_type if chosen.is_list else kind):
             fail(choice.caller, name, "have numbers in the columns of the classes", f"{column!r} of type {kind}",
                  remedy=f"Name the class columns with `{choice.option} first:last` or as a,b,c")  # fmt: skip
+    return chosen
 
 
 def table_part(
@@ -216,7 +209,10 @@ def table_part(
         kind = schema.field(chosen[0]).type
         written = (schema.metadata or {}).get(CLASSES_KEY)
         classes = tuple(map(str, json.loads(written))) if written else None
-        n_classes = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(name, batches, wanted, choice)
+        length = kind.list_size if pa.types.is_fixed_size_list(kind) else first_length(batches(wanted))
+        if length is None:
+            fail(choice.caller, name, "have at least one row", "none")
+        n_classes = length
         if classes is not None and len(classes) != n_classes:
             fail(choice.caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
     if n_classes < 2:
@@ -227,31 +223,30 @@ def table_part(
         first = start
         for batch in batches(wanted):
             place = (choice.caller, name, first)
-            rows = rows_from(batch, chosen, n_classes, place)
-            yield Chunk(rows, labels_in(batch.column(len(chosen)), place) if label else None)
+            rows, labels = rows_from(batch, chosen, n_classes, place), None
+            if label:
+                no_nulls(batch.column(label), place)
+                labels = np.asarray(batch.column(label).to_pylist())
+            yield Chunk(rows, labels)
             first += len(rows)
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
         out = schema
         for column in () if listed else chosen:
             if not pa.types.is_floating(schema.field(column).type):
                 out = out.set(out.get_field_index(column), pa.field(column, pa.float64()))
-        if sets is not None:
-            sets.refuse_taken(schema.names, choice.caller, name)
-        wide = out if sets is None else out.append(sets_field(sets, writer is CsvOut, choice.caller))
-        with writer(file, wide) as target:
+        if names is not None:
+            refuse_set_column(schema.names, choice.caller, name)
+            out = out.append(set_field(names, writer is CsvOut, choice.caller))
+        with writer(file, out) as target:
             first = 0
             for batch in batches(None):
                 rows = rows_from(batch, chosen, n_classes, (choice.caller, name, first))
                 first += len(rows)
-                fixed = replaced(batch, chosen, fn(np.ascontiguousarray(rows)), out)
-                if sets is not None:
-                    texts: list[Any] = sets.names()
-                    texts = [BETWEEN.join(x) for x in texts] if writer is CsvOut else texts
-                    fixed = pa.RecordBatch.from_arrays(
-                        [*fixed.columns, pa.array(texts, wide.field(len(out)).type)], schema=wide
-                    )
-                target.write_batch(fixed)
+                made = fn(np.ascontiguousarray(rows))
+                sets = [] if names is None else set_names(made.inside, names)
+                column = pa.array([BETWEEN.join(x) for x in sets] if writer is CsvOut else sets)
+                target.write_batch(replaced(batch, chosen, made.rows, out, {SET: column}))
 
     def groups() -> Iterator[list[Any]]:
         return (key_values(batch.column(0), choice, name) for batch in batches([choice.by]))
@@ -260,17 +255,17 @@ def table_part(
                 groups=groups if choice.by else None, label=label)  # fmt: skip
 
 
-def sets_field(sets: Sets, as_text: bool, caller: str) -> Any:
+def set_field(names: Sequence[str], as_text: bool, caller: str) -> Any:
     """Return the type of the column of sets: lists of names, or where there are no lists text with `|` between them."""
-    if as_text and any(BETWEEN in label for label in sets.classes):
+    if as_text and any(BETWEEN in name for name in names):
         fail(caller, "--sets", f"have class names without {BETWEEN!r}, which separates them in a CSV file",
              "one with it", remedy="Write Parquet")  # fmt: skip
-    return pa.field(sets.name, pa.string() if as_text else pa.list_(pa.string()))
+    return pa.field(SET, pa.string() if as_text else pa.list_(pa.string()))
 
 
-def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any) -> Any:
-    """Return the batch with other probabilities in the columns that held them."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+def replaced(batch: Any, chosen: Sequence[str], rows: Matrix, schema: Any, more: Mapping[str, Any] = {}) -> Any:
+    """Return the batch with other probabilities in the columns that held them, and with `more` columns."""
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True)), **more}
     if is_list(batch.schema.field(chosen[0]).type):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
         columns[chosen[0]] = lists.cast(schema.field(chosen[0]).type)
@@ -284,19 +279,19 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def first_length(name: str, batches: Any, columns: list[str], choice: Choice) -> int:
-    """Return K of a list column: the length of its first list."""
-    for batch in batches(columns):
-        if batch.num_rows:
-            return int(batch.column(0).value_lengths()[0].as_py() or 0)
-    fail(choice.caller, name, "have at least one row", "none")
+def first_length(batches: Iterator[Any]) -> int | None:
+    """Return K of the list column that batches begin with: the length of its first list; None without rows."""
+    return next((int(batch.column(0).value_lengths()[0].as_py() or 0) for batch in batches if batch.num_rows), None)
 
 
 def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
     """Return the rows (n, K) that some columns of a batch hold: one of lists, or one a class."""
-    picked = batch.select(list(columns))
-    listed = is_list(picked.schema.field(0).type)
-    return list_rows(picked.column(0), n_classes, place) if listed else stacked(picked, n_classes, place)
+    picked = [batch.column(column) for column in columns]
+    if is_list(picked[0].type):
+        return list_rows(picked[0], n_classes, place)
+    for column in picked:
+        no_nulls(column, place)
+    return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
 
 
 def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
@@ -313,18 +308,6 @@ def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matri
     return numbers(flat).reshape(-1, n_classes)
 
 
-def stacked(batch: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
-    """Return one column a class as (n, K), stored class by class as it came."""
-    columns = [batch.column(j) for j in range(n_classes)]
-    for column in columns:
-        no_nulls(column, place)
-    arrays = [numbers(column) for column in columns]
-    out = np.empty((n_classes, batch.num_rows), np.result_type(*arrays))
-    for row, array in zip(out, arrays, strict=True):
-        row[:] = array
-    return out.T
-
-
 def numbers(column: Any) -> np.ndarray[Any, Any]:
     array: np.ndarray[Any, Any] = column.to_numpy(zero_copy_only=False)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
@@ -335,13 +318,6 @@ def no_nulls(column: Any, place: tuple[str, str, int], per_row: int = 1) -> None
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False))) // per_row
         fail(place[0], place[1], "contain only finite numbers", "null", place=f"row {place[2] + row} of this file",
              count=column.null_count, remedy="Drop or repair those rows")  # fmt: skip
-
-
-def labels_in(column: Any, place: tuple[str, str, int]) -> np.ndarray[Any, Any]:
-    no_nulls(column, place)
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return np.asarray(column.to_pylist() if pa.types.is_string(column.type) else column.to_numpy(zero_copy_only=False))
 
 
 def key_values(column: Any, choice: Choice, name: str) -> list[Any]:

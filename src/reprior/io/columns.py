@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, Column, class_places, named_places
+from reprior._check.columns import FLOAT, ID_NAMES, LIST, WHOLE, Column, class_places, named_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")
@@ -91,7 +91,7 @@ def choose(
     needed = label or "label" if choice.with_labels else choice.label
     refuse_absent([needed, choice.by, *aside], types, choice, name)
     free = [column for column in columns if column.name not in (label, choice.by, *aside)]
-    names = class_names(free, choice)
+    names = class_names(free, choice, name)
     refuse_absent(names or ["proba"], types, choice, name)
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
@@ -100,18 +100,37 @@ def choose(
     return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(unused))
 
 
-def class_names(columns: Sequence[Column], choice: Choice) -> list[str]:
-    """Return the names of the class columns: those that the user names, or else the obvious ones."""
+def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:
+    """Return the names of the class columns: those that the user names, those of the source, or the obvious ones."""
+    names = [column.name for column in columns]
     if choice.columns:
-        return pick(choice, [column.name for column in columns])
-    return [columns[j].name for j in class_places(columns, choice.classes or None)]
+        return pick(choice, names)
+    places = named_places(names, choice.classes) if choice.classes else []
+    if not places:
+        places = class_places(columns, None)
+        refuse_mixed([columns[j] for j in places], choice, name)
+    return [names[j] for j in places]
+
+
+def refuse_mixed(columns: Sequence[Column], choice: Choice, name: str) -> None:
+    """Refuse to guess whether whole numbers beside other numbers are scores or ids, if no sum of a row can show it."""
+    whole = [column.name for column in columns if column.kind == WHOLE]
+    others = [column.name for column in columns if holds_floats(column)]
+    if choice.values and whole and others:
+        fail(choice.caller, name, "have no whole numbers, which may be ids, beside the scores of the classes",
+             f"{listed(whole, 10)} beside {listed(others, 10)}",
+             remedy=f"Name the columns of the classes with `{choice.option}`")  # fmt: skip
 
 
 def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> list[str]:
     """Return the names of columns of floats that are neither classes nor labels."""
     used = {*names, *LABEL_NAMES}
-    floats = [c for c in columns if c.kind == FLOAT and (c.first is None or c.first.dtype.kind == "f")]
-    return [column.name for column in floats if column.name not in used]
+    return [column.name for column in columns if holds_floats(column) and column.name not in used]
+
+
+def holds_floats(column: Column) -> bool:
+    """Return whether a column has numbers that are not whole."""
+    return column.kind == FLOAT and (column.first is None or column.first.dtype.kind == "f")
 
 
 def refuse_absent(wanted: Sequence[str | None], types: dict[str, str], choice: Choice, name: str) -> None:

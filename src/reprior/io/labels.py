@@ -18,8 +18,7 @@ from reprior._check.columns import ID_NAMES
 from reprior._labels import WHOLE_NUMBER, check_labels, check_some_labels
 from reprior._types import Labels, Source, Vector
 from reprior.io.files import open_table
-from reprior.io.keys import column_values
-from reprior.io.table import Choice, Table, readable
+from reprior.io.table import Choice, Table, column_values, readable
 
 ROW = "row"  # what names rows where no column does
 FOR_FILES = "Count labels from 0, write names of classes, or name the columns with `--classes FILE`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import IO, Any, NamedTuple, NoReturn
@@ -16,7 +16,7 @@ from reprior._check import fail
 from reprior._check.columns import LIST, OTHER, Column
 from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, choose
-from reprior.io.table import Choice, Chunk, Opener, Part, Sets
+from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column
 
 STEP_BYTES = 1 << 18  # bytes that are corrected and written at once; they stay in cache
 
@@ -39,14 +39,6 @@ class NpyRows:
 
     def __del__(self) -> None:
         os.close(self.handle)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.itemsize
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -164,19 +156,19 @@ def numpy_part(name: str, opener: Opener, choice: Choice, kind: str) -> Part:
     if classes is not None and len(classes) != array.shape[1]:
         fail(choice.caller, name, f"name all {array.shape[1]} classes", f"{len(classes)} names")
 
-    def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None:
+    def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
         if kind == "npy":
-            assert sets is None  # an array has no room for them: `correct` has refused that
+            assert names is None  # an array has no room for sets: `correct` has refused that
             file.write(npy_header(array))
-            step = max(1, STEP_BYTES // (array.shape[1] * array.itemsize))
+            step = max(1, STEP_BYTES // (array.shape[1] * array.dtype.itemsize))
             for start in range(0, len(array), step):
-                file.write(np.ascontiguousarray(fn(array[start : start + step])).data)
+                file.write(np.ascontiguousarray(fn(array[start : start + step]).rows).data)
             return
         with opener() as source, np.load(source) as archive:
-            if sets is not None:
-                sets.refuse_taken(archive, choice.caller, name)
-            fixed = {**archive, wanted: fn(array)}
-            np.savez(file, **fixed if sets is None else {**fixed, sets.name: sets.last()})
+            if names is not None:
+                refuse_set_column(archive, choice.caller, name)
+            made = fn(array)
+            np.savez(file, **{**archive, wanted: made.rows}, **({} if names is None else {SET: made.inside}))
 
     return Part(
         name, array.shape[1], lambda: iter([Chunk(array, labels)]), rewrite, classes, len(array), kind == "npy",

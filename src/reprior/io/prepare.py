@@ -13,7 +13,7 @@ import numpy as np
 from reprior._check import fail, row_fault
 from reprior._types import Matrix
 from reprior.io.columns import check_width, classes_apart, places_of
-from reprior.io.table import Chunk, Part, Sets, Table
+from reprior.io.table import Chunk, Correct, Corrected, Part, Table
 from reprior.state import MAGIC
 
 CHUNK_NUMBERS = 1 << 21  # prepared at once
@@ -101,10 +101,10 @@ class View(NamedTuple):
     """How the rows of a file are changed when they are read, and changed back (rows, as they were) when written."""
 
     read: Callable[[Matrix], Matrix]
-    write: Callable[[Matrix, Matrix], Matrix]
+    write: Callable[[Corrected, Matrix], Corrected]
 
-    def of(self, part: Part, sets: Callable[[Sets], Sets] = lambda sets: sets, **changes: Any) -> Part:
-        """Return a part that is read and written so; `sets` changes the sets that are written."""
+    def of(self, part: Part, back: Sequence[int] | None = None, **changes: Any) -> Part:
+        """Return a part that is read and written so; `back` are the places of its columns among the classes."""
 
         def read() -> Iterator[Chunk]:
             step = max(1, CHUNK_NUMBERS // part.n_classes)  # of an NPY file, which comes as one chunk
@@ -113,14 +113,16 @@ class View(NamedTuple):
                     labels = None if chunk.labels is None else chunk.labels[at : at + step]
                     yield Chunk(self.read(chunk.proba[at : at + step]), labels)
 
-        def rewrite(file: IO[bytes], fn: Callable[[Matrix], Matrix], wanted: Sets | None = None, /) -> None:
-            part.rewrite(file, lambda rows: self.write(fn(self.read(rows)), rows), wanted and sets(wanted))
+        def rewrite(file: IO[bytes], fn: Correct, classes: Sequence[str] | None) -> None:
+            names = classes if classes is None or back is None else [classes[j] for j in back]
+            part.rewrite(file, lambda rows: self.write(fn(self.read(rows)), rows), names)
 
         return replace(part, read=read, rewrite=rewrite, mapped=False, **changes)
 
 
-def prepared(table: Table, values: str | None) -> Table:
+def prepared(table: Table) -> Table:
     """Return a table whose rows are read as `prepare` makes them; written rows keep the type of the file."""
+    values = table.choice.values
     if values is None:
         return table
 
@@ -133,7 +135,8 @@ def prepared(table: Table, values: str | None) -> Table:
 
         return replace(part, read=read)
 
-    view = View(lambda rows: prepare(rows, values), lambda rows, was: rows.astype(was.dtype, copy=False))
+    view = View(lambda rows: prepare(rows, values),
+                lambda made, was: made._replace(rows=made.rows.astype(was.dtype, copy=False)))  # fmt: skip
     return replace(table, parts=tuple(view.of(checked(part)) for part in table.parts))
 
 
@@ -147,10 +150,10 @@ def ordered(table: Table, classes: tuple[str, ...] | None, n_classes: int) -> Ta
     if classes is None or part.classes is None or part.classes == classes:
         return table
     order = np.array(places_of(classes, part.classes, caller, part.name, remedy))
-    back = np.argsort(order)
-    view = View(lambda rows: np.ascontiguousarray(rows[:, order]), lambda rows, _: rows[:, back])
+    back = np.argsort(order).tolist()
 
-    def sets_back(sets: Sets) -> Sets:
-        return sets._replace(classes=tuple(sets.classes[k] for k in back), last=lambda: sets.last()[:, back])
+    def as_in_file(made: Corrected, _: Matrix) -> Corrected:
+        return Corrected(made.rows[:, back], None if made.inside is None else made.inside[:, back])
 
-    return replace(table, parts=tuple(view.of(part, sets_back, classes=classes) for part in table.parts))
+    view = View(lambda rows: np.ascontiguousarray(rows[:, order]), as_in_file)
+    return replace(table, parts=tuple(view.of(part, back, classes=classes) for part in table.parts))

@@ -1,121 +1,242 @@
-"""Records of a stream: bytes cut into whole records, their rows, and corrected records as bytes of the same form.
+"""Records of NDJSON, CSV and msgpack: their probabilities, and the same records with corrected ones.
 
-Three forms, distinguished by their first byte: NDJSON, CSV with a header, and msgpack.
+Streams have all three kinds, distinguished by their first byte. Files have NDJSON.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, Protocol
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import fail, listed
-from reprior._check.columns import FLOAT, OTHER, Column
-from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, called, choose, places_of
+from reprior._check.columns import FLOAT, LIST, OTHER, Column, number_column
+from reprior._types import Matrix, Vector
+from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
 from reprior.io.files import FIRST_BYTES
-from reprior.io.msgpack import MsgpackForm, msgpack_form
-from reprior.io.ndjson import NdjsonForm, dump, length_of_lines, parse_lines, recognise_json, whole_lines
 from reprior.io.prepare import check_header
 from reprior.io.table import Choice
 
-
-class Form(Protocol):
-    """How records look. `cut` returns the whole records of what has arrived and the bytes they take, `length` what
-    the first so many take; `fields` what stands in records by name, `bare` whether that is no row but, say, the label
-    of an earlier one; `named` are the classes in the order of `rows`, if records name them; `opening` goes before the
-    first record written, `unused` are columns that the source does not name."""
-
-    def cut(self, data: bytes) -> tuple[list[Any], int]: ...
-
-    def length(self, data: bytes, count: int) -> int: ...
-
-    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]: ...
-
-    def bare(self, fields: dict[str, Any]) -> bool: ...
-
-    def rows(self, records: list[Any], first: int) -> Matrix: ...
-
-    def write(self, records: list[Any], rows: Matrix) -> bytes: ...
-
-    def write_value(self, value: dict[str, Any]) -> bytes: ...
-
-    @property
-    def named(self) -> tuple[str, ...] | None: ...
-
-    @property
-    def opening(self) -> str: ...
-
-    @property
-    def unused(self) -> tuple[str, ...]: ...
+JSON, CSV, MSGPACK = "json", "csv", "msgpack"
+UTF8_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
 
 
-def cells(line: bytes) -> list[str] | None:
-    """Return the values of a CSV line, or None if it is none."""
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; one that has a key twice says two things at once."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!a} twice in one object")
+    return value
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=unique)
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def parse_lines(lines: list[bytes], name: str, first: int, caller: str) -> list[Any]:
+    """Return the JSON values of lines, one per line."""
+    values: list[Any] = []
+    for line in lines:
+        try:
+            values.append(DECODER.decode((line if values else line.removeprefix(UTF8_MARK)).decode()))
+        except (ValueError, RecursionError) as error:
+            place = f"row {first + len(values)}"
+            fail(caller, name, "hold one JSON value on each line", repr(str(error)[:120]), place=place)
+    return values
+
+
+def dump(value: Any) -> bytes:
+    """Return a value as one line of JSON; half a surrogate pair, which is no text, leaves escaped as it came."""
+    try:
+        return ENCODER.encode(value).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def keyed(shares: Vector, classes: tuple[str, ...] | None) -> Any:
+    """Return shares (K,) as {class: share}, or as a list where classes have no names."""
+    return dict(zip(classes, shares.tolist(), strict=True)) if classes else shares.tolist()
+
+
+def cells(line: bytes) -> list[str]:
+    """Return the values of a CSV line; none if it is no such line."""
     try:
         return next(csv.reader([line.decode().rstrip("\r\n")], strict=True))
     except (ValueError, csv.Error, StopIteration):
-        return None
+        return []
+
+
+def msgpack_library() -> Any:
+    """Return the module msgpack, or say how to get it."""
+    try:
+        import msgpack
+    except ImportError as error:
+        raise ImportError(
+            "msgpack streams need msgpack. In the folder of reprior's source: pip install '.[stream]'"
+        ) from error
+    return msgpack
+
+
+def unpacker_of(data: bytes) -> Any:
+    """Return what unpacks the msgpack values in `data`, of which the last may not be whole."""
+    unpacker = msgpack_library().Unpacker(max_buffer_size=len(data) + 1, strict_map_key=False)
+    unpacker.feed(data)
+    return unpacker
 
 
 @dataclass(frozen=True, slots=True)
-class CsvForm:
-    """Lines of values under a header; `columns` are the places of the classes, in order."""
+class Form:
+    """How the records of a kind (JSON, CSV or MSGPACK) hold the probabilities of `n_classes` classes.
 
-    opening: str
-    columns: tuple[int, ...]
-    width: int
+    A record is a list of numbers, has this list in the field `key`, or has the fields `columns`, one per class. Its
+    other fields stay as they are. `raw` lists are little-endian float32 bytes. `opening` goes before the first record
+    written: the header of CSV. `unused` are fields of numbers that the source does not name.
+    """
+
+    kind: str
+    n_classes: int
     caller: str
+    key: str | None = None
+    columns: tuple[str, ...] = ()
+    raw: bool = False
+    opening: str = ""
     unused: tuple[str, ...] = ()
-
-    cut, length, write_value = staticmethod(whole_lines), staticmethod(length_of_lines), staticmethod(dump)
-
-    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
-        return [dict(zip(self.names, (cells(line) or [])[: self.width], strict=False)) for line in records]
-
-    def bare(self, fields: dict[str, Any]) -> bool:
-        names = self.names
-        return len(fields) == len(names) and not any(fields[names[j]].strip() for j in self.columns)
-
-    def is_header(self, line: bytes) -> bool:
-        """Return whether a line is the header once more, as at the start of another file."""
-        return [name.strip() for name in cells(line.removeprefix(b"\xef\xbb\xbf")) or []] == self.names
-
-    @property
-    def names(self) -> list[str]:
-        return [name.strip() for name in next(csv.reader([self.opening]))]
-
-    def rows(self, records: list[Any], first: int) -> Matrix:
-        out = np.empty((len(records), len(self.columns)))
-        for number, line in enumerate(records):
-            values = cells(line) or []
-            try:
-                out[number] = [float(values[j]) for j in self.columns]
-            except (ValueError, IndexError):
-                values = []
-            if len(values) != self.width:
-                fail(self.caller, "input", f"have {self.width} values, numbers for the classes, on each line",
-                     repr(line.decode(errors="replace"))[:80], place=f"row {first + number}")  # fmt: skip
-        return out
-
-    def write(self, records: list[Any], rows: Matrix) -> bytes:
-        text = io.StringIO()
-        out = csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n")
-        for line, row in zip(records, rows.tolist(), strict=True):
-            values = cells(line)
-            assert values is not None  # or `rows` would have refused it
-            for j, value in zip(self.columns, row, strict=True):
-                values[j] = repr(value)
-            out.writerow(values)
-        return text.getvalue().encode()
+    name: str = "input"
 
     @property
     def named(self) -> tuple[str, ...] | None:
-        names = self.names
-        return tuple(names[j] for j in self.columns)
+        """The classes in the order of `rows`, if records name them."""
+        return self.columns or None
+
+    @property
+    def header(self) -> list[str]:
+        """The names of the columns of CSV."""
+        return [name.strip() for name in cells(self.opening.encode().removeprefix(UTF8_MARK))]
+
+    def is_header(self, line: bytes) -> bool:
+        """Return whether a line is the header once more, as at the start of another file."""
+        return replace(self, opening=line.decode(errors="replace")).header == self.header
+
+    def cut(self, data: bytes) -> tuple[list[Any], int]:
+        """Return the whole records of what has arrived, and the bytes they take."""
+        if self.kind != MSGPACK:
+            end = data.rfind(b"\n") + 1
+            return [line for line in data[:end].split(b"\n") if line.strip()], end
+        unpacker, records, end = unpacker_of(data), [], 0
+        try:
+            for record in unpacker:
+                records.append(record)
+                end = unpacker.tell()  # not only after the last: half a record behind it counts as read
+        except (ValueError, msgpack_library().UnpackException) as error:
+            fail(self.caller, self.name, "be msgpack values one after the other", repr(str(error)))
+        return records, end
+
+    def length(self, data: bytes, count: int) -> int:
+        """Return the number of bytes of the first `count` records; empty lines are not counted."""
+        if self.kind == MSGPACK:
+            unpacker = unpacker_of(data)
+            for _ in range(count):
+                unpacker.skip()
+            return int(unpacker.tell())
+        end = 0
+        while count:
+            start, end = end, data.index(b"\n", end) + 1
+            count -= bool(data[start:end].strip())
+        return end
+
+    def values(self, records: list[Any], first: int) -> list[Any]:
+        """Return records as lists or objects; of CSV the texts by column, {} for a line of another length."""
+        if self.kind == JSON:
+            return parse_lines(records, self.name, first, self.caller)
+        if self.kind == MSGPACK:
+            return records
+        names, lines = self.header, map(cells, records)
+        return [dict(zip(names, line, strict=True)) if len(line) == len(names) else {} for line in lines]
+
+    def fields(self, records: list[Any], first: int) -> list[dict[str, Any]]:
+        """Return what stands in records by name."""
+        return [value if isinstance(value, dict) else {} for value in self.values(records, first)]
+
+    def bare(self, fields: dict[str, Any]) -> bool:
+        """Return whether a record holds no probabilities but, say, the label of an earlier one."""
+        held = self.columns if self.key is None else (self.key,)
+        if self.kind == CSV:
+            return bool(fields) and not any(fields[name].strip() for name in held)
+        return bool(held and fields) and not any(name in fields for name in held)
+
+    def rows(self, records: list[Any], first: int) -> Matrix:
+        """Return the probabilities (n, K) of records; the first of them has the number `first`."""
+        return self.numbers(self.values(records, first), first, records if self.kind == CSV else None)
+
+    def numbers(self, values: list[Any], first: int, shown: list[bytes] | None = None) -> Matrix:
+        """Return the probabilities (n, K) of values, or refuse the first that has no K numbers; sentences have what is
+        `shown` in the place of a value."""
+        try:
+            array = np.array([self.own(value) for value in values])
+            if array.shape == (len(values), self.n_classes) and array.dtype.kind in "fiu":
+                return array if array.dtype.kind == "f" else array.astype(np.float64)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            pass
+        rule = f"have {self.n_classes} numbers in every row"
+        if self.kind == CSV:
+            rule = f"have {len(self.header)} values, numbers for the classes, on each line"
+        elif self.raw:
+            rule = f"have {4 * self.n_classes} bytes of float32 in every row"
+        for number, value in enumerate(values):
+            if not self.is_row(value):
+                got = value if shown is None else shown[number].decode(errors="replace")
+                fail(self.caller, self.name, rule, repr(got)[:80], place=f"row {first + number}")
+        fail(self.caller, self.name, "have numbers of ordinary size in every row", "others",
+             place=f"row {first} or after")  # fmt: skip
+
+    def own(self, value: Any) -> Any:
+        """Return the probabilities in a value."""
+        held: Any = value if self.key is None else value[self.key]
+        held = [value[name] for name in self.columns] if self.columns else held
+        if self.raw:
+            return np.frombuffer(held, "<f4")
+        return [float(text) for text in held] if self.kind == CSV else held
+
+    def is_row(self, value: Any) -> bool:
+        """Return whether a value holds K numbers."""
+        try:
+            row = self.own(value)
+            return len(row) == self.n_classes and (self.raw or all(type(p) in (int, float) for p in row))
+        except (LookupError, TypeError, ValueError):
+            return False
+
+    def replaced(self, value: Any, row: Any) -> Any:
+        """Return a value with other probabilities in it, a list or bytes."""
+        if self.columns:
+            return {**value, **dict(zip(self.columns, row, strict=True))}
+        return row if self.key is None else {**value, self.key: row}
+
+    def write(self, records: list[Any], rows: Matrix) -> bytes:
+        """Return records with other probabilities (n, K) as bytes."""
+        values = self.values(records, 0) if self.columns or self.key is not None else records
+        lists = [row.tobytes() for row in rows.astype("<f4")] if self.raw else rows.tolist()
+        replaced = [self.replaced(value, row) for value, row in zip(values, lists, strict=True)]
+        if self.kind == JSON:
+            return b"".join(map(dump, replaced))
+        if self.kind == MSGPACK:
+            return b"".join(map(msgpack_library().Packer().pack, replaced))
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\r\n" if self.opening.endswith("\r\n") else "\n").writerows(
+            value.values() for value in replaced
+        )
+        return text.getvalue().encode()
+
+    def write_value(self, value: dict[str, Any]) -> bytes:
+        """Return another value to write between records."""
+        packed: bytes = msgpack_library().packb(value) if self.kind == MSGPACK else dump(value)
+        return packed
 
 
 class Roles(NamedTuple):
@@ -134,23 +255,44 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     if not data:
         return None
     refuse_other_files(data, choice.caller)
-    start = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # a mark that some programs put before UTF-8
-    if data[0] >= 0x80 and not start:
-        return msgpack_form(data, choice, n_classes, roles.label)
+    packed = data[0] >= 0x80 and not data.startswith(UTF8_MARK)
+    for value, start, end in (packed_values if packed else line_values)(data, choice.caller):
+        if value is None and not packed:
+            return csv_form(data[start:end], data[end:].partition(b"\n")[0], choice, n_classes, roles), end
+        if is_late(value, roles):
+            continue
+        form, _ = form_of(value, choice, MSGPACK if packed else JSON, aside=roles)
+        return replace(form, columns=form.columns and matched(form.columns, choice), n_classes=n_classes), start
+    return None
+
+
+def packed_values(data: bytes, caller: str) -> Iterator[tuple[Any, int, int]]:
+    """Yield each whole msgpack value, where it starts and where it ends."""
+    unpacker, start = unpacker_of(data), 0
+    try:
+        for value in unpacker:
+            end = unpacker.tell()
+            yield value, start, end
+            start = end
+    except (ValueError, msgpack_library().UnpackException) as error:
+        fail(caller, "input", "be NDJSON, CSV or msgpack", repr(str(error)))
+
+
+def line_values(data: bytes, caller: str) -> Iterator[tuple[Any, int, int]]:
+    """Yield the JSON value of each whole line, None for a line that is no list or object, its start and its end."""
+    start = len(UTF8_MARK) if data.startswith(UTF8_MARK) else 0
     while end := data.find(b"\n", start) + 1:
-        line, value = data[start:end], None
+        line = data[start:end]
         if line.lstrip()[:1] in (b"{", b"["):
-            (value,) = parse_lines([line], "input", 0, choice.caller)
-        late = isinstance(value, dict) and roles.label in value and value.keys() <= {roles.label, roles.name}
-        if line.strip() and not late:
-            break
+            yield parse_lines([line], "input", 0, caller)[0], start, end
+        elif line.strip():
+            yield None, start, end
         start = end
-    else:
-        return None
-    if value is None:
-        return csv_form(line, choice, n_classes, roles), end
-    form = recognise_json(value, choice, "input", roles).form
-    return replace(form, classes=form.classes and matched(form.classes, choice), n_classes=n_classes), start
+
+
+def is_late(value: Any, roles: Roles) -> bool:
+    """Return whether a value is the label of a record that came before: it has nothing but label, name and time."""
+    return isinstance(value, dict) and roles.label in value and value.keys() <= {*roles}
 
 
 def refuse_other_files(data: bytes, caller: str) -> None:
@@ -163,17 +305,50 @@ def refuse_other_files(data: bytes, caller: str) -> None:
         check_header(data[:40], caller, "input")
 
 
-def csv_form(line: bytes, choice: Choice, n_classes: int, roles: Roles) -> CsvForm:
-    """Return the form of records under this header."""
+def value_column(key: str, value: Any) -> Column:
+    """Return what a field holds, by its first value."""
+    if type(value) in (int, float):
+        return number_column(key, np.array([value]))
+    return Column(key, LIST if isinstance(value, (list, bytes)) else OTHER)
+
+
+def form_of(
+    value: Any, choice: Choice, kind: str = JSON, name: str = "input", aside: Sequence[str | None] = ()
+) -> tuple[Form, str | None]:
+    """Return the form that the first value has, and the field of its label; `aside` are fields of no probabilities."""
+    is_row = isinstance(value, (list, bytes))
+    if is_row and (choice.by is not None or choice.with_labels):
+        if choice.by is None:
+            no_column(choice, name, "label", {"(a list)": "list"})
+        fail(choice.caller, name, f"have {choice.by!r} in every row", "a list", remedy="Write objects with both")
+    form = Form(kind, 0, choice.caller, name=name)
+    if is_row:
+        return replace(form, n_classes=len(value), raw=isinstance(value, bytes)), None
+    if not isinstance(value, dict):
+        fail(choice.caller, name, "hold a list or an object on each line", type(value).__name__)
+    types = {key: type(item).__name__ for key, item in value.items()}
+    present = [key for key in aside if key in value]
+    chosen = choose([value_column(key, item) for key, item in value.items()], types, choice, name, present)
+    if not chosen.is_list:
+        return replace(form, columns=chosen.names, n_classes=len(chosen.names), unused=chosen.unused), chosen.label
+    held = value[chosen.names[0]]
+    return replace(form, key=chosen.names[0], n_classes=len(held), raw=isinstance(held, bytes)), chosen.label
+
+
+def csv_form(line: bytes, row: bytes, choice: Choice, n_classes: int, roles: Roles) -> Form:
+    """Return the form of records under this header; the first `row` may show that a column holds ids."""
     check_header(line, choice.caller, "input", choice.classes)
-    names = [column.strip() for column in next(csv.reader([line.decode()]))]
-    columns = [Column(column, OTHER if column in LABEL_NAMES else FLOAT) for column in names]
-    chosen = choose(columns, dict.fromkeys(names, ""), choice, "input", roles)
+    form = Form(CSV, n_classes, choice.caller, opening=line.decode())
+    columns = [Column(column, OTHER if column in LABEL_NAMES else FLOAT) for column in form.header]
+    chosen = choose(columns, dict.fromkeys(form.header, ""), choice, "input", roles)
     if len(chosen.names) != n_classes:
         fail(choice.caller, "input", f"have one column for each of the {n_classes} classes", listed(chosen.names, 30),
              remedy="Name them with `--columns a,b,c` or `--columns first:last`")  # fmt: skip
-    places = tuple(names.index(column) for column in matched(chosen.names, choice))
-    return CsvForm(line.decode(), places, len(names), choice.caller, chosen.unused)
+    texts = dict(zip(form.header, cells(row), strict=False))
+    whole = {name: int(text) for name, text in texts.items() if re.fullmatch(r"-?\d{1,18}", text)}
+    if not choice.columns and {*chosen.names} != {*choice.classes}:
+        refuse_mixed([value_column(name, whole.get(name, 0.5)) for name in chosen.names], choice, "input")
+    return replace(form, columns=matched(chosen.names, choice), unused=chosen.unused)
 
 
 def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
@@ -185,19 +360,11 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
     return tuple(classes[j] for j in places_of(choice.classes, names, choice.caller, "input", remedy))
 
 
-def form_to_json(form: Form) -> list[Any]:
-    """Return a form as JSON values."""
-    return [type(form).__name__, asdict(form)]  # type: ignore[call-overload]
-
-
-def form_from_json(value: list[Any], n_classes: int) -> Form:
-    """Return the form that `form_to_json` described; a ValueError says that it is none of so many classes."""
-    kinds: dict[str, Any] = {kind.__name__: kind for kind in (NdjsonForm, CsvForm, MsgpackForm)}
-    fields = {name: tuple(item) if isinstance(item, list) else item for name, item in value[1].items()}
-    form: Form = kinds[value[0]](**fields)
-    of = len(form.columns) if isinstance(form, CsvForm) else form.n_classes  # type: ignore[attr-defined]
-    named = form.named
-    good = isinstance(form.opening, str) and isinstance(form.unused, tuple) and isinstance(form.caller, str)  # type: ignore[attr-defined]
-    if of != n_classes or not good or (named is not None and not all(isinstance(name, str) for name in named)):
+def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
+    """Return the form with these fields; a ValueError says that it is none of so many classes."""
+    form = Form(**fields | {name: tuple(fields[name]) for name in ("columns", "unused")})
+    texts = (form.caller, form.name, form.opening, form.key or "", *form.columns, *form.unused)
+    good = form.kind in (JSON, CSV, MSGPACK) and len(form.columns) in (0, n_classes)
+    if form.n_classes != n_classes or not good or not all(isinstance(text, str) for text in texts):
         raise ValueError("no form")
     return form

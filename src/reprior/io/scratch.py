@@ -41,8 +41,8 @@ class FileBlocks:
 
     Decoded rows go to a nameless temporary file, which no crash can leave behind and which the system holds in memory
     as far as there is room; if the disk is full, each pass decodes again. `change` is what is done to rows before they
-    are kept and seen. Reading runs one step ahead of `fn`, and `fn` runs in `threads` threads. `watch(rows)` is called
-    as rows are done, `note_gap(gap)` by solvers that know it.
+    are kept and seen. `fn` runs in `threads` threads while the next rows are read. `watch(rows)` is called as rows are
+    done, `note_gap(gap)` by solvers that know it.
     """
 
     table: Table
@@ -60,11 +60,6 @@ class FileBlocks:
     @property
     def n_classes(self) -> int:
         return self.table.n_classes
-
-    @property
-    def promised(self) -> int | None:
-        """How many rows the files say they have, if they do."""
-        return self.table.rows
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
         return self.map_numbered(lambda _, block: fn(block))
@@ -118,7 +113,7 @@ class FileBlocks:
         if first_pass and (self.change is not None or not all(part.mapped for part in self.table.parts)):
             self.kept = tempfile.TemporaryFile()  # noqa: SIM115
         total = 0
-        for part, first, chunk in one_ahead(self.table.chunks()):
+        for part, first, chunk in self.table.chunks():
             for start, rows, blocks in pieces(chunk.proba):
                 check = partial(check_block, part, self.table.choice, first + start, total + start)
                 yield Segment(
@@ -212,13 +207,3 @@ def ahead(fn: Callable[[S], T], items: Iterator[S], threads: int) -> Iterator[T]
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items while the next one is already being made by another thread."""
-    end: Any = object()
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield item

@@ -18,9 +18,9 @@ from reprior._types import Source, Vector
 from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken
 from reprior.io.files import open_kind, open_table, opener_of
 from reprior.io.labels import FOR_FILES, as_labels, column_in, label_columns, row_in_file
-from reprior.io.ndjson import unique
 from reprior.io.npy import array_columns, npy_head
 from reprior.io.prepare import check_commas, prepared, read_text
+from reprior.io.records import unique
 from reprior.io.table import Choice, readable
 from reprior.pipelines.source import summarize
 from reprior.rows.blocks import ArrayBlocks, numbered
@@ -29,13 +29,13 @@ from reprior.state import MAGIC
 MAX_LABEL_DISTANCE = 0.05  # total variation between held-out labels and predictions, above which we warn
 
 
-def read_source(path: Path, choice: Choice, columns: str | None = None, values: str | None = None) -> Source:
+def read_source(path: Path, choice: Choice, columns: str | None = None) -> Source:
     """Return the source that a file describes: a vector of counts or a prior, else held-out rows with labels.
 
     A vector is a JSON list or object {class: count}, a CSV file with a column of class names and one of counts, an NPY
     vector, or `counts` or `prior` in an NPZ file without `proba`. The JSON that `reprior estimate` prints is refused:
     its prior is a target's, and the classifier was not trained on that.
-    `columns` are the target's: they are tried where `choice` names none. `values` says what rows hold (see `prepare`).
+    `columns` are the target's: they are tried where `choice` names none.
     """
     with readable(str(path), choice.caller):
         vector = read_vector(path, choice, of_source=True)
@@ -50,7 +50,7 @@ def read_source(path: Path, choice: Choice, columns: str | None = None, values: 
         if choice.columns or columns is None:
             raise
         table = open_table(path, choice)
-    rows = prepared(table, values).load()
+    rows = prepared(table).load()
     summed = taken("sum to 1", table.parts[0], choice)
     check_rows(numbered(ArrayBlocks(rows.proba)), choice.caller, str(path), summed)
     labels = label_columns(rows.labels, table, path, len(rows.proba), table.classes)
@@ -211,10 +211,9 @@ def read_prior(path: Path, classes: tuple[str, ...] | None, n_classes: int, choi
         assert source.counts is not None
         vector = source.counts, source.classes
     numbers, names = vector
-    named = numbers if names is None else dict(zip(names, np.asarray(numbers).tolist(), strict=True))
-    if names is not None and classes is None:
-        named = numbers
-    return check_prior(named, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
+    if names is not None and classes is not None:
+        numbers = dict(zip(names, np.asarray(numbers).tolist(), strict=True))
+    return check_prior(numbers, choice.caller, str(path), allow_zero=True, n_classes=n_classes, like="the source",
                        classes=classes)  # fmt: skip
 
 

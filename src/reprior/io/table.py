@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -15,28 +16,26 @@ from reprior._types import Matrix
 Opener = Callable[[], IO[bytes]]
 
 
-class Sets(NamedTuple):
-    """A column to write beside corrected rows: its name, the classes (K,), and `last()`, which of them are in the sets
-    (n, K) of the rows corrected last."""
+class Corrected(NamedTuple):
+    """Corrected rows (n, K), and which classes are in the set of each, (n, K), if sets are written beside them."""
 
-    name: str
-    classes: tuple[str, ...]
-    last: Callable[[], Any]
-
-    def names(self) -> list[list[str]]:
-        """Return the sets of the rows corrected last as lists of names."""
-        return [[self.classes[k] for k in np.flatnonzero(row)] for row in self.last()]
-
-    def refuse_taken(self, there: Iterable[str], caller: str, part: str) -> None:
-        """Refuse a file that has a column of that name already."""
-        if self.name in there:
-            fail(caller, part, f"have no column {self.name!r}, where sets are written", "one", remedy="Rename it")
+    rows: Matrix
+    inside: Any = None
 
 
-class Rewrite(Protocol):
-    """What writes a file again, with other rows and perhaps with sets."""
+Correct = Callable[[Matrix], Corrected]
+SET = "set"  # the column of the sets
 
-    def __call__(self, file: IO[bytes], fn: Callable[[Matrix], Matrix], sets: Sets | None = None, /) -> None: ...
+
+def set_names(inside: Any, classes: Sequence[str]) -> list[list[str]]:
+    """Return sets (n, K) as lists of the names of their classes."""
+    return [[name for name, is_in in zip(classes, row, strict=True) if is_in] for row in inside]
+
+
+def refuse_set_column(there: Iterable[str], caller: str, part: str) -> None:
+    """Refuse a file that has a column of the name of the sets already."""
+    if SET in there:
+        fail(caller, part, f"have no column {SET!r}, where sets are written", "one", remedy="Rename it")
 
 
 class Chunk(NamedTuple):
@@ -58,6 +57,7 @@ class Choice:
     by: str | None = None  # what holds the group of each row, or what else `by_option` asks for
     by_option: str = "--by"
     names: tuple[str, ...] = ()  # what to call the class columns, whatever the file calls them
+    values: str | None = None  # what rows become probabilities by: "normalize", "logits", or None if they are some
 
     @property
     def option(self) -> str:
@@ -69,8 +69,8 @@ class Choice:
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
-    `rewrite(file, fn)` writes a file of the same kind with each block of rows replaced by fn(rows), all else as it was,
-    and with a column of sets if there is a third argument.
+    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), all else
+    as it was; and with a column of sets, if `classes`, the names to write there, are not None.
     `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
     `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
     over since the source does not name them.
@@ -79,7 +79,7 @@ class Part:
     name: str
     n_classes: int
     read: Callable[[], Iterator[Chunk]]
-    rewrite: Rewrite
+    rewrite: Callable[[IO[bytes], Correct, Sequence[str] | None], None]
     classes: tuple[str, ...] | None = None
     rows: int | None = None
     mapped: bool = False
@@ -129,6 +129,34 @@ class Table:
             return chunks[0]
         labels = None if chunks[0].labels is None else np.concatenate([np.asarray(c.labels) for c in chunks])
         return Chunk(np.concatenate([chunk.proba for chunk in chunks]), labels)
+
+
+def column_values(part: Part, choice: Choice) -> list[Any]:
+    """Return the values in all rows of the column `choice.by`, each distinct one stored once."""
+    assert part.groups is not None
+    distinct: dict[Any, Any] = {}
+    with readable(part.name, choice.caller):
+        return [distinct.setdefault(value, value) if is_key(value) else value
+                for some in part.groups() for value in some]  # fmt: skip
+
+
+def is_key(key: Any) -> bool:
+    """Return whether a value can name a group: text that is not empty, or a finite number."""
+    return bool(key) if isinstance(key, str) else isinstance(key, (int, float)) and math.isfinite(key)
+
+
+def group_keys(table: Table) -> list[Any]:
+    """Return the keys of the rows of each part, (n,) each; a row without a key is refused."""
+    keys = [column_values(part, table.choice) for part in table.parts]
+    for part, own in zip(table.parts, keys, strict=True):
+        row = next((row for row, key in enumerate(own) if not is_key(key)), None)
+        if row is not None:
+            lacks = own[row] is None or own[row] == "" or own[row] != own[row]
+            rule = f"name a group in {table.choice.by!r} in every row" if lacks else "have text or numbers as keys"
+            fail(table.choice.caller, part.name, rule, "none" if lacks else repr(own[row])[:60],
+                 place=f"row {row} of this file (the first is row 0)",
+                 remedy="Drop those rows, or give them a key of their own")  # fmt: skip
+    return [np.fromiter(own, object, len(own)) for own in keys]
 
 
 @contextmanager

@@ -137,14 +137,14 @@ def key(**entries: str) -> str:
 
 
 def glance(report: dict[str, Any], top: list[int]) -> str:
-    k, level = len(report["shares"]), f"{100 * report['level']:g}\u00a0% interval"
+    k = len(report["shares"])
     which = f"The {MOVERS} of {k:,} classes that moved most" if k > MOVERS else "Classes"
     about = f"{which}, {SORTED}. The source share is the prior that the predictions imply"
-    about += f" ({report['source_made']}). {report['note']}"
+    about += f" ({report['source_made']}). {report['note']} {not_applied(report)}"
     chart = shift_chart(
         *([report[name][j] for j in top] for name in ("classes", "source_prior", "shares", "lower", "upper"))
     )
-    legend = key(source="source share", target="estimated share", band=level)
+    legend = key(source="source share", target="estimated share", band=interval_name(report))
     body = f'{legend}{chart}<p class="soft">{named(about)}</p>'
     flat = max(report["source_prior"]) < 1.01 * min(report["source_prior"])  # all dots on one line would say little
     if k <= MOVERS or flat:
@@ -154,6 +154,21 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
     edge = " Shares at the lower and left edge are smaller than shown." if least < EDGE_SHARE else ""
     caption = f'<figcaption class="soft">One dot per class. On the line nothing has changed.{edge}</figcaption>'
     return f'{body}<figure class="whole">{caption}{cloud}</figure>'
+
+
+def interval_name(report: dict[str, Any]) -> str:
+    """Return what the intervals are called: those of a correction that is not applied hold under label shift only."""
+    return f"{100 * report['level']:g}\u00a0% interval" + " under label shift" * bool(not_applied(report))
+
+
+def not_applied(report: dict[str, Any]) -> str:
+    """Return a sentence about intervals of a correction of which less than half is applied, else nothing."""
+    acts = report["acts"]
+    if acts is None or acts["log_evidence"] is None or acts["share"] >= 0.5:
+        return ""
+    nothing = acts["share"] < 0.005
+    applied = "The correction is not applied." if nothing else f"{acts['share']:.0%} of the correction is applied."
+    return f"The intervals hold under label shift. {applied}"
 
 
 def groups(report: dict[str, Any]) -> str:
@@ -216,9 +231,9 @@ def everything(report: dict[str, Any], order: list[int]) -> str:
                  (min(b / a, 1e9) if a else 1e9, escape(times(a, b))))  # fmt: skip
         shown = "".join(f'<td data-v="{value:.6g}">{text}</td>' for value, text in cells)
         rows.append(f"<tr><td>{named(report['classes'][j])}</td>{shown}</tr>")
-    heads = ("class", "source", "estimated", f"{100 * report['level']:g}\u00a0% interval", "change")
+    heads = ("class", "source", "estimated", interval_name(report), "change")
     search = f'<p class="soft">{len(order):,} classes, {SORTED}. <span class="hint">A click on a heading sorts by it.'
-    search += '</span></p><input id="q" placeholder="Find a class" aria-label="Find a class">'
+    search += f'</span> {not_applied(report)}</p><input id="q" placeholder="Find a class" aria-label="Find a class">'
     return search + grid(heads, rows, "all")
 
 

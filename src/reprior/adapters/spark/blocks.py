@@ -75,29 +75,26 @@ class SparkBlocks:
         if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
             fail(caller, "spark", "be a classic SparkSession", type(spark).__module__ + "." + type(spark).__name__,
                  remedy="Spark Connect cannot run it: start the program with spark-submit")  # fmt: skip
-        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label)
+        choice = Choice(columns=columns, caller=caller, classes=tuple(classes or ()), by=by or label, label=label,
+                        values="logits" if logits else None)  # fmt: skip
         self.spark, self._context = spark, getattr(spark, "sparkContext", spark)
         paths = isinstance(data, (str, os.PathLike))
         files = files_at(str(data), caller) if paths else self._written(data, scratch, choice)
         self.surveys = self._survey(files, choice)
-        self.reader = self._marked(Reader(choice, values="logits" if logits else None, keep=keep))
+        self.reader = self._marked(Reader(choice, keep=keep))
         self.n_classes: int = self.surveys[0].n_classes
         self.classes: tuple[str, ...] | None = self.surveys[0].classes
         self.n = sum(sum(about.rows) for about in self.surveys)
         self._changed: SparkBlocks | None = None
         self._asked: Any = None
 
+    def _each(self, items: Sequence[Any], fn: Callable[[Any], Any]) -> list[Any]:
+        """Return what workers answer about each of some items."""
+        slices = min(len(items), TASKS * self._context.defaultParallelism)
+        return raised(self._context.parallelize(items, slices).map(fn).collect())
+
     def _survey(self, files: list[File], choice: Choice) -> list[Survey]:
-        slices = min(len(files), TASKS * self._context.defaultParallelism)
-
-        def look(file: File) -> Survey | InputError:
-            try:
-                return survey(file, choice)
-            except (InputError, OSError) as error:
-                return error if isinstance(error, InputError) else InputError(f"{file.name}: {error.strerror}.")
-
-        answers = raised(self._context.parallelize(files, slices).map(look).collect())
-        surveys = [about for about in answers if about.rows]
+        surveys = [about for about in self._each(files, lambda file: survey(file, choice)) if about.rows]
         if not surveys:
             fail(choice.caller, files[0].name, "have at least one row", "none")
         for about in surveys[1:]:
@@ -129,14 +126,7 @@ class SparkBlocks:
             fail(choice.caller, "label", f"be used with at most {LABELLED:,} rows on Spark", f"{self.n:,}",
                  remedy="The driver holds a label for each row. Take some of the files")  # fmt: skip
 
-        def look(about: Survey) -> tuple[list[int], list[Any]] | InputError:
-            try:
-                return some_labels(about.file, choice)
-            except InputError as error:
-                return error
-
-        slices = min(len(self.surveys), TASKS * self._context.defaultParallelism)
-        answers = raised(self._context.parallelize(self.surveys, slices).map(look).collect())
+        answers = self._each(self.surveys, lambda about: some_labels(about.file, choice))
         out, first = np.full(self.n, None, object), 0
         for about, (rows, values) in zip(self.surveys, answers, strict=True):
             for row, value in zip(rows, values, strict=True):  # one by one: a list would be taken for a row of numbers
@@ -172,7 +162,7 @@ class SparkBlocks:
         if self._changed is None or self._asked is not change:
             self._asked, how = change, change
             if getattr(change, "of_logits", False):
-                if self.reader.values != "logits":
+                if self.reader.choice.values != "logits":
                     fail(self.reader.choice.caller, "logits", "be True, because the pipeline takes logits", "False")
                 how = replace(change, of_logits=False)  # type: ignore[type-var]  # rows are softmaxed as they are read
             self._changed = self._like(change=how)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from reprior._check import InputError, fail
+from reprior._check import fail
 from reprior._types import Matrix, Source, Vector
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
-from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, blocks_of, opener, pieces_of
+from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, answered, blocks_of, opener, pieces_of
 from reprior.estimates.estimate import PriorEstimate
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
@@ -133,27 +133,25 @@ def cluster_rows(shuffled: SparkBlocks, pipe: Pipeline) -> tuple[ClusterRows, tu
     return ClusterRows(target, tasks, sizes), names
 
 
-def key_runs(file: File) -> tuple[list[Any], list[int]] | InputError:
+@answered
+def key_runs(file: File) -> tuple[list[Any], list[int]]:
     """Return the keys of the groups in a file, and how many rows each has, one behind the other."""
     import pyarrow.parquet as pq
 
     keys: list[Any] = []
     sizes: list[int] = []
-    try:
-        with readable(file.name, GROUPS), opener(file.path)() as data:
-            for batch in pq.ParquetFile(data).iter_batches(columns=[KEY]):
-                for key, rows in groupby(batch.column(0).to_pylist()):
-                    n = sum(1 for _ in rows)
-                    if key is None or key != key:
-                        fail(GROUPS, "by", "name a group for every row", key, count=n,
-                             remedy="Drop those rows, or give them a key of their own")  # fmt: skip
-                    if keys and keys[-1] == key:
-                        sizes[-1] += n
-                    else:
-                        keys.append(key)
-                        sizes.append(n)
-    except InputError as error:
-        return error
+    with readable(file.name, GROUPS), opener(file.path)() as data:
+        for batch in pq.ParquetFile(data).iter_batches(columns=[KEY]):
+            for key, rows in groupby(batch.column(0).to_pylist()):
+                n = sum(1 for _ in rows)
+                if key is None or key != key:
+                    fail(GROUPS, "by", "name a group for every row", key, count=n,
+                         remedy="Drop those rows, or give them a key of their own")  # fmt: skip
+                if keys and keys[-1] == key:
+                    sizes[-1] += n
+                else:
+                    keys.append(key)
+                    sizes.append(n)
     return keys, sizes
 
 
@@ -250,12 +248,10 @@ def largest(sizes: Index, room: int) -> int:
     return low
 
 
-def in_bucket(bucket: Bucket, reader: Reader, fn: Callable[[GroupedRows, Index], S]) -> S | InputError:
-    """Return what `fn` makes of the samples of a bucket, or the sentence about a bad one."""
-    try:
-        rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
-    except InputError as error:
-        return error
+@answered
+def in_bucket(bucket: Bucket, reader: Reader, fn: Callable[[GroupedRows, Index], S]) -> S:
+    """Return what `fn` makes of the samples of a bucket."""
+    rows = np.concatenate([block for piece in bucket.pieces for block in blocks_of(piece, reader)])
     codes = np.repeat(np.arange(len(bucket.groups)), bucket.sizes)
     assert len(codes) == len(rows)
     return fn(GroupedRows.of(ArrayBlocks(rows), codes, len(bucket.groups)), bucket.groups)

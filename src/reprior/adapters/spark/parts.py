@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from hashlib import blake2b
 from itertools import chain, starmap
 from pathlib import Path
@@ -67,14 +68,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How rows are read: which columns, in which order, as what, changed how; `mark` tells one reader from another.
+    """How rows are read: which columns, in which order, changed how; `mark` tells one reader from another.
 
     `keep` is how many bytes the kept rows of an executor may have; None: half of what is free.
     """
 
     choice: Choice
     order: tuple[int, ...] | None = None
-    values: str | None = None
     change: Callable[[Matrix], Matrix] | None = None
     keep: int | None = None
     mark: str = field(default="")
@@ -94,7 +94,7 @@ class Reader:
             names = part.classes or tuple(map(str, range(k)))
             table = Table((replace(part, classes=names),), self.choice)
             table = ordered(table, tuple(names[j] for j in self.order), k)
-        return prepared(table, self.values).parts[0]
+        return prepared(table).parts[0]
 
     def rows(self, piece: Piece) -> Iterator[Matrix]:
         """Yield the rows of a piece in blocks, checked and changed."""
@@ -130,13 +130,6 @@ def file_system(path: str, caller: str = "SparkBlocks") -> tuple[Any, str]:
     return fs.LocalFileSystem(), os.path.abspath(path)
 
 
-def state_of(path: str) -> tuple[int, int] | None:
-    """Return a file's size and time, None if it is gone."""
-    system, inside = file_system(path)
-    about = system.get_file_info(inside)
-    return (about.size, about.mtime_ns) if about.is_file else None
-
-
 def changed(file: File, caller: str, how: str) -> NoReturn:
     """Refuse a part that is not the one it was at the start: passes over different rows have no common answer."""
     fail(caller, file.name, "not change while it is read", how,
@@ -145,11 +138,30 @@ def changed(file: File, caller: str, how: str) -> NoReturn:
 
 def check_fresh(file: File, caller: str) -> None:
     """Refuse a part that was replaced or deleted."""
-    now = state_of(file.path)
-    if now != (file.size, file.stamp):
-        changed(file, caller, "no file" if now is None else "another size or time of change")
+    system, inside = file_system(file.path)
+    now = system.get_file_info(inside)
+    if not now.is_file:
+        changed(file, caller, "no file")
+    if (now.size, now.mtime_ns) != (file.size, file.stamp):
+        changed(file, caller, "another size or time of change")
 
 
+def answered(fn: Callable[..., S]) -> Callable[..., S | InputError]:
+    """Return `fn` with the sentence about bad input as its answer: Spark would try a failure three times more."""
+
+    @wraps(fn)
+    def answer(*args: Any) -> S | InputError:
+        try:
+            return fn(*args)
+        except InputError as error:
+            return error
+        except (FileNotFoundError, PermissionError) as error:  # between the look at it and the reading
+            return InputError(f"{error.filename}: {error.strerror}.")
+
+    return answer
+
+
+@answered
 def survey(file: File, choice: Choice) -> Survey:
     """Return what is in a file: of Parquet from its footer alone, of other formats by reading it."""
     with readable(file.name, choice.caller):
@@ -172,6 +184,7 @@ def survey(file: File, choice: Choice) -> Survey:
         return Survey(file, tuple(sizes), part.n_classes, part.classes, parquet)
 
 
+@answered
 def some_labels(file: File, choice: Choice) -> tuple[list[int], list[Any]]:
     """Return the numbers of the rows of a file that have a label, and their labels."""
     check_fresh(file, choice.caller)
@@ -201,19 +214,12 @@ def pieces_of(surveys: Sequence[Survey]) -> list[Piece]:
     return pieces
 
 
-def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S], errors: Any) -> S | InputError:
-    """Return the sum of `fn(number of its first row, block)` over pieces, or the sentence about the first bad one.
-
-    A bad row is an answer and no failure of the worker: Spark would try three times more.
-    """
-    try:
-        with np.errstate(**errors):
-            every = (numbered(blocks_of(piece, reader), piece.first) for piece in pieces)
-            return add_up(starmap(fn, chain.from_iterable(every)))
-    except InputError as error:
-        return error
-    except FileNotFoundError as error:  # between the look at it and the reading
-        return InputError(str(error))
+@answered
+def total(pieces: Sequence[Piece], reader: Reader, fn: Callable[[int, Matrix], S], errors: Any) -> S:
+    """Return the sum of `fn(number of its first row, block)` over pieces."""
+    with np.errstate(**errors):
+        every = (numbered(blocks_of(piece, reader), piece.first) for piece in pieces)
+        return add_up(starmap(fn, chain.from_iterable(every)))
 
 
 def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
@@ -230,7 +236,7 @@ def blocks_of(piece: Piece, reader: Reader) -> Iterator[Matrix]:
             keeping.add(block)
             yield block
         check_fresh(piece.file, reader.choice.caller)  # else it was replaced while it was read
-        keeping.finish()
+        keeping.close(whole=True)
     finally:
         keeping.close()
 
@@ -278,17 +284,12 @@ class Keeping:
             except OSError:  # the disk is full: every pass reads this piece again
                 self.close()
 
-    def finish(self) -> None:
+    def close(self, *, whole: bool = False) -> None:
         if self.file is not None:
             with suppress(OSError):
                 self.file.close()
-                self.partial.replace(self.place)
-            self.file = None
-
-    def close(self) -> None:
-        if self.file is not None:
-            with suppress(OSError):
-                self.file.close()
+                if whole:
+                    self.partial.replace(self.place)
             self.partial.unlink(missing_ok=True)
             self.file = None
 
