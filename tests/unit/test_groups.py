@@ -13,7 +13,7 @@ from worlds import gaussian_outputs, make_problem, score_outputs
 import reprior as rp
 from reprior import datasets
 from reprior._kernels import NATIVE, loops, small
-from reprior.model.groups import groups, groups_to_learn_from
+from reprior.model.groups import groups
 
 K = 6
 
@@ -46,7 +46,7 @@ def test_groups_that_are_alike_get_the_estimate_of_all_rows() -> None:
     np.testing.assert_allclose(groups(np.ones(K), keys, proba).prior, np.tile(one, (40, 1)), atol=0.02)
 
 
-def test_clusters_of_groups_are_found_where_each_has_few_rows() -> None:
+def test_clusters_of_groups_are_no_harm_where_each_has_few_rows() -> None:
     k, n_groups, n, rng = 40, 80, 30, np.random.default_rng(5)
     centres = np.repeat(rng.dirichlet(np.ones(k), 4), n_groups // 4, axis=0)
     priors = np.stack([rng.dirichlet(3 * k * centre + 1e-3) for centre in centres]) + 1e-9
@@ -55,7 +55,7 @@ def test_clusters_of_groups_are_found_where_each_has_few_rows() -> None:
     proba = score_outputs(rng, y, k, 3, scale=2)
     found = groups(np.ones(k), np.repeat(np.arange(n_groups), n), proba).prior
     one = rp.ebls(np.ones(k), proba).prior
-    assert divergence(priors, found) < 0.7 * divergence(priors, np.broadcast_to(one, priors.shape))
+    assert divergence(priors, found) < 0.8 * divergence(priors, np.broadcast_to(one, priors.shape))
 
 
 def test_intervals_cover_and_one_group_answers_as_all_do() -> None:
@@ -114,7 +114,8 @@ def test_groups_that_have_shifted_are_told_from_those_that_have_not() -> None:
     priors = np.where(np.arange(40)[:, None] < 20, np.full(K, 1 / K), np.array([0.6, 0.08, 0.08, 0.08, 0.08, 0.08]))
     y = np.concatenate([rng.choice(K, size=80, p=p) for p in priors])
     found = groups(learned(*labelled(500, 4)), np.repeat(np.arange(40), 80), score_outputs(rng, y, K, 1.2))
-    assert found.shifted[20:].min() > 0.9
+    assert found.shifted[20:].min() > 0.8
+    assert np.median(found.shifted[20:]) > 0.98
     assert found.shifted[20:].min() > found.shifted[:20].max()
     unshifted = groups(learned(*labelled(500, 4)), np.repeat(np.arange(20), 80), labelled(1600, 9)[0])
     assert unshifted.shifted.mean() < 0.4
@@ -347,8 +348,9 @@ def test_a_groups_likelihood_is_that_of_its_rows_under_its_prior() -> None:
 def test_a_population_is_told_in_sentences() -> None:
     population = rp.groups([1, 1], [0, 1], [[0.6, 0.4], [0.4, 0.6]]).population
     assert population is not None
-    two = replace(population, centres=np.eye(2), weights=np.array([0.6, 0.399, 0.001]))
-    assert "They form 2 clusters, with 60 % and 40 % of the groups." in str(two)
+    odd = replace(population, stand_out=("a", "b"), differ=True, concentration=99.0)
+    assert "The groups differ: a class with a prior of 10 % has 7 to 13 % in most groups." in str(odd)
+    assert str(odd).endswith("2 groups stand out: a, b.")
 
 
 @pytest.mark.skipif(not NATIVE, reason="no native kernel to compare with")
@@ -470,15 +472,23 @@ def test_groups_drawn_at_random_are_not_said_to_differ() -> None:
     assert told["apart"] >= 18
 
 
-def test_a_group_that_stands_out_proves_that_groups_differ() -> None:
+def test_one_large_group_unlike_many_small_ones_keeps_its_prior() -> None:
     rng = np.random.default_rng(0)
     mixes = [[0.6, 0.3, 0.1]] * 10 + [[0.02, 0.02, 0.96]]
     keys = np.repeat(np.arange(11), [10] * 10 + [200])
     y = np.concatenate([rng.choice(3, 300), [rng.choice(3, p=mixes[g]) for g in keys]])
     rows = score_outputs(rng, y, 3, 2.5, scale=1)
-    found = rp.pipeline(rows[:300], y[:300]).groups(keys, rows[300:]).population
-    assert found.stand_out == (10,)
-    assert found.differ
+    found = rp.pipeline(rows[:300], y[:300]).groups(keys, rows[300:])
+    assert found.population.differ
+    assert np.abs(found[10].prior - mixes[10]).max() < 0.05
+    assert np.abs(found.prior[:10].mean(axis=0) - mixes[0]).max() < 0.25
+
+
+def test_groups_of_one_population_seldom_stand_out() -> None:
+    for strength in (3.0, 30.0, 1e6):
+        told = [len(groups(np.ones(K), keys, proba).population.stand_out)
+                for _, proba, keys in (draw(60, 30, strength, seed) for seed in range(10))]  # fmt: skip
+        assert sum(told) <= 2  # of 600
 
 
 def blurred_groups(seed: int, k: int, sharp: float):
@@ -532,11 +542,3 @@ def test_groups_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Monk
     with pytest.raises(MemoryError, match=r"at most 19 groups of 6 classes, which fit into memory; got 20\."):
         groups(np.ones(K), keys, proba)
     assert len(groups(np.ones(K), keys % 19, proba)) == 19
-
-
-@pytest.mark.parametrize(("n_classes", "most"), [(10, 500), (2000, 500), (5000, 200), (100_000, 20)])
-def test_with_very_many_classes_fewer_groups_show_what_they_have_in_common(n_classes: int, most: int) -> None:
-    for n_groups in (1, 7, 1000, 12_345):
-        which = groups_to_learn_from(n_groups, n_classes)
-        assert min(n_groups, most) / 2 < len(which) <= most
-        assert which[-1] < n_groups

@@ -16,6 +16,7 @@ from reprior._check import fail, percent
 from reprior._labels import is_missing, named
 from reprior.batch.registry import ALIASES, METHODS, check_options, method_name
 from reprior.cli._options import check_method, parse_options
+from reprior.estimates.groups import Groups
 from reprior.estimates.show import verdicts
 from reprior.io.files import open_table, whole
 from reprior.io.labels import TargetLabels, checked_labels, column_in, is_list, opened_again, read_list, values_of_all
@@ -23,7 +24,6 @@ from reprior.io.prepare import ordered, prepared
 from reprior.io.scratch import FileBlocks
 from reprior.io.sources import disagreement, is_saved, read_counts, read_source
 from reprior.io.table import Choice, Table, group_keys
-from reprior.model.groups import Groups
 from reprior.pipelines.fit import fit_pipeline, pipeline
 from reprior.pipelines.load import load
 from reprior.pipelines.pipeline import Pipeline

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reprior._check import counted, fail, listed
+from reprior._check import counted, fail, listed, percent
 from reprior._types import Interval, Status
 from reprior.estimates import show
 
 if TYPE_CHECKING:
-    from reprior.model.groups import Groups
+    from reprior.estimates.groups import Groups, Population
 
+ALIKE = 0.015  # standard deviation of a share of 10 % between groups up to which they are called alike
 MIDNIGHT = re.compile(r"\d{4}-\d\d-\d\d[ T]00:00:00(\.0+)?")
 
 
@@ -26,7 +27,7 @@ def groups_text(
     n, k = int(groups.n.sum()), groups.prior.shape[1]
     apart = f"Estimates of {len(groups):,} separate groups from {n:,} samples, {k} classes"
     alone = [apart] if groups.population is None else []
-    common = [] if groups.population is None else groups.population.sentences()
+    common = [] if groups.population is None else population_sentences(groups.population)
     rows, rest = groups_rows(groups, level, top)
     lines = [*(first or [*alone, *show.unseen(groups.source)]), *common, "", *show.aligned(rows, left=(0, 2))]
     if rest:
@@ -35,6 +36,33 @@ def groups_text(
     lines += show.endings(status, groups.note if level is not None else "",
                      f"The estimates of {late:,} groups have not converged." if late else "")  # fmt: skip
     return "\n".join(lines)
+
+
+def population_sentences(population: Population) -> list[str]:
+    """Return what groups have in common in a few sentences."""
+    names = population.classes or tuple(f"class {j}" for j in range(len(population.prior)))
+    largest = np.argsort(-population.prior, kind="stable")[:5]
+    prior = ", ".join(f"{names[j]} {percent(population.prior[j], 1)}" for j in largest)
+    more = f" and {len(names) - 5} more classes" if len(names) > 5 else ""
+    out = [f"{counted(population.n_groups, 'group')} with {counted(population.n, 'sample')}.",
+           f"Common prior: {prior}{more}."]  # fmt: skip
+    deviation = float(np.sqrt(0.1 * 0.9 / (population.concentration + 1)))
+    if population.n_groups == 1:
+        return out
+    if not population.differ:
+        out.append("The groups do not differ by more than chance explains.")
+    elif deviation < ALIKE:
+        low, high = 0.1 - ALIKE, 0.1 + ALIKE
+        out.append("The groups are alike: a class with a prior of 10 % has "
+                   f"{100 * low:.1f} to {percent(high, 1)} in most groups.")  # fmt: skip
+    else:
+        low, high = max(0.0, 0.1 - deviation), 0.1 + deviation
+        out.append("The groups differ: a class with a prior of 10 % has "
+                   f"{100 * low:.0f} to {percent(high)} in most groups.")  # fmt: skip
+    if population.stand_out:
+        verb = "stands" if len(population.stand_out) == 1 else "stand"
+        out.append(f"{counted(len(population.stand_out), 'group')} {verb} out: {listed(population.stand_out, 5)}.")
+    return out
 
 
 def groups_rows(groups: Groups, level: float | None, top: int) -> tuple[list[list[str]], int]:

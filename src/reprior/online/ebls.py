@@ -29,9 +29,9 @@ from reprior.online.acting import (
     padded_directions,
     update_by_label,
 )
-from reprior.online.clusters import key_starts
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
 from reprior.online.settings import BATCH, StreamSettings, as_settings
+from reprior.online.shared_start import start_sizes
 
 MIN_PRIOR = 1e-12  # smallest class prior, so that its logarithm is defined
 MIN_CLASSES = 10  # with fewer, memories are as for so many: 20 samples are the fewest that show a change of shares
@@ -367,8 +367,8 @@ class OnlineEbls:
     def start(self, pooled_state: Vector, trust: float, sums: Matrix) -> Vector:
         """Return the state of a key that starts `trust` of the way from `init` to what others have in common.
 
-        `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show the clusters of keys.
-        Each chain of filters starts from another cluster.
+        `pooled_state` is the state of a stream of all their samples. Their `sums` (2, G, K) show how alike keys are.
+        Each chain of filters starts at what they have in common, one more firmly than another.
         """
         state, k, n_chains = self.init(), len(self.source.prior), len(self.chains)
         part, others = self.parts(state), self.parts(pooled_state)
@@ -376,12 +376,12 @@ class OnlineEbls:
         # keys that come one after another are no drift: only filters that never restart show what keys have in common
         lasting = others["weights"] * (self.bank[:, 1:3] == 0.0).all(axis=1)
         common = no_shift * self.without_shift + (1.0 - no_shift) / lasting.sum() * lasting @ others["mean"]
-        starts = key_starts(sums, common, n_chains)
+        sizes, probability = start_sizes(sums, n_chains)
         chain = np.repeat(np.arange(n_chains), len(self.bank) // n_chains)
-        part["mean"][:] += trust * (starts.priors[chain] - part["mean"])
-        part["precision"][:] += trust * (k * starts.sizes[chain, None] - part["precision"])
+        part["mean"][:] += trust * (common - part["mean"])
+        part["precision"][:] += trust * (k * sizes[chain, None] - part["precision"])
         weights = part["weights"]
-        weights += trust * (weights * (starts.probability / np.bincount(chain, weights))[chain] - weights)
+        weights += trust * (weights * (probability / np.bincount(chain, weights))[chain] - weights)
         at_first = self.settings.no_shift
         part["log_evidence"][...] = trust * others["log_evidence"]
         part["amplification"][...] = 1.0 + trust * (others["amplification"] - 1.0)

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from reprior._types import Labels, Matrix, Vector
-from reprior.online.method import StreamMethod, learned, refuse
+from reprior.model.population import scatter_of
+from reprior.online.method import StreamMethod
 from reprior.online.robust import Robust
-from reprior.online.stream import aligned
 from reprior.rows.correction import correct_float64
 from reprior.state import refuse as refuse_bytes
 from reprior.state import take
+
+MIN_SIZE, MAX_SIZE = 0.3, 30.0  # samples per class that the common prior may count as
+UNLIKE = 0.1  # probability that a new key is unlike the others (benchmarks/results/groups_forms.md)
 
 
 def can_share_start(method: StreamMethod) -> bool:
@@ -20,32 +23,41 @@ def can_share_start(method: StreamMethod) -> bool:
     return hasattr(method.method if isinstance(method, Robust) else method, "start")
 
 
+def start_sizes(sums: Matrix, n: int) -> tuple[Vector, Vector]:
+    """Return samples per class (n,) that the common prior may count as for a new key, and their probabilities (n,).
+
+    The first is for a key unlike the others. The other sizes follow from the concentration of keys, with its standard
+    error, by the sums (2, G, K) of p and p² over the first samples of G keys.
+    """
+    samples, low, high = sums[0].sum(axis=1), MIN_SIZE, MAX_SIZE
+    if len(samples):
+        scatter = scatter_of(sums[0], sums[1], samples)
+        inverse = 1 / (scatter.concentration + 1) + np.array([1, -1]) * scatter.inverse_se
+        low, high = np.clip((1 / np.maximum(inverse, 1e-9) - 1) / sums.shape[2], MIN_SIZE, MAX_SIZE)
+    return (np.append(MIN_SIZE, np.geomspace(low, high, n - 1)),
+            np.append(UNLIKE, np.full(n - 1, (1 - UNLIKE) / (n - 1))))  # fmt: skip
+
+
 class SharedStart:
     """What the keys of a table have in common, and the state that new keys start from.
 
     It has one stream of the first rows of each key and, for some keys, sums by which they are compared. The start is
-    updated after a fixed number of rows of the table: at powers of two, then every `PERIOD` rows, later less often. So
-    it depends on the order of rows, and not on how they are cut into blocks.
+    updated after a fixed number of rows of the table: at powers of two, then every `PERIOD` rows. So it depends on the
+    order of rows, and not on how they are cut into blocks.
     """
 
-    FIRST, PERIOD, LONGEST = 32, 1024, 4096
+    FIRST, PERIOD = 32, 1024  # rows of the table until the first update, and between later ones
     ROWS_PER_KEY = 100  # rows of a key that count, so that no key dominates
     MAX_REMEMBERED = 10_000  # rows that the stream of all keys remembers
     PRIOR_KEYS = 1.0  # keys that the start without other keys counts as
-    KEYS = 64  # that are compared
-    IDLE = 65_536  # rows of the table after which a key without any makes room for another
+    KEYS = 64  # that are compared, each for at most so many periods
 
     def __init__(self, method: StreamMethod) -> None:
         self.method, self.rows, self.keys = method.pooled_method(), 0, 0  # type: ignore[attr-defined]
-        first = method.init()
-        self.values = aligned(first.shape)
-        self.values[:] = first
-        self.kernel = self.method.bind(self.values)
-        # of the keys that are compared: sums of r and of r², slots (-1 once no more rows count), and the rows of the
-        # table at the update after their last row
-        self.sums = np.zeros((2, 0, len(method.source.prior)))
-        self.slots, self.last = np.zeros((2, 0), np.int64)
-        self.begin(first)
+        self.values = method.init()
+        # of the keys that are compared: sums of p and of p², and slots, -1 once no more rows count
+        self.sums, self.slots = np.zeros((2, 0, len(method.source.prior))), np.zeros(0, np.int64)
+        self.begin(method.init())
 
     def begin(self, start: Vector) -> None:
         """Let new keys start from this state."""
@@ -55,108 +67,83 @@ class SharedStart:
         """Return the number of rows until the start is updated."""
         if self.rows < self.PERIOD:
             return max(self.FIRST, 1 << self.rows.bit_length()) - self.rows
-        period = min(max(self.PERIOD, 1 << self.rows.bit_length() - 3), self.LONGEST)
-        return period - self.rows % period
+        return self.PERIOD - self.rows % self.PERIOD
 
     def learn(self, rows: Matrix, slots: Labels, before: Vector) -> None:
         """Learn rows (n, K), at most `rows_until_update`, of keys in `slots` (n,) that had `before` (n,) rows."""
-        rank = before.copy()
-        if len(slots) > 1:  # of each row among those of its key
+        rank = before.copy()  # of each row among those of its key
+        if len(slots) > 1:  # a service often learns one row at a time
             order = np.argsort(slots, kind="stable")
-            ordered = slots[order]
-            first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-            rank[order] += np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
-        counts = rank < self.ROWS_PER_KEY
+            _, first, sizes = np.unique(slots[order], return_index=True, return_counts=True)
+            rank[order] += np.arange(len(slots)) - np.repeat(first, sizes)
+        due, counts, new = len(rows) == self.rows_until_update(), rank < self.ROWS_PER_KEY, slots[rank == 0.0]
         if counts.any():
-            counted = np.ascontiguousarray(rows[counts])
-            if self.kernel is not refuse:
-                learned(self.kernel(None, counted, 2))
-            else:
-                self.method.learn(self.values, counted)
-            self.track_keys(slots[rank == 0.0])
-            self.add(counted, slots[counts])
-        due = len(rows) == self.rows_until_update()
-        self.rows, self.keys = self.rows + len(rows), self.keys + int((rank == 0.0).sum())
+            self.method.learn(self.values, np.ascontiguousarray(rows[counts]))
+            if len(new):
+                self.compare(new)
+            self.add(rows[counts], slots[counts])
+        self.rows, self.keys = self.rows + len(rows), self.keys + len(new)
         if due:
-            self.update_start()
+            self.update()
 
-    def track_keys(self, new: Labels) -> None:
-        """Compare the new keys in these slots (m,) with the others from now on, while there is room."""
-        if not len(new):
-            return
+    def compare(self, new: Labels) -> None:
+        """Compare the new keys in these slots (m,) with the others from now on, while there is room.
+
+        They take free places in turn, so those of keys that were done first.
+        """
         self.forget(new)
         more = min(self.KEYS - len(self.slots), len(new))
-        if more > 0:
-            self.sums = np.pad(self.sums, ((0, 0), (0, more), (0, 0)))
-            self.slots, self.last = (np.append(x, np.full(more, -1)) for x in (self.slots, self.last))
+        self.sums = np.pad(self.sums, ((0, 0), (0, more), (0, 0)))
+        self.slots = np.append(self.slots, np.full(more, -1))
         room = np.flatnonzero(self.slots < 0)
-        room = room[np.argsort(self.last[room], kind="stable")][: len(new)]
-        self.slots[room] = new[: len(room)]
-        self.sums[:, room] = 0.0
+        room = room[np.argsort((room - self.keys) % self.KEYS)][: len(new)]
+        self.slots[room], self.sums[:, room] = new[: len(room)], 0.0
 
     def add(self, rows: Matrix, slots: Labels) -> None:
         """Add rows (m, K) that count to the sums of their keys."""
-        if not len(self.slots):
-            return
-        order = np.argsort(self.slots)
-        place = order[np.searchsorted(self.slots, slots, sorter=order) % len(order)]
-        here = self.slots[place] == slots
-        if here.any():
-            r, place = correct_float64(rows[here], self.weights), place[here]
-            np.add.at(self.sums[0], place, r)
-            np.add.at(self.sums[1], place, r * r)
-            self.last[place] = self.rows + self.rows_until_update()
+        here, place = np.nonzero(slots[:, None] == self.slots)
+        if len(here):
+            p = correct_float64(rows[here], self.weights)
+            np.add.at(self.sums[0], place, p)
+            np.add.at(self.sums[1], place, p * p)
 
     def forget(self, slots: Any) -> None:
-        """Stop tracking the keys in these slots."""
+        """Add no more rows of the keys in these slots."""
         self.slots[np.isin(self.slots, slots)] = -1
 
-    def update_start(self) -> None:
+    def update(self) -> None:
         """Compute the start of new keys from the keys so far."""
-        done = (self.sums[0].sum(axis=1) > self.ROWS_PER_KEY - 0.5) | (self.rows - self.last > self.IDLE)
-        self.slots[done] = -1
-        trust = self.keys / (self.keys + self.PRIOR_KEYS)
+        self.slots[self.sums[0].sum(axis=1) > self.ROWS_PER_KEY - 0.5] = -1
+        longest = (self.rows // self.PERIOD - 1) % self.KEYS  # one place per period gets free, so rare keys leave
+        self.slots[longest : longest + 1] = -1
         self.method.fade(self.values, self.MAX_REMEMBERED)
-        self.begin(self.method.start(self.values, trust, self.sums))
+        self.begin(self.method.start(self.values, self.keys / (self.keys + self.PRIOR_KEYS), self.sums))
 
     def to_fields(self, slots: list[int]) -> dict[str, Any]:
         """Return the fields to store. They number keys by the order of their `slots`."""
         number = {slot: i for i, slot in enumerate(slots)}
-        return {
-            "together": self.values.copy(), "together_start": self.start, "together_n": [self.rows, self.keys],
-            "together_sums": self.sums, "together_keys": [number.get(slot, -1) for slot in self.slots.tolist()],
-            "together_last": self.last.tolist(),
-        }  # fmt: skip
+        keys = [number.get(slot, -1) for slot in self.slots.tolist()]
+        return {"together": self.values.copy(), "together_start": self.start, "together_n": [self.rows, self.keys],
+                "together_sums": self.sums, "together_keys": keys}  # fmt: skip
 
     def restore(self, about: dict[str, Any], caller: str, slots: Labels) -> None:
         """Continue from what `to_fields` returned, after checks, with keys in these slots."""
-        values, start = (
-            take(about, name, np.ndarray, caller, self.values.shape) for name in ("together", "together_start")
-        )
-        n = take(about, "together_n", list, caller)
-        states = np.stack([values, start]).astype(np.float64)
-        with np.errstate(all="ignore"):
-            whole = len(n) == 2 and all(type(x) is int and 0 <= x <= 2**53 for x in n) and n[1] <= n[0]
-            sound = whole and 0 <= values[0] <= n[0] and values[0] % 1 == 0 == start[0] and self.method.valid(states)
-        if not sound or not self.restore_keys(about, caller, slots, n[0]):
-            refuse_bytes(caller, "data", "invalid numbers shared by keys")
-        self.values[:], (self.rows, self.keys) = values, n
-        self.begin(start.astype(np.float64))
-
-    def restore_keys(self, about: dict[str, Any], caller: str, slots: Labels, rows: int) -> bool:
-        """Restore the keys that are compared. Return whether they are valid in a table of `rows` rows."""
-        sums = take(about, "together_sums", np.ndarray, caller, (2, None, self.sums.shape[2])).astype(np.float64)
-        keys, last = (take(about, name, list, caller) for name in ("together_keys", "together_last"))
+        state, of_keys = self.values.shape, (2, None, self.sums.shape[2])
+        shapes = {"together": state, "together_start": state, "together_sums": of_keys}
+        values, start, sums = (take(about, name, np.ndarray, caller, shape).astype(np.float64)
+                               for name, shape in shapes.items())  # fmt: skip
+        n, keys = (take(about, name, list, caller) for name in ("together_n", "together_keys"))
         compared = [key for key in keys if key != -1]
-        if not (
-            all(type(x) is int for x in (*keys, *last)) and all(0 <= x <= rows + self.LONGEST for x in last)
-            and len(set(compared)) == len(compared) and all(0 <= key < len(slots) for key in compared)
-            and len(keys) == len(last) == sums.shape[1] <= self.KEYS
-        ):  # fmt: skip
-            return False
-        self.sums, self.last = sums, np.array(last, np.int64)
-        self.slots = np.array([slots[key] if key >= 0 else -1 for key in keys], np.int64)
+        sound = (
+            all(type(x) is int for x in (*n, *keys)) and len(n) == 2 and 0 <= n[1] <= n[0] <= 2**53
+            and len(keys) == sums.shape[1] <= self.KEYS and len(set(compared)) == len(compared)
+            and all(0 <= key < len(slots) for key in compared)
+        )  # fmt: skip
         with np.errstate(all="ignore"):
-            n = sums[0].sum(axis=1)
-            counted = (n > 0.5) & (n <= rows + 0.5) & ((sums[1] >= 0) & (sums[1] <= sums[0])).all(axis=1)
-        return bool(counted.all())
+            sound = sound and 0 <= values[0] <= n[0] and values[0] % 1 == 0 == start[0]
+            sound = sound and self.method.valid(np.stack([values, start])) and sums[0].sum(axis=1).min(initial=1) > 0.5
+        if not sound or sums[0].sum() > n[0] + 0.5 or not ((sums[1] >= 0) & (sums[1] <= sums[0])).all():
+            refuse_bytes(caller, "data", "invalid numbers shared by keys")
+        self.values, (self.rows, self.keys), self.sums = values, n, sums
+        self.slots = np.array([slots[key] if key >= 0 else -1 for key in keys], np.int64)
+        self.begin(start)

@@ -21,9 +21,10 @@ from reprior.assess.diagnose import Diagnosis, checks, diagnose, evidence_of, lo
 from reprior.assess.query import labels_needed
 from reprior.batch.registry import METHODS, Method, check_options, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.groups import Groups
 from reprior.model.acting import Evidence, act, describe
 from reprior.model.ebls import DEFAULT
-from reprior.model.groups import Groups, group_means, groups, of_estimates, scale_groups
+from reprior.model.groups import group_means, groups, of_estimates, scale_groups
 from reprior.model.settings import Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
@@ -33,6 +34,7 @@ from reprior.pipelines.watch import Watch
 from reprior.rows.blocks import ArrayBlocks, Blocks, as_blocks, block_names, by_name, in_columns, is_top_k
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct
+from reprior.rows.grouped import GroupedRows
 from reprior.rows.keys import factorize
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows
@@ -301,7 +303,7 @@ class Pipeline(Saved):
         made = estimated.whole if labels is None and self.method == "ebls" else None
         whole, _ = self.estimate_after(Evidence(), proba, labels, label_weights, on_reject, made=made)
         assert whole.acts is not None
-        means = group_means(target, codes, len(estimated), self.unshifted)
+        means = group_means(GroupedRows.of(target, codes, len(estimated)), self.unshifted)
         scaled = scale_groups(estimated, whole.acts.share, self.unshifted, means)
         return replace(scaled, calibrator=self.calibrator, whole=whole)
 

@@ -14,8 +14,8 @@ from reprior.assess.sentences import Sentence, sentences
 from reprior.batch.finish import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.groups import Groups
 from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
-from reprior.model.groups import Groups
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks

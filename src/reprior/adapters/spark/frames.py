@@ -11,9 +11,9 @@ import numpy as np
 from reprior._check import fail, order_of
 from reprior._types import Matrix
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.groups import Groups
 from reprior.estimates.verdict import report_rejected
 from reprior.io.table import Choice
-from reprior.model.groups import Groups
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows
 

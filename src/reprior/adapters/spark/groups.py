@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from reprior._check import fail
-from reprior._types import Matrix, Source, Vector
+from reprior._types import Matrix, Source
 from reprior.adapters.spark.blocks import SparkBlocks, raised
 from reprior.adapters.spark.frames import chosen, quoted, with_lists
 from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, answered, blocks_of, opener, pieces_of
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.groups import Groups
 from reprior.io.table import Choice, readable
 from reprior.model.ebls import DEFAULT, ebls
-from reprior.model.group_fit import Common, GroupedRows, GroupFit, Index, overwrite_groups
-from reprior.model.groups import GATHERED, Groups, fit_pooled_groups, group_means, of_estimates, scale_groups
-from reprior.model.population import ClusterPriors
+from reprior.model.groups import GATHERED, fit_pooled_groups, group_means, of_estimates, scale_groups
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
+from reprior.rows.grouped import GroupedRows, Index
 from reprior.rows.keys import factorize
 
 S = TypeVar("S")
@@ -87,7 +87,7 @@ def groups(
         made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
     estimate = pipe.estimate(whole) if estimate is None else estimate
     assert estimate.acts is not None
-    scaled = scale_groups(made, estimate.acts.share, pipe.unshifted, rows.means(pipe.unshifted))
+    scaled = scale_groups(made, estimate.acts.share, pipe.unshifted, group_means(rows, pipe.unshifted))
     return replace(scaled, calibrator=pipe.calibrator, whole=estimate)
 
 
@@ -168,28 +168,17 @@ class ClusterRows:
         reader = self.rows.reader
         return raised(self.tasks.map(lambda bucket: in_bucket(bucket, reader, fn)).collect())
 
-    def fit(self, common: Common, kinds: ClusterPriors) -> GroupFit:
-        """Return the fit of all groups."""
+    def map_groups(self, fn: Callable[[GroupedRows], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """Return arrays with a row per group: those that `fn` returns for the groups of each bucket, put together."""
 
-        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, GroupFit]:
-            return groups, rows.fit(common, kinds)
+        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, tuple[Any, ...]]:
+            return groups, fn(rows)
 
         parts = self.run(of_bucket)
-        whole = GroupFit(*(np.empty((len(self.sizes), *getattr(parts[0][1], name.name).shape[1:]))
-                           for name in fields(GroupFit)))  # fmt: skip
-        for groups, part in parts:
-            overwrite_groups(whole, groups, part)
-        return whole
-
-    def means(self, weights: Vector) -> Vector:
-        """Return the mean probabilities (G, K) of each group under class weights (K,)."""
-
-        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, Matrix]:
-            return groups, group_means(rows.target, rows.codes, len(groups), weights)
-
-        whole = np.empty((len(self.sizes), self.rows.n_classes))
-        for groups, part in self.run(of_bucket):
-            whole[groups] = part
+        whole = tuple(np.empty((len(self.sizes), *array.shape[1:])) for array in parts[0][1])
+        for groups, arrays in parts:
+            for array, part in zip(whole, arrays, strict=True):
+                array[groups] = part
         return whole
 
     def each(self, source: Source, options: Mapping[str, Any]) -> list[PriorEstimate]:
@@ -201,21 +190,6 @@ class ClusterRows:
 
         estimates = dict(pair for part in self.run(of_bucket) for pair in part)
         return [replace(estimates[g], target=self.of_group(g)) for g in range(len(self.sizes))]
-
-    def some(self, which: Index) -> GroupedRows:
-        """Return the rows of some groups (m,) alone, in memory; where they are too many, the first ones of each."""
-        k = self.rows.n_classes
-        most = largest(self.sizes[which], GATHERED // k)
-
-        def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, list[Matrix]]:
-            inside = np.flatnonzero(np.isin(groups, which))
-            return groups[inside], [np.array(rows.of_group(int(g)).array[:most]) for g in inside]  # type: ignore[attr-defined]
-
-        parts = {int(g): part for groups, some in self.run(of_bucket) for g, part in zip(groups, some, strict=True)}
-        held = [parts[int(g)] for g in which]
-        codes = np.repeat(np.arange(len(which)), [len(part) for part in held])
-        rows = np.ascontiguousarray(np.concatenate(held), dtype=np.float64)
-        return GroupedRows.of(ArrayBlocks(rows), codes, len(which))
 
     def of_group(self, g: int) -> Blocks:
         """Return the rows of one group, fetched when they are asked for."""
@@ -234,18 +208,14 @@ class Fetched:
         return self.rows.rows.n_classes
 
     def map_sum(self, fn: Callable[[Matrix], S]) -> S:
-        return self.rows.some(np.array([self.group])).target.map_sum(fn)
+        group, most = self.group, GATHERED // self.n_classes  # rows that are fetched, at most
 
+        def of_bucket(rows: GroupedRows, groups: Index) -> Matrix | None:
+            here = np.flatnonzero(groups == group)
+            return np.array(rows.of_group(int(here[0])).array[:most]) if len(here) else None  # type: ignore[attr-defined]
 
-def largest(sizes: Index, room: int) -> int:
-    """Return how many rows of each group may be taken so that all together are no more than `room`."""
-    if sizes.sum() <= room:
-        return int(sizes.max())
-    low, high = 1, int(sizes.max())
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= room else (low, middle)
-    return low
+        rows = next(part for part in self.rows.run(of_bucket) if part is not None)
+        return ArrayBlocks(np.ascontiguousarray(rows, dtype=np.float64)).map_sum(fn)
 
 
 @answered

@@ -1,0 +1,212 @@
+"""`Groups`: the estimates of many groups of samples, and `Population`: what these groups have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reprior._check import check_choice, check_level, check_proba, fail, like_input, missing
+from reprior._labels import same_rows
+from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
+from reprior.estimates import show_groups
+from reprior.estimates.estimate import OF, PriorEstimate
+from reprior.estimates.verdict import report_rejected
+from reprior.rows.blocks import Blocks, as_stored, by_name
+from reprior.rows.calibrated import Calibrator
+from reprior.rows.correction import correct_rows
+from reprior.rows.keys import factorize, plain
+
+if TYPE_CHECKING:
+    from reprior.model.groups import GroupSpread
+
+
+@comparable
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Population:
+    """What groups have in common.
+
+    Parameters
+    ----------
+    prior : (K,)
+        The common class prior.
+    concentration : float
+        How alike groups are, in samples: a class of prior m has the variance m(1 − m)/(concentration + 1).
+    stand_out : tuple
+        Keys of groups that are unlike the others.
+    n_groups, n : int
+        Groups and samples.
+    classes : tuple of str, optional
+        Names of the classes.
+    differ : bool
+        Whether the samples show that groups differ.
+    """
+
+    prior: Vector
+    concentration: float
+    stand_out: tuple[Hashable, ...]
+    n_groups: int
+    n: int
+    classes: tuple[str, ...] | None = None
+    differ: bool = True
+
+    def sentences(self) -> list[str]:
+        """Return the population in a few sentences."""
+        return show_groups.population_sentences(self)
+
+    def __repr__(self) -> str:
+        return " ".join(self.sentences())
+
+
+@comparable
+@dataclass(frozen=True, eq=False, repr=False)
+class Groups:
+    """Estimates of many groups; `groups[key]` is the `PriorEstimate` of one group.
+
+    Parameters
+    ----------
+    keys : tuple
+        Keys of the groups, in the order of all arrays.
+    shares, prior, weights : (G, K)
+        Per group: class shares among its samples, class prior of its population, and correction weights.
+    n : (G,)
+        Number of samples per group.
+    shifted : (G,)
+        Probability that the class prior of the group differs from the source.
+    log_likelihood : (G,)
+        Log-likelihood of the samples under the group's weights, minus that under the source prior.
+    converged : (G,) of bool
+        Whether the estimate has converged.
+    population : Population or None
+        What groups have in common; None if each group was estimated alone.
+    source : Source
+        The training side.
+    spread : GroupSpread
+        Uncertainty of shares and priors, for the intervals.
+    rows_of : callable
+        Returns the samples of a group by its position.
+    whole : PriorEstimate, optional
+        The estimate of all samples together. Its checks hold for every group.
+    calibrator : Calibrator, optional
+        Calibrator of the pipeline. Corrections apply it first.
+    """
+
+    keys: tuple[Hashable, ...]
+    shares: Vector
+    prior: Vector
+    weights: Vector
+    n: NDArray[np.int64]
+    shifted: Vector
+    log_likelihood: Vector
+    converged: NDArray[np.bool_]
+    population: Population | None
+    source: Source
+    spread: GroupSpread = field(compare=False)
+    rows_of: Callable[[int], Blocks] = field(compare=False)
+    whole: PriorEstimate | None = field(default=None, compare=False)
+    calibrator: Calibrator | None = None
+
+    @cached_property
+    def _position(self) -> Mapping[Hashable, int]:
+        return {key: g for g, key in enumerate(self.keys)}
+
+    def _at(self, key: Hashable) -> int:
+        key = plain(key)
+        if key not in self._position:
+            raise missing("group", key, self.keys)
+        return self._position[key]
+
+    def __getitem__(self, key: Hashable) -> PriorEstimate:
+        g, whole = self._at(key), self.whole
+        status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
+        checked: dict[str, Any] = {}
+        if whole is not None:
+            checked = {"checks": whole.checks, "on_reject": whole.on_reject, "acts": whole.acts}
+        return PriorEstimate(
+            self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
+            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=self.rows_of(g),
+            calibrator=self.calibrator, spread=self.spread.of_group(g), shares=self.shares[g], **checked,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.keys)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return plain(key) in self._position
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def correct(self, keys: Any, proba: Any) -> Matrix:
+        """Return predicted probabilities (n, K), each corrected for the class prior of its group.
+
+        Parameters
+        ----------
+        keys : (n,)
+            The group of each sample, one of those estimated: another key is a KeyError.
+        proba : (n, K) array or DataFrame
+            Predicted probabilities as the classifier returns them. The columns of a DataFrame are matched to the
+            classes by name, and a DataFrame is returned.
+        """
+        if self.whole is not None:
+            report_rejected(self.whole)
+        same_rows(proba, keys, "Groups.correct", "keys")
+        names, codes = factorize(keys, "Groups.correct")
+        position = np.array([self._at(key) for key in names], np.intp)
+        rows = by_name(proba, self.source.classes, "Groups.correct")
+        if self.calibrator is None:
+            rows = check_proba(rows, "Groups.correct", "proba", self.prior.shape[1])
+        else:
+            rows = self.calibrator(rows, caller="Groups.correct")
+        if len(codes) != len(rows):
+            fail("Groups.correct", "keys", f"name the group of each of the {len(rows)} rows", f"{len(codes)} keys")
+        corrected = correct_rows(as_stored(rows), self.weights[position[codes]]).astype(rows.dtype, copy=False)
+        return like_input(corrected, proba, self.source.classes)  # type: ignore[no-any-return]
+
+    def interval(self, level: float = 0.95, of: str = "shares") -> Interval:
+        """Return lower and upper ends (G, K), (G, K) of an interval for each class in each group.
+
+        Parameters
+        ----------
+        level : float
+            Coverage probability of each interval, between 0 and 1.
+        of : str
+            "shares", the class proportions among the samples of a group, or "prior", that of its population.
+        """
+        check_choice(of, "interval", "of", OF)
+        return self.spread.at(check_level(level, "interval"), of)
+
+    @property
+    def note(self) -> str:
+        """What the intervals include."""
+        return self.spread.note
+
+    def columns(self) -> dict[str, Any]:
+        """Return a table with one row per group for `pandas.DataFrame` or `pyarrow.table`: key, samples, shares."""
+        names = self.source.called
+        return {"group": list(self.keys), "n": self.n, **dict(zip(names, self.shares.T, strict=True))}
+
+    def to_frame(self, level: float | None = 0.95) -> Any:
+        """Return a pandas DataFrame: under each group's key, its `PriorEstimate.to_frame(level)`."""
+        return show_groups.groups_frame(self, level)
+
+    def plot(self, label: str | int | None = None, *, top: int = 20, ax: Any = None) -> Any:
+        """Draw one class's share in the largest groups with intervals by matplotlib; return the axes.
+
+        Parameters
+        ----------
+        label : str or int, optional
+            The class, by name or column index; by default the class whose share differs most between groups.
+        top : int
+            How many groups.
+        ax : matplotlib axes, optional
+            Where to draw.
+        """
+        return show_groups.groups_plot(self, label, top=top, ax=ax)
+
+    def __repr__(self) -> str:
+        return show_groups.groups_text(self)
