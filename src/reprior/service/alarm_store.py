@@ -72,6 +72,7 @@ def write_events(db: sqlite3.Connection, stream: int, events: Sequence[AlarmEven
                        (event.alarm, stream, event.t, event.about))  # fmt: skip
         else:
             db.execute("UPDATE alarms SET resolved = ? WHERE id = ?", (event.t, event.alarm))
+            db.execute("DELETE FROM since_alarm WHERE alarm = ?", (event.alarm,))
             held = db.execute("DELETE FROM outbox WHERE alarm = ? AND attempts = 0 AND due > ?", (event.alarm, event.t))
             if held.rowcount:  # a silence held the news back: nobody knows of the alarm that is over
                 continue
@@ -92,6 +93,11 @@ class AlarmStore:
         """Return the stream of each alarm that is not resolved, and what is known of the alarm."""
         rows = self._store.read("SELECT id, stream, about, acknowledged FROM alarms WHERE resolved IS NULL")
         return [(stream, {"id": number, **json.loads(about), "acknowledged": t}) for number, stream, about, t in rows]
+
+    def since_alarm(self) -> list[tuple[int, bytes]]:
+        """Return the stream of each open alarm with samples that came since, as float32, in their order."""
+        return self._store.read("SELECT stream, rows FROM since_alarm JOIN alarms ON alarms.id = alarm"
+                                " WHERE resolved IS NULL ORDER BY since_alarm.rowid")  # fmt: skip
 
     def silences(self) -> list[tuple[int, dict[str, Any]]]:
         """Return the stream of each silence, and what is known of the silence."""

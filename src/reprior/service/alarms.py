@@ -23,7 +23,7 @@ from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
 from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
 from reprior.service.served import ServedStream
-from reprior.service.store import StoreError
+from reprior.service.store import StoreError, floats
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprior.service")
 MOST_LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # samples that may become the new reference of an alarm
+MOST_STORED = 1_000  # samples since an alarm that are stored; the last ones are in memory
 LOOK_SECONDS = 1.0  # between two looks for stale streams
 
 
@@ -52,6 +53,11 @@ class Alarms:
         for stream, silence in self.store.silences():
             if stream in by_id:
                 by_id[stream].watch.silence = silence
+        for stream, stored in self.store.since_alarm():
+            if stream in by_id:
+                rows = np.frombuffer(stored, "<f4").reshape(-1, by_id[stream].n_classes)
+                by_id[stream].watch.stored_rows += len(rows)
+                self._hub.recent.add(stream, rows)
 
     # raised and resolved
 
@@ -73,6 +79,14 @@ class Alarms:
         end = {"resolved": now, "reason": reason, **more}
         log.info("stream %r: alarm %s resolved (%s)", served.name, alarm["id"], reason)
         return AlarmEvent(alarm["id"], "resolved", now, "", self._message("alarm.resolved", served, alarm | end), now)
+
+    def keep(self, served: ServedStream, rows: Matrix) -> None:
+        """Store the first samples (n, K) since an alarm about a shift, so that a restart leaves enough to accept."""
+        watch = served.watch
+        if watch.shift is not None and len(rows) and watch.stored_rows < MOST_STORED:
+            rows = rows[: MOST_STORED - watch.stored_rows]
+            watch.stored_rows += len(rows)
+            served.pending.since_alarm.append((watch.shift["id"], floats(rows)))
 
     def closing(self, served: ServedStream) -> list[AlarmEvent]:
         """Return what is to be said of the alarms of a stream that is deleted."""

@@ -290,6 +290,7 @@ class Hub:
         assert served.watch.shift is not None
         # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
         self.recent.drop(served.id)
+        served.watch.stored_rows = 0
         self.alarms.raised(served, served.watch.shift)
 
     async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from reprior.service.alarm_store import AlarmEvent
@@ -36,25 +36,16 @@ class Pending:
     points: list[Point] = field(default_factory=list)
     events: list[tuple[str, float]] = field(default_factory=list)  # ids of CloudEvents, and when they came
     alarms: list[AlarmEvent] = field(default_factory=list)
+    since_alarm: list[tuple[int, bytes]] = field(default_factory=list)  # its number, samples since as float32
     rows: list[tuple[str, float, bytes]] = field(default_factory=list)  # that wait for a label: id, time, float64
     labelled: set[str] = field(default_factory=set)  # ids of rows whose label came
     renewals: list[Renewal] = field(default_factory=list)
     test: bool = False  # whether the alarm's test moved
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing but the state to store."""
-        return not (self.clients or self.points or self.test or self.cursors or self.events or self.alarms or self.rows
-                    or self.labelled or self.forgotten or self.renewals)  # fmt: skip
-
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
-        return Pending(
-            self.clients | later.clients, self.forgotten | later.forgotten, self.cursors | later.cursors,
-            self.points + later.points, self.events + later.events, self.alarms + later.alarms,
-            self.rows + later.rows, self.labelled | later.labelled, self.renewals + later.renewals,
-            self.test or later.test,
-        )  # fmt: skip
+        pairs = [(getattr(self, each.name), getattr(later, each.name)) for each in fields(self)]
+        return Pending(*(a + b if isinstance(a, list) else a | b for a, b in pairs))
 
 
 NOTHING = Pending()

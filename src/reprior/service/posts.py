@@ -95,6 +95,7 @@ class Posts:
             late.keep(served, post.ids, raw, now)
         if raised:
             hub.alarm_raised(served)
+        hub.alarms.keep(served, raw)
         if post.event is not None:
             served.receipts.events[post.event] = now
             served.pending.events.append((post.event, now))

@@ -18,7 +18,7 @@ from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import StreamDefinition, decoded, state_bytes
-from reprior.service.pending import Change, Pending, Point
+from reprior.service.pending import NOTHING, Change, Pending, Point
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
 from reprior.service.watch import LOOK_MOST, Watch
@@ -219,7 +219,7 @@ class ServedStream:
 
     def take_change(self) -> Change:
         """Take and return what is not stored yet. It counts as stored from now on, unless `take_back` returns it."""
-        if self.pending.empty:  # as after most posts
+        if self.pending == NOTHING:  # as after most posts
             return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream))
         pending, self.pending = self.pending, Pending()
         receipts, test = self.receipts, self.watch.test

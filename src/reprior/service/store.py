@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from reprior._types import Vector
+from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
@@ -219,6 +219,7 @@ class Store:
                 insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(stream, *row) for row in new.rows])
                 insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(stream, x) for x in new.labelled])
                 write_events(db, stream, new.alarms)
+                insert("INSERT INTO since_alarm VALUES (?, ?)", new.since_alarm)
 
     def compact(self, now: float, streams: Sequence[int], keep: Retention) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
@@ -298,6 +299,6 @@ def begin_versions(db: sqlite3.Connection, stream: int, renewals: Sequence[Renew
             db.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
 
 
-def floats(values: Vector) -> bytes:
+def floats(values: Vector | Matrix) -> bytes:
     """Return numbers as little-endian float32."""
     return np.asarray(values, "<f4").tobytes()

@@ -24,6 +24,7 @@ class Watch:
     stale: dict[str, Any] | None = None  # the alarm that no samples come, until some do
     not_label_shift: dict[str, Any] | None = None  # the alarm that little of the correction is applied, until more is
     silence: dict[str, Any] | None = None
+    stored_rows: int = 0  # samples since the open alarm about a shift that are stored
     waiting: list[tuple[Matrix, float]] = field(default_factory=list)  # samples that the test lacks, and when they came
     waiting_rows: int = 0
     test_moved: bool = False  # since it was stored; a crash costs it the samples of at most ten seconds
