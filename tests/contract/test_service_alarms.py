@@ -306,3 +306,15 @@ def test_samples_since_an_alarm_can_be_accepted_after_a_restart(tmp_path):
         assert raw.execute("SELECT count(*) FROM since_alarm WHERE alarm = ?", (raised["id"],)).fetchone() == (0,)
         kept = raw.execute("SELECT sum(length(rows)) FROM since_alarm").fetchone()[0]
         assert 0 < kept <= 2000 * 2 * 4
+
+
+def test_open_alarms_are_counted_alike_everywhere(tmp_path, quick, monkeypatch):
+    monkeypatch.setattr(alarms, "LOOK_SECONDS", 0.02)
+    with Background(settings(tmp_path, quick, stale_after=0.3)) as running, Client(running.url) as client:
+        client.put("s", [1, 1], alarm=ALARM)
+        client.send("s", outputs(0.99, 500))
+        wait_for(lambda: client.get("s")["alarm"]["stale"])  # a second alarm of the same stream
+        with httpx.stream("GET", f"{running.url}/events") as told:
+            line = next(line for line in told.iter_lines() if line.startswith("data:"))
+        assert json.loads(line.removeprefix("data:"))["alarms"] == 2
+        assert httpx.get(f"{running.url}/overview").json()["alarms"]["total"] == 2
