@@ -134,8 +134,8 @@ class Alarms:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
-            for served in list(self._hub.streams.values()):
-                if served.watch.stale is None and not served.gone and self.stale_seconds(served, now) is not None:
+            for served in self._hub.present():
+                if served.watch.stale is None and self.stale_seconds(served, now) is not None:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
                     self._mark(served)

@@ -29,7 +29,7 @@ def overview(hub: Hub) -> dict[str, Any]:
     """Return what there is on the server as a whole."""
     return {
         "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.measures.learned,
-        "alarms": sum(len(served.watch.open()) for served in hub.streams.values()), "trouble": hub.trouble,
+        "alarms": sum(len(served.watch.open()) for served in hub.present()), "trouble": hub.trouble,
     }  # fmt: skip
 
 

@@ -95,6 +95,10 @@ class Hub:
                 by_id[stream].receipts.cursors[origin] = position
         self.alarms.load(by_id)
 
+    def present(self) -> list[ServedStream]:
+        """Return the streams that are not about to be deleted."""
+        return [served for served in self.streams.values() if not served.gone]
+
     @property
     def trouble(self) -> str | None:
         """Why nothing can be stored now, if so."""

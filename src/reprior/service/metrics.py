@@ -63,7 +63,7 @@ def buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
 
 def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
     """Yield what is counted for the server as a whole."""
-    measures, streams = hub.measures, [served for served in hub.streams.values() if not served.gone]
+    measures, streams = hub.measures, hub.present()
     alarms = sum(bool(served.watch.open()) for served in streams)
     yield single("reprior_samples", "counter", "Samples learned since the server started.", measures.learned)
     yield single("reprior_streams", "gauge", "Streams on the server.", len(streams))
@@ -118,7 +118,7 @@ async def exposition(hub: Hub) -> bytes:
     """Return the metrics in Prometheus' text format."""
     undelivered, _ = await hub.alarms.undelivered()
     parts = list(of_server(hub, undelivered))
-    streams = sorted((served for served in hub.streams.values() if not served.gone), key=lambda served: served.id)
+    streams = sorted(hub.present(), key=lambda served: served.id)
     lines: dict[str, list[str]] = {name: [] for name in STREAM_FAMILIES}
     now = hub.clock()
     for number, served in enumerate(streams[: hub.settings.metric_streams]):
