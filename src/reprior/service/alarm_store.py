@@ -34,27 +34,6 @@ class Acknowledgement(NamedTuple):
     address: str
 
 
-class Dealt(NamedTuple):
-    """An alarm that somebody acknowledged, the test that starts again with it, and the event that it is over."""
-
-    alarm: int
-    t: float
-    acknowledgement: Acknowledgement
-    test: bytes | None = None
-    event: AlarmEvent | None = None
-
-
-class AuditEntry(NamedTuple):
-    """Who did what to a stream, when, and from which address."""
-
-    t: float
-    stream: str
-    action: str
-    by: str
-    address: str
-    about: dict[str, Any]
-
-
 class Silence(NamedTuple):
     """Until when no message about a stream is sent, and who wants that."""
 
@@ -108,40 +87,6 @@ class AlarmStore:
         """Return the largest number that an alarm has ever had, 0 if there was none; deleted alarms count too."""
         return int(self._store.read("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'alarms'")[0][0])
 
-    # what people do
-
-    def acknowledge(self, stream: tuple[int, str], dealt: Dealt) -> None:
-        """Note who has dealt with an alarm, together with the test that starts again, if one does."""
-        (number, name), done = stream, dealt.acknowledgement
-        with self._store.transaction() as db:
-            db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
-                       (dealt.t, done.by, done.note, done.next, dealt.alarm))  # fmt: skip
-            if dealt.test is not None:
-                db.execute("INSERT OR REPLACE INTO tests VALUES (?, ?)", (number, dealt.test))
-            if dealt.event is not None:
-                write_events(db, number, [dealt.event])
-            about = {"alarm": dealt.alarm, "note": done.note, "next": done.next}
-            write_entry(db, AuditEntry(dealt.t, name, "acknowledge", done.by, done.address, about))
-
-    def silence(self, stream: tuple[int, str], now: float, wanted: Silence) -> None:
-        """Hold back messages about a stream until a time; a time that is past ends the silence."""
-        number, name = stream
-        # receivers of an alarm are also notified when it is over
-        waiting = ("alarm IN (SELECT id FROM alarms WHERE stream = ?) AND attempts = 0"
-                   " AND json_extract(body, '$.type') = 'alarm.raised'")  # fmt: skip
-        with self._store.transaction() as db:
-            db.execute("DELETE FROM silences WHERE stream = ?", (number,))
-            if wanted.until > now:
-                db.execute("INSERT INTO silences VALUES (?, ?, ?, ?)", (number, wanted.until, wanted.by, wanted.note))
-            db.execute(f"UPDATE outbox SET due = ? WHERE {waiting}", (max(now, wanted.until), number))
-            about = {"until": wanted.until if wanted.until > now else None, "note": wanted.note}
-            write_entry(db, AuditEntry(now, name, "silence", wanted.by, wanted.address, about))
-
-    def note(self, entry: AuditEntry) -> None:
-        """Write an entry of the audit."""
-        with self._store.transaction() as db:
-            write_entry(db, entry)
-
     def audit(self, stream: str | None, most: int) -> list[dict[str, Any]]:
         """Return who did what, the newest first; entries outlive the stream they are about."""
         rows = self._store.read(
@@ -190,9 +135,3 @@ class AlarmStore:
             "SELECT count(*), max(problem) FROM outbox WHERE attempts > 0 OR due <= ?", (now,)
         )[0]
         return int(count), problem
-
-
-def write_entry(db: sqlite3.Connection, entry: AuditEntry) -> None:
-    """Write an entry of the audit, inside a transaction."""
-    db.execute("INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
-               (*entry[:5], json.dumps(entry.about)))  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -21,7 +21,7 @@ from reprior._check import fail
 from reprior._types import Matrix
 from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
+from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, Silence
 from reprior.service.served import ServedStream
 from reprior.service.store import StoreError, floats
 
@@ -86,7 +86,7 @@ class Alarms:
         if watch.shift is not None and len(rows) and watch.stored_rows < MOST_STORED:
             rows = rows[: MOST_STORED - watch.stored_rows]
             watch.stored_rows += len(rows)
-            served.pending.since_alarm.append((watch.shift["id"], floats(rows)))
+            served.pending.put("since alarm", (watch.shift["id"], watch.stored_rows), watch.shift["id"], floats(rows))
 
     def closing(self, served: ServedStream) -> list[AlarmEvent]:
         """Return what is to be said of the alarms of a stream that is deleted."""
@@ -151,20 +151,22 @@ class Alarms:
 
         The test of a shift starts again, against the old reference or against `rows` (m, K).
         """
-        now = self._hub.clock()
-        watch, stream = served.watch, (served.id, served.name)
-        standing = next((x for x in (watch.stale, watch.not_label_shift) if x is not None and x["id"] == number), None)
-        if standing is not None:
-            await self._written("acknowledge", stream, Dealt(number, now, done))
-            standing |= {"acknowledged": now, "by": done.by}
-        elif watch.shift is not None:
+        watch, now = served.watch, self._hub.clock()
+        about = {"acknowledged": now, "by": done.by, "note": done.note, "next": done.next}
+        if watch.shift is not None and watch.shift["id"] == number:
             test = await self._renewed(served, done.next, rows)
-            event = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
-            await self._written("acknowledge", stream, Dealt(number, now, done, test.to_bytes(), event))
+            end = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
+            served.pending.alarms.append(end)
+            served.pending.put("test", None, served.id, test.to_bytes())
             watch.restart(test)
+        served.pending.put("acknowledge", number, *about.values(), number)
+        for standing in (watch.stale, watch.not_label_shift):
+            if standing is not None and standing["id"] == number:
+                standing |= {"acknowledged": now, "by": done.by}
+        self.note(served, "acknowledge", done.by, done.address, {"alarm": number, "note": done.note, "next": done.next})
+        await self._hub.commits.wait_stored(served)
         log.info("stream %r: alarm %s acknowledged by %r from %s", served.name, number, done.by, done.address)
-        self._hub.version += 1
-        return {"id": number, "acknowledged": now, "by": done.by, "note": done.note, "next": done.next}
+        return {"id": number, **about}
 
     async def _renewed(self, served: ServedStream, then: str, rows: Matrix) -> Alarm:
         """Return the test that continues after an acknowledgement."""
@@ -183,22 +185,22 @@ class Alarms:
 
     async def silence(self, served: ServedStream, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time; return the silence, None if that time is past."""
-        now = self._hub.clock()
-        await self._written("silence", (served.id, served.name), now, wanted)
-        about = {"until": wanted.until, "by": wanted.by, "note": wanted.note}
-        served.watch.silence = about if wanted.until > now else None
-        log.info("stream %r: silenced for %.0f s by %r", served.name, max(0.0, wanted.until - now), wanted.by)
-        self._hub.version += 1
+        now, until = self._hub.clock(), wanted.until
+        about = {"until": until, "by": wanted.by, "note": wanted.note}
+        served.watch.silence = about if until > now else None
+        served.pending.put("silence", None, served.id, *about.values())
+        served.pending.put("hold back", None, max(now, until), served.id)
+        ends = {"until": until if until > now else None, "note": wanted.note}
+        self.note(served, "silence", wanted.by, wanted.address, ends)
+        await self._hub.commits.wait_stored(served)
+        log.info("stream %r: silenced for %.0f s by %r", served.name, max(0.0, until - now), wanted.by)
         return served.watch.silence
 
-    async def note(self, stream: str, action: str, by: str, address: str, about: dict[str, Any]) -> None:
-        """Write an entry of the audit."""
-        await self._written("note", AuditEntry(self._hub.clock(), stream, action, by, address, about))
-
-    async def _written(self, name: str, *args: Any) -> None:
-        if self.store is not None:
-            done: Awaitable[None] = self._hub.workers.write(getattr(self.store, name), *args)
-            await done
+    def note(self, served: ServedStream, action: str, by: str, address: str, about: dict[str, Any]) -> None:
+        """Add an entry to the audit: who did what to a stream, when, and from which address."""
+        now = self._hub.clock()
+        served.pending.put("audit", (now, action), now, served.name, action, by, address, json.dumps(about))
+        self._mark(served)
 
     # what is read
 

@@ -15,7 +15,6 @@ from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
 from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of, encoded
 from reprior.service.measure import Measures
-from reprior.service.pending import Renewal
 from reprior.service.posts import Posts
 from reprior.service.recent import Diagnoses, Recent
 from reprior.service.served import CURVE_POINTS, ServedStream, restored
@@ -248,14 +247,11 @@ class Hub:
             for alarm in (served.watch.shift, served.watch.not_label_shift):
                 if alarm is not None:
                     served.pending.alarms.append(self.alarms.resolved(served, alarm, "new version"))
-            served.renew(definition, test, now)
-            number = served.version
-            served.pending.renewals.append(Renewal(number, now, stored.definition))
+            served.renew(definition, stored, test, now)
             self._forget_samples(served)
-            self.mark(served)
+            self.alarms.note(served, "renew", by, address, {"version": served.version})
             await self.commits.wait_stored(served)
-        await self.alarms.note(name, "renew", by, address, {"version": number})
-        log.info("stream %r: version %d begun by %r", name, number, by)
+            log.info("stream %r: version %d begun by %r", name, served.version, by)
         return True
 
     async def delete(self, name: str) -> None:
@@ -303,14 +299,14 @@ class Hub:
             served = self.get(name)
             if not served.watch.has_open(number):
                 raise Missing(f"The stream {name!r} has no open alarm {number}.")
-            await self.commits.wait_stored(served)  # the alarm must be in the file before it can be answered there
+            self.commits.check_ready()
             return await self.alarms.acknowledge(served, number, done, self.recent.of(served.id, served.n_classes))
 
     async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time."""
         async with self._admin:
             served = self.get(name)
-            await self.commits.wait_stored(served)
+            self.commits.check_ready()
             return await self.alarms.silence(served, wanted)
 
     async def load_curves(self, streams: list[ServedStream]) -> None:

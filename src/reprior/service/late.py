@@ -34,7 +34,8 @@ def check_ids(ids: Any, n: int | None, caller: str) -> list[str]:
 def keep(served: ServedStream, ids: Any, rows: Matrix, now: float) -> None:
     """Let rows (n, K) wait for their labels."""
     values = np.asarray(rows, "<f8")
-    served.pending.rows += [(name, now, row.tobytes()) for name, row in zip(ids, values, strict=True)]
+    for name, row in zip(ids, values, strict=True):
+        served.pending.put("row", name, served.id, name, now, row.tobytes())
 
 
 async def waiting(hub: Hub, served: ServedStream, ids: list[str]) -> Matrix:
@@ -45,7 +46,7 @@ async def waiting(hub: Hub, served: ServedStream, ids: list[str]) -> Matrix:
     waiting = dict(await hub.workers.read(hub.store.rows, served.id, ids))
     if served.version != version:  # what waited is a prediction of the old version
         waiting = {}
-    missing = [name for name in ids if name not in waiting or name in served.pending.labelled]
+    missing = [name for name in ids if name not in waiting or ("forget row", name) in served.pending.rows]
     if missing:
         days = hub.settings.retention.rows / 86_400
         raise Unknown(f"No sample of the stream {served.name!r} waits for a label under the id {missing[0][:80]!r},"

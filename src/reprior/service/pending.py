@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from reprior.service.alarm_store import AlarmEvent
-from reprior.service.receipts import Offset
+
+# How each thing is written, in this order: what goes, goes first.
+STATEMENTS = {
+    "forget client": "DELETE FROM offsets WHERE stream = ? AND client = ?",
+    "forget row": "DELETE FROM rows WHERE stream = ? AND id = ?",
+    "test": "INSERT OR REPLACE INTO tests VALUES (?, ?)",
+    "offset": "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
+    "point": "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
+    "event": "INSERT OR REPLACE INTO events VALUES (?, ?, ?)",
+    "cursor": "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
+    "row": "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
+    "since alarm": "INSERT INTO since_alarm VALUES (?, ?)",
+    "acknowledge": "UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
+    "silence": "INSERT OR REPLACE INTO silences VALUES (?, ?, ?, ?)",
+    # receivers of an alarm are also notified when it is over
+    "hold back": "UPDATE outbox SET due = ? WHERE alarm IN (SELECT id FROM alarms WHERE stream = ?) AND attempts = 0"
+                 " AND json_extract(body, '$.type') = 'alarm.raised'",
+    "audit": "INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
+}  # fmt: skip
+OF_VERSION = ("test", "row", "since alarm")  # what a new model version does not take over
 
 
 class Point(NamedTuple):
@@ -30,36 +49,33 @@ class Renewal(NamedTuple):
 class Pending:
     """What is new since the last commit, beside the state itself."""
 
-    clients: set[str] = field(default_factory=set)  # whose offsets moved
-    forgotten: set[str] = field(default_factory=set)  # clients whose offsets go
-    cursors: set[str] = field(default_factory=set)  # that moved
-    points: list[Point] = field(default_factory=list)
-    events: list[tuple[str, float]] = field(default_factory=list)  # ids of CloudEvents, and when they came
+    rows: dict[tuple[str, Any], tuple[Any, ...]] = field(default_factory=dict)  # by statement, and what is replaced
     alarms: list[AlarmEvent] = field(default_factory=list)
-    since_alarm: list[tuple[int, bytes]] = field(default_factory=list)  # its number, samples since as float32
-    rows: list[tuple[str, float, bytes]] = field(default_factory=list)  # that wait for a label: id, time, float64
-    labelled: set[str] = field(default_factory=set)  # ids of rows whose label came
     renewals: list[Renewal] = field(default_factory=list)
-    test: bool = False  # whether the alarm's test moved
+
+    def put(self, statement: str, key: Any, *values: Any) -> None:
+        """Write these values with the next commit, instead of those that were put under the same key."""
+        self.rows[statement, key] = values
+
+    def begin_version(self, renewal: Renewal) -> None:
+        """Begin a model version with the next commit; what is only about the old one is not written any more."""
+        self.renewals.append(renewal)
+        self.rows = {key: values for key, values in self.rows.items() if key[0] not in OF_VERSION}
 
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
-        pairs = [(getattr(self, each.name), getattr(later, each.name)) for each in fields(self)]
-        return Pending(*(a + b if isinstance(a, list) else a | b for a, b in pairs))
+        return Pending(self.rows | later.rows, self.alarms + later.alarms, self.renewals + later.renewals)
 
 
 NOTHING = Pending()
 
 
 class Change(NamedTuple):
-    """What one stream becomes in the file. `test` is None if the alarm's test stays as it is."""
+    """What one stream becomes in the file."""
 
     stream: int
     n: int
     labels: int
     last_post: float
     state: bytes
-    test: bytes | None = None
-    offsets: dict[str, Offset] = {}  # noqa: RUF012  (nobody changes it)
-    cursors: dict[str, str] = {}  # noqa: RUF012
-    pending: Pending = NOTHING
+    pending: Pending

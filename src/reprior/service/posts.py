@@ -98,7 +98,7 @@ class Posts:
         hub.alarms.keep(served, raw)
         if post.event is not None:
             served.receipts.events[post.event] = now
-            served.pending.events.append((post.event, now))
+            served.pending.put("event", post.event, served.id, post.event, now)
         self._count(served, post, placement, now)
         hub.recent.add(served.id, raw)
         hub.measures.learned += len(raw)
@@ -123,7 +123,8 @@ class Posts:
                     rows = await late.waiting(hub, served, late.check_ids(post.ids, None, "labels"))
                 if len(rows) or y:
                     served.observe(rows, y)
-                served.pending.labelled.update(post.ids or ())
+                for name_of_row in post.ids or ():
+                    served.pending.put("forget row", name_of_row, served.id, name_of_row)
                 self._count(served, post, placement, now)
             answer = Answer(None, served.stream.prior, served.stream.n, placement.repeated, placement.gap)
             await hub.commits.wait_stored(served, repeated=placement.repeated)
@@ -137,7 +138,7 @@ class Posts:
 
     def _move(self, served: ServedStream, origin: str, position: str) -> None:
         served.receipts.cursors[origin] = position
-        served.pending.cursors.add(origin)
+        served.pending.put("cursor", origin, served.id, origin, position)
         self._hub.mark(served)
 
     def _count(self, served: ServedStream, post: Post, placement: Placement, now: float) -> None:

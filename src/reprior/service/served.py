@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import deque
 from contextlib import nullcontext
@@ -17,8 +18,8 @@ from reprior._types import Matrix, Vector
 from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.definition import StreamDefinition, decoded, state_bytes
-from reprior.service.pending import NOTHING, Change, Pending, Point
+from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
+from reprior.service.pending import NOTHING, Change, Pending, Point, Renewal
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
 from reprior.service.watch import LOOK_MOST, Watch
@@ -109,9 +110,11 @@ class ServedStream:
         self.last_post = now
         if client is None or seq is None:
             return
-        self.receipts.count(client, seq, placement, self.stream.n, now)
-        self.pending.forgotten.update(placement.idle)
-        self.pending.clients.add(client)
+        o = self.receipts.count(client, seq, placement, self.stream.n, now)
+        for idle in placement.idle:
+            self.pending.put("forget client", idle, self.id, idle)
+        missing = json.dumps(o.missing) if o.missing else "[]"
+        self.pending.put("offset", client, self.id, client, o.seq, o.n, o.last_post, missing)
 
     def learn(self, rows: Matrix, now: float) -> Learned:
         """Learn rows (n, K) in order. Bad rows are refused and change nothing."""
@@ -162,8 +165,9 @@ class ServedStream:
 
     def mark_test_changed(self) -> None:
         """Let the next commit store the alarm's test, if it has looked at samples since it was stored."""
-        if self.watch.test_moved:
-            self.pending.test, self.watch.test_moved = True, False
+        if self.watch.test_moved and self.watch.test is not None:
+            self.watch.test_moved = False
+            self.pending.put("test", None, self.id, self.watch.test.to_bytes())
 
     def _shift_alarm(self, before: int, now: float) -> dict[str, Any]:
         assert self.watch.test is not None
@@ -207,7 +211,8 @@ class ServedStream:
     def add_point(self, now: float) -> None:
         """Add a point to the history, and store the alarm's test with it."""
         self.mark_test_changed()
-        self.pending.points.append(self.history_point(now))
+        point = self.history_point(now)
+        self.pending.put("point", point[:2], self.id, *point)
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())
@@ -219,30 +224,26 @@ class ServedStream:
 
     def take_change(self) -> Change:
         """Take and return what is not stored yet. It counts as stored from now on, unless `take_back` returns it."""
-        if self.pending == NOTHING:  # as after most posts
-            return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream))
-        pending, self.pending = self.pending, Pending()
-        receipts, test = self.receipts, self.watch.test
-        offsets = {name: replace(o, missing=list(o.missing)) for name in pending.clients
-                   if (o := receipts.offsets.get(name))}  # fmt: skip
-        return Change(
-            self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream),
-            test.to_bytes() if test is not None and pending.test else None, offsets,
-            {origin: receipts.cursors[origin] for origin in pending.cursors}, pending,
-        )  # fmt: skip
+        pending = self.pending
+        if pending.rows or pending.alarms or pending.renewals:
+            self.pending = Pending()
+        else:  # as after most posts
+            pending = NOTHING
+        return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream), pending)
 
     def take_back(self, change: Change) -> None:
         """Put back a change that could not be stored."""
         self.pending = change.pending.followed_by(self.pending)
 
-    def renew(self, definition: StreamDefinition, test: Alarm | None, now: float) -> None:
+    def renew(self, definition: StreamDefinition, stored: EncodedRecipe, test: Alarm | None, now: float) -> None:
         """Start a new model version: its state and alarm begin at nothing, receipts and history stay."""
         self.version, self.version_since, self.definition = self.version + 1, now, definition
         self.stream, self.labels = Stream.of(definition.first.state), 0
         self.watch.restart(test)
         self.watch.not_label_shift = None
-        self.pending.rows.clear()  # predictions of the old version that wait for labels
-        self.pending.test = test is not None
+        self.pending.begin_version(Renewal(self.version, now, stored.definition))
+        if test is not None:
+            self.pending.put("test", None, self.id, stored.test)
         self.activity.point_count = -1  # a point is due with the first sample
 
 

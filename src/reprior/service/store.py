@@ -22,7 +22,7 @@ from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
-from reprior.service.pending import NOTHING, Change, Renewal
+from reprior.service.pending import NOTHING, STATEMENTS, Change, Renewal
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
 
@@ -189,37 +189,18 @@ class Store:
     def write(self, changes: Sequence[Change]) -> None:
         """Commit the changes of several streams together."""
         with self.transaction() as db:
-
-            def insert(sql: str, rows: list[tuple[Any, ...]]) -> None:
-                if rows:  # a statement without rows would still stop the other threads twice
-                    db.executemany(sql, rows)
-
             write_states(db, changes)
             changes = [c for c in changes if c.pending is not NOTHING]
             for c in changes:
                 begin_versions(db, c.stream, c.pending.renewals)
-            insert("INSERT OR REPLACE INTO tests VALUES (?, ?)",
-                   [(c.stream, c.test) for c in changes if c.test is not None])  # fmt: skip
+                write_events(db, c.stream, c.pending.alarms)
+            rows: dict[str, list[Any]] = {statement: [] for statement in STATEMENTS}
             for c in changes:
-                stream, new = c.stream, c.pending
-                insert("DELETE FROM offsets WHERE stream = ? AND client = ?", [(stream, x) for x in new.forgotten])
-                insert(
-                    "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
-                    [(stream, name, o.seq, o.n, o.last_post, json.dumps(o.missing)) for name, o in c.offsets.items()],
-                )
-                insert(
-                    "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
-                    [(stream, *point) for point in new.points],
-                )
-                insert("INSERT OR REPLACE INTO events VALUES (?, ?, ?)", [(stream, *event) for event in new.events])
-                insert(
-                    "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
-                    [(stream, origin, position) for origin, position in c.cursors.items()],
-                )
-                insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(stream, *row) for row in new.rows])
-                insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(stream, x) for x in new.labelled])
-                write_events(db, stream, new.alarms)
-                insert("INSERT INTO since_alarm VALUES (?, ?)", new.since_alarm)
+                for (statement, _), values in c.pending.rows.items():
+                    rows[statement].append(values)
+            for statement, sql in STATEMENTS.items():
+                if rows[statement]:  # a statement without rows would still stop the other threads twice
+                    db.executemany(sql, rows[statement])
 
     def compact(self, now: float, streams: Sequence[int], keep: Retention) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
