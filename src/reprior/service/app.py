@@ -89,7 +89,7 @@ class App:
             await self._router(scope, receive, send)
             return
         begun = time.perf_counter()
-        scope["app"] = self
+        scope["app"], scope["header_values"] = self, dict(scope["headers"])
         if self._root and scope["path"].startswith(self._root + "/"):
             scope["path"] = scope["path"][len(self._root) :]
         path, status = scope["path"], 0

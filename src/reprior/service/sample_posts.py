@@ -22,7 +22,7 @@ HEAD = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 
 async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, bytes]:
     """Learn samples and return the answer with them corrected: its content type, and its body."""
-    headers = dict(scope["headers"])
+    headers = scope["header_values"]
     kind = content_type(headers.get(b"content-type", b"application/json").decode("latin-1"))
     packed = wants_msgpack(headers.get(b"accept", b"").decode("latin-1"), kind)
     limits = hub.settings.limits

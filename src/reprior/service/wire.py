@@ -58,15 +58,13 @@ def error_response(error: Exception) -> Response | None:
 
 async def body_of(scope: Any, receive: Any, most: int, seconds: float) -> bytes:
     """Return the body; refuse one that is compressed, too large or too slow. `scope` then notes that it was read."""
-    declared = 0
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            declared = int(value) if value.isdigit() else 0
-        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            coding = value.decode("latin-1")[:20]
-            raise Refused(415, f"The body is compressed ({coding}). Send it without compression and without"
-                          " Content-Encoding.")  # fmt: skip
-    if declared > most:
+    headers = scope["header_values"]
+    coding = headers.get(b"content-encoding", b"").decode("latin-1").strip()
+    if coding.lower() not in ("", "identity"):
+        raise Refused(415, f"The body is compressed ({coding[:20]}). Send it without compression and without"
+                      " Content-Encoding.")  # fmt: skip
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > most:
         raise too_large(most)
     if scope.get("arrived"):  # all of it: there is nothing to wait for
         body: bytes = (await receive()).get("body", b"")
