@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from reprior.service.measure import Histogram
+from reprior.service.counters import Histogram
 from reprior.service.pending import Pending
 from reprior.service.served import ServedStream
 from reprior.service.store import Store, StoreError

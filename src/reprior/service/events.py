@@ -28,7 +28,7 @@ def event(kind: str, value: Any) -> bytes:
 def overview(hub: Hub) -> dict[str, Any]:
     """Return what there is on the server as a whole."""
     return {
-        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.measures.learned,
+        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.counters.learned,
         "alarms": sum(len(served.watch.open()) for served in hub.present()), "trouble": hub.trouble,
     }  # fmt: skip
 

@@ -13,8 +13,8 @@ from reprior.online.alarm import Alarm
 from reprior.service.alarm_store import Acknowledgement, Silence
 from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
+from reprior.service.counters import Counters
 from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of, encoded
-from reprior.service.measure import Measures
 from reprior.service.posts import Posts
 from reprior.service.recent import Diagnoses, Recent
 from reprior.service.served import CURVE_POINTS, ServedStream, restored
@@ -55,11 +55,11 @@ class Hub:
         self.unreadable: dict[str, Unreadable] = {}
         self.version = 0  # grows with every change, so that watchers know whether to look
         self.watchers = 0  # open event streams
-        self.measures = Measures(self.clock)
+        self.counters = Counters(self.clock)
         self.intakes: dict[str, str | None] = {}  # brokers that are read, and why one is not connected
         self.started = self.clock()
         self.workers = Workers()
-        self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.measures.commits)
+        self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.counters.commits)
         self.unsettled: set[ServedStream] = set()  # have samples without a test of their alarm, or without a point
         self._admin = asyncio.Lock()
         self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
@@ -83,15 +83,9 @@ class Hub:
                        " file with the release that wrote it, or delete the stream and make it again.")  # fmt: skip
                 self.unreadable[stored.name] = Unreadable(stored.id, why)
                 log.error("%s", why)
-        for stream, client, offset in store.offsets():
+        for stream, kind, key, value in store.receipts():
             if stream in by_id:
-                by_id[stream].receipts.offsets[client] = offset
-        for stream, event, t in store.events():
-            if stream in by_id:
-                by_id[stream].receipts.events[event] = t
-        for stream, origin, position in store.cursors():
-            if stream in by_id:
-                by_id[stream].receipts.cursors[origin] = position
+                getattr(by_id[stream].receipts, kind)[key] = value
         self.alarms.load(by_id)
 
     def present(self) -> list[ServedStream]:

@@ -219,7 +219,7 @@ class Forwarder:
         try:
             self.queue.put_nowait((body, kept))
         except asyncio.QueueFull:
-            self.hub.measures.forward_dropped += 1
+            self.hub.counters.forward_dropped += 1
 
     async def run(self) -> None:
         url = self.hub.settings.forward
@@ -227,5 +227,5 @@ class Forwarder:
         while target is not None:
             body, headers = await self.queue.get()
             if problem := await asyncio.to_thread(post, target, body, headers):
-                self.hub.measures.forward_dropped += 1
+                self.hub.counters.forward_dropped += 1
                 log.warning("an event was not taken by the second sink: %s", problem)

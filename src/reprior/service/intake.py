@@ -124,7 +124,7 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
         post = Post(body.get("proba"), client, seq, body.get("dtype"), correct=False, cursor=cursor)
         await hub.posts.samples(stream, post)
     except (InputError, Refused) as error:
-        hub.measures.refuse(stream, "bad_input", str(error))
+        hub.counters.refuse(stream, "bad_input", str(error))
         if cursor is not None:
             await hub.posts.passed(stream, cursor)
     if message.confirm is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from reprior._check import check_choice, check_matrix, fail
 from reprior._types import Matrix, Vector
-from reprior.service import late
+from reprior.service import late_labels
 from reprior.service.receipts import Placement
 from reprior.service.served import ServedStream
 
@@ -71,7 +71,7 @@ class Posts:
         placement = served.receipts.place(post.client, post.seq, hub.settings.limits, now)
         repeated = placement.repeated or (post.event is not None and post.event in served.receipts.events)
         if post.ids is not None:
-            late.check_ids(post.ids, len(raw), "samples")
+            late_labels.check_ids(post.ids, len(raw), "samples")
         calibrated = None if repeated else self._learn(served, raw, post, placement, now)
         if post.cursor is not None:
             self._move(served, *post.cursor)
@@ -92,7 +92,7 @@ class Posts:
         if window_ended:
             hub.alarms.judge(served, before)
         if post.ids is not None:
-            late.keep(served, post.ids, raw, now)
+            late_labels.keep(served, post.ids, raw, now)
         if raised:
             hub.alarm_raised(served)
         hub.alarms.keep(served, raw)
@@ -101,7 +101,7 @@ class Posts:
             served.pending.put("event", post.event, served.id, post.event, now)
         self._count(served, post, placement, now)
         hub.recent.add(served.id, raw)
-        hub.measures.learned += len(raw)
+        hub.counters.learned += len(raw)
         return calibrated
 
     async def labels(self, name: str, post: Post, y: Any) -> Answer:
@@ -120,7 +120,7 @@ class Posts:
                 if post.ids is None:
                     rows = as_rows(post.proba, served.n_classes, "labels", post.dtype)
                 else:
-                    rows = await late.waiting(hub, served, late.check_ids(post.ids, None, "labels"))
+                    rows = await late_labels.waiting(hub, served, late_labels.check_ids(post.ids, None, "labels"))
                 if len(rows) or y:
                     served.observe(rows, y)
                 for name_of_row in post.ids or ():

@@ -9,10 +9,10 @@ import numpy as np
 from reprior._check import fail
 from reprior._kernels import loops
 from reprior._kernels.reference import REFUSED
-from reprior.service.guard import HEADERS, Scope
 from reprior.service.hub import Hub
 from reprior.service.posts import Answer, Post
 from reprior.service.receipts import check_seq
+from reprior.service.request_checks import HEADERS, Scope
 from reprior.service.wire import MSGPACK, body_of, check_keys, content_type, json_bytes, pack, parse, wants_msgpack
 
 KEYS = ("proba", "dtype", "client", "seq", "correct", "ids")

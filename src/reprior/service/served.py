@@ -22,7 +22,7 @@ from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded,
 from reprior.service.pending import NOTHING, Change, Pending, Point, Renewal
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
-from reprior.service.watch import LOOK_MOST, Watch
+from reprior.service.stream_alarms import LOOK_MOST, StreamAlarms
 
 RATE_SECONDS = 10.0  # over which samples per second are averaged
 POINT_ROWS = 16  # samples for which a point of the history is worth its place
@@ -77,7 +77,7 @@ class ServedStream:
     labels: int = 0  # that came over HTTP for this version
     last_post: float = 0.0
     receipts: Receipts = field(default_factory=Receipts)
-    watch: Watch = field(default_factory=Watch)
+    watch: StreamAlarms = field(default_factory=StreamAlarms)
     pending: Pending = field(default_factory=Pending)
     activity: Activity = field(default_factory=Activity)
     labelling: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -261,5 +261,5 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
     return ServedStream(
         stored.id, stored.name, stored.created, stored.version, stored.version_since, definition,
         Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
-        stored.last_post, watch=Watch(test), activity=Activity(point_at=stored.last_post),
+        stored.last_post, watch=StreamAlarms(test), activity=Activity(point_at=stored.last_post),
     )  # fmt: skip

@@ -146,18 +146,14 @@ class Store:
         for row in self.read(STREAMS):
             yield StoredStream(*row)
 
-    def offsets(self) -> Iterator[tuple[int, str, Offset]]:
-        """Yield the offset of every client of every stream."""
+    def receipts(self) -> Iterator[tuple[int, str, str, Any]]:
+        """Yield what was counted: the stream, a field of `Receipts`, and a key and its value there."""
         for stream, client, seq, n, last_post, missing in self.read("SELECT * FROM offsets"):
-            yield stream, client, Offset(seq, n, last_post, json.loads(missing))
-
-    def events(self) -> list[tuple[int, str, float]]:
-        """Return the stream, the id and the time of every event that is remembered."""
-        return self.read("SELECT stream, id, t FROM events")
-
-    def cursors(self) -> list[tuple[int, str, str]]:
-        """Return a stream, a broker's log, and what was learned last from it, of all of them."""
-        return self.read("SELECT stream, origin, position FROM cursors")
+            yield stream, "offsets", client, Offset(seq, n, last_post, json.loads(missing))
+        for stream, event, t in self.read("SELECT stream, id, t FROM events"):
+            yield stream, "events", event, t
+        for stream, origin, position in self.read("SELECT stream, origin, position FROM cursors"):
+            yield stream, "cursors", origin, position
 
     def newest(self) -> float:
         """Return the last moment the file knows of, in seconds since 1970."""

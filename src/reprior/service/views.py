@@ -72,7 +72,7 @@ def health(hub: Hub) -> dict[str, Any]:
     return {
         "ok": hub.trouble is None, "trouble": hub.trouble, "problems": hub.problems(),
         "clock_ahead": round(hub.clock.ahead, 3),
-        "refused": {"total": hub.measures.refused.total(), "last": hub.measures.last_refused},
+        "refused": {"total": hub.counters.refused.total(), "last": hub.counters.last_refused},
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from reprior._check import InputError, fail
 from reprior.service.commits import Unavailable
 from reprior.service.hub import Conflict, Hub, Missing
-from reprior.service.late import Unknown
+from reprior.service.late_labels import Unknown
 from reprior.service.store import StoreError
 
 CLOSE = {"Connection": "close"}

@@ -16,7 +16,7 @@ LOOK_SECONDS = 10.0  # for which samples wait for the test at most
 
 
 @dataclass(slots=True)
-class Watch:
+class StreamAlarms:
     """What is known about alarms of a stream; `test` is None if it is not watched for a shift."""
 
     test: Alarm | None = None

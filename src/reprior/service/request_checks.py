@@ -7,7 +7,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from reprior.service.access import role_needed
-from reprior.service.measure import Sparingly
+from reprior.service.counters import Sparingly
 from reprior.service.settings import Settings
 from reprior.service.wire import CLOSE, Refused
 
@@ -49,7 +49,7 @@ def without_port(host: str) -> str:
     return name if colon and port.isdigit() else host
 
 
-class Guard:
+class RequestChecks:
     """The checks that every request passes first."""
 
     def __init__(self, settings: Settings) -> None:
