@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -22,8 +21,9 @@ from reprior._types import Matrix
 from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
 from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, Silence
+from reprior.service.errors import Missing, StoreError
 from reprior.service.served import ServedStream
-from reprior.service.store import StoreError, floats
+from reprior.service.store import floats
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
@@ -36,10 +36,10 @@ LOOK_SECONDS = 1.0  # between two looks for stale streams
 
 
 class Alarms:
-    """The alarms of one server; `mark` tells the hub that a stream has something to store."""
+    """The alarms of one server."""
 
-    def __init__(self, hub: Hub, mark: Callable[[ServedStream], None]) -> None:
-        self._hub, self._mark = hub, mark
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self.store = AlarmStore(hub.store) if hub.store else None
         self._last = 0
 
@@ -72,6 +72,14 @@ class Alarms:
         served.pending.alarms.append(AlarmEvent(self._last, "raised", now, text, message, due))
         log.warning("stream %r: alarm %s raised (%s)", served.name, self._last, about["kind"])
         return about
+
+    def shift_raised(self, served: ServedStream) -> None:
+        """See to an alarm about a shift that was raised just now."""
+        assert served.watch.shift is not None
+        # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
+        self._hub.recent.drop(served.id)
+        served.watch.stored_rows = 0
+        self.raised(served, served.watch.shift)
 
     def resolved(self, served: ServedStream, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
         """Return the event that an alarm is over."""
@@ -138,37 +146,40 @@ class Alarms:
                 if served.watch.stale is None and self.stale_seconds(served, now) is not None:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
-                    self._mark(served)
+                    self._hub.mark(served)
             self._hub.commits.request_commit()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do
 
-    async def acknowledge(
-        self, served: ServedStream, number: int, done: Acknowledgement, rows: Matrix
-    ) -> dict[str, Any]:
-        """Note who has dealt with an open alarm.
+    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
+        """Note who has dealt with an open alarm of a stream.
 
-        The test of a shift starts again, against the old reference or against `rows` (m, K).
+        The test of a shift starts again, against the old reference or against the samples since the alarm.
         """
-        watch, now = served.watch, self._hub.clock()
-        about = {"acknowledged": now, "by": done.by, "note": done.note, "next": done.next}
-        if watch.shift is not None and watch.shift["id"] == number:
-            test = await self._renewed(served, done.next, rows)
-            end = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
-            served.pending.alarms.append(end)
-            served.pending.put("test", None, served.id, test.to_bytes())
-            watch.restart(test)
-        served.pending.put("acknowledge", number, *about.values(), number)
-        for standing in (watch.stale, watch.not_label_shift):
-            if standing is not None and standing["id"] == number:
-                standing |= {"acknowledged": now, "by": done.by}
-        self.note(served, "acknowledge", done.by, done.address, {"alarm": number, "note": done.note, "next": done.next})
-        await self._hub.commits.wait_stored(served)
-        log.info("stream %r: alarm %s acknowledged by %r from %s", served.name, number, done.by, done.address)
+        hub = self._hub
+        async with hub.admin:
+            served = hub.get(name)
+            alarm = next((alarm for alarm in served.watch.open() if alarm["id"] == number), None)
+            if alarm is None:
+                raise Missing(f"The stream {name!r} has no open alarm {number}.")
+            hub.commits.check_ready()
+            about = {"acknowledged": hub.clock(), "by": done.by, "note": done.note, "next": done.next}
+            if alarm["kind"] == "shift":
+                test = await self._renewed(served, done.next)
+                end = self.resolved(served, alarm, "acknowledged", by=done.by, note=done.note, next=done.next)
+                served.pending.alarms.append(end)
+                served.pending.put("test", None, served.id, test.to_bytes())
+                served.watch.restart(test)
+            alarm |= {"acknowledged": about["acknowledged"], "by": done.by}
+            served.pending.put("acknowledge", number, *about.values(), number)
+            entry = {"alarm": number, "note": done.note, "next": done.next}
+            self.note(served, "acknowledge", done.by, done.address, entry)
+            await hub.commits.wait_stored(served)
+        log.info("stream %r: alarm %s acknowledged by %r from %s", name, number, done.by, done.address)
         return {"id": number, **about}
 
-    async def _renewed(self, served: ServedStream, then: str, rows: Matrix) -> Alarm:
+    async def _renewed(self, served: ServedStream, then: str) -> Alarm:
         """Return the test that continues after an acknowledgement."""
         assert served.watch.test is not None
         assert served.definition.alarm_options is not None
@@ -176,6 +187,7 @@ class Alarms:
             test = Alarm.from_bytes(served.watch.test.to_bytes())
             test.reset()
             return test
+        rows = self._hub.recent.of(served.id, served.n_classes)
         if len(rows) < ENOUGH_TO_ACCEPT:
             rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
             fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
@@ -183,24 +195,27 @@ class Alarms:
         source, calibrated = served.definition.source, served.stream.calibrated(rows.astype(np.float64))
         return await self._hub.workers.think(lambda: Alarm(source, reference=calibrated, **options))
 
-    async def silence(self, served: ServedStream, wanted: Silence) -> dict[str, Any] | None:
+    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time; return the silence, None if that time is past."""
-        now, until = self._hub.clock(), wanted.until
-        about = {"until": until, "by": wanted.by, "note": wanted.note}
-        served.watch.silence = about if until > now else None
-        served.pending.put("silence", None, served.id, *about.values())
-        served.pending.put("hold back", None, max(now, until), served.id)
-        ends = {"until": until if until > now else None, "note": wanted.note}
-        self.note(served, "silence", wanted.by, wanted.address, ends)
-        await self._hub.commits.wait_stored(served)
-        log.info("stream %r: silenced for %.0f s by %r", served.name, max(0.0, until - now), wanted.by)
+        hub, until = self._hub, wanted.until
+        async with hub.admin:
+            served, now = hub.get(name), hub.clock()
+            hub.commits.check_ready()
+            about = {"until": until, "by": wanted.by, "note": wanted.note}
+            served.watch.silence = about if until > now else None
+            served.pending.put("silence", None, served.id, *about.values())
+            served.pending.put("hold back", None, max(now, until), served.id)
+            ends = {"until": until if until > now else None, "note": wanted.note}
+            self.note(served, "silence", wanted.by, wanted.address, ends)
+            await hub.commits.wait_stored(served)
+        log.info("stream %r: silenced for %.0f s by %r", name, max(0.0, until - now), wanted.by)
         return served.watch.silence
 
     def note(self, served: ServedStream, action: str, by: str, address: str, about: dict[str, Any]) -> None:
         """Add an entry to the audit: who did what to a stream, when, and from which address."""
         now = self._hub.clock()
         served.pending.put("audit", (now, action), now, served.name, action, by, address, json.dumps(about))
-        self._mark(served)
+        self._hub.mark(served)
 
     # what is read
 

@@ -16,12 +16,13 @@ from starlette.routing import Match, Router
 from reprior._check import InputError
 from reprior.service import inference, intake
 from reprior.service.access import INGESTS
-from reprior.service.hub import Hub, Missing
+from reprior.service.errors import Missing, StoreError
+from reprior.service.hub import Hub
 from reprior.service.request_checks import HEADERS, Message, RequestChecks, Scope
 from reprior.service.routes import routes
 from reprior.service.sample_posts import post_samples, send_whole
 from reprior.service.settings import Settings
-from reprior.service.store import Store, StoreError
+from reprior.service.store import Store
 from reprior.service.supervise import place
 from reprior.service.webhook import deliver
 from reprior.service.wire import CODES, drain, error_body, error_response

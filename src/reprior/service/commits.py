@@ -12,17 +12,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from reprior.service.counters import Histogram
+from reprior.service.errors import StoreError, Unavailable
 from reprior.service.pending import Pending
 from reprior.service.served import ServedStream
-from reprior.service.store import Store, StoreError
+from reprior.service.store import Store
 
 log = logging.getLogger("reprior.service")
 RETRY_SECONDS = 0.5
 GATHER_SECONDS = 0.002  # for which a commit waits for those who shared the last one
-
-
-class Unavailable(Exception):
-    """Try again later; the sentence says why."""
 
 
 class Commits:

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from reprior.service import views
-from reprior.service.hub import Hub, Missing
+from reprior.service.errors import Missing
+from reprior.service.hub import Hub
 from reprior.service.served import ServedStream
 from reprior.service.wire import json_bytes
 

@@ -6,34 +6,26 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reprior._check import fail
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, Silence
 from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
 from reprior.service.counters import Counters
 from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of, encoded
+from reprior.service.errors import Conflict, Missing, StoreError
 from reprior.service.posts import Posts
 from reprior.service.recent import Diagnoses, Recent
 from reprior.service.served import CURVE_POINTS, ServedStream, restored
 from reprior.service.settings import Ages, Clock, Settings
-from reprior.service.store import Store, StoredStream, StoreError
+from reprior.service.store import Store, StoredStream
 from reprior.service.supervise import Supervisor
 from reprior.service.workers import Workers
 
 log = logging.getLogger("reprior.service")
 COMPACT_SECONDS = 60.0  # between two compactions
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
-
-
-class Missing(Exception):
-    """There is no such thing."""
-
-
-class Conflict(Exception):
-    """It is there already, and different."""
 
 
 class Unreadable(NamedTuple):
@@ -61,12 +53,12 @@ class Hub:
         self.workers = Workers()
         self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.counters.commits)
         self.unsettled: set[ServedStream] = set()  # have samples without a test of their alarm, or without a point
-        self._admin = asyncio.Lock()
+        self.admin = asyncio.Lock()  # held by whoever makes, renews or deletes a stream, or deals with its alarms
         self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
         self.tasks = Supervisor(self._fatal)
         self.recent = Recent()
         self.diagnoses = Diagnoses(self.recent, self.clock, self.workers.think)
-        self.alarms = Alarms(self, self.mark)
+        self.alarms = Alarms(self)
         self.posts = Posts(self)
         self._unstored = 0  # streams of a server without a file
         if store:
@@ -142,7 +134,7 @@ class Hub:
         """Do what samples waited for: the alarm's test, and a point of the history."""
         if served.watch.waiting and (last or served.watch.look_due(now)):
             if served.look(now):
-                self.alarm_raised(served)
+                self.alarms.shift_raised(served)
             self.mark(served)
         behind = served.activity.point_count != served.counted
         if behind and (last or served.point_due(now, self.settings.point_seconds)):
@@ -193,7 +185,7 @@ class Hub:
     async def create(self, name: str, recipe: Recipe) -> bool:
         """Make a stream; return False if it was there already, made of the same."""
         stored = await self.workers.make(encoded, recipe)
-        async with self._admin:
+        async with self.admin:
             if name in self.unreadable:
                 raise Conflict(self.unreadable[name].why)
             present = self.streams.get(name)
@@ -228,7 +220,7 @@ class Hub:
         stored = await self.workers.make(encoded, recipe)
         definition = await self.workers.make(decoded, stored.definition)
         test = None if stored.test is None else await self.workers.make(Alarm.from_bytes, stored.test)
-        async with self._admin:
+        async with self.admin:
             served = self.get(name)
             if definition.classes != served.classes:
                 raise Conflict(f"A new version of the stream {name!r} must have the same classes in the same order."
@@ -250,7 +242,7 @@ class Hub:
 
     async def delete(self, name: str) -> None:
         """Remove a stream with all that is known of it."""
-        async with self._admin:
+        async with self.admin:
             if name in self.unreadable:
                 if self.store:
                     await self.workers.write(self.store.delete, self.unreadable[name].id)
@@ -276,32 +268,6 @@ class Hub:
     def _forget_samples(self, served: ServedStream) -> None:
         self.recent.drop(served.id)
         self.diagnoses.forget(served.id)
-
-    # alarms
-
-    def alarm_raised(self, served: ServedStream) -> None:
-        """See to an alarm about a shift that was raised just now."""
-        assert served.watch.shift is not None
-        # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
-        self.recent.drop(served.id)
-        served.watch.stored_rows = 0
-        self.alarms.raised(served, served.watch.shift)
-
-    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
-        """Note who has dealt with an open alarm of a stream."""
-        async with self._admin:
-            served = self.get(name)
-            if not served.watch.has_open(number):
-                raise Missing(f"The stream {name!r} has no open alarm {number}.")
-            self.commits.check_ready()
-            return await self.alarms.acknowledge(served, number, done, self.recent.of(served.id, served.n_classes))
-
-    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
-        """Hold back messages about a stream until a time."""
-        async with self._admin:
-            served = self.get(name)
-            self.commits.check_ready()
-            return await self.alarms.silence(served, wanted)
 
     async def load_curves(self, streams: list[ServedStream]) -> None:
         """See to it that streams have their small curve, from the file after a start of the server."""

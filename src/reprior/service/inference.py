@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from reprior._check import as_array, fail
 from reprior._types import Matrix
-from reprior.service.hub import Conflict, Hub
+from reprior.service.errors import Conflict
+from reprior.service.hub import Hub
 from reprior.service.outgoing import check_target, post
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq

@@ -19,11 +19,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from reprior._check import InputError, fail
-from reprior.service.commits import Unavailable
-from reprior.service.hub import Conflict, Hub, Missing
+from reprior.service.errors import Conflict, Missing, Refused, Unavailable
+from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
-from reprior.service.wire import MSGPACK, Refused, check_keys, parse
+from reprior.service.wire import MSGPACK, check_keys, parse
 
 log = logging.getLogger("reprior.service")
 AT_ONCE = 256  # messages that may wait for one commit

@@ -8,16 +8,13 @@ import numpy as np
 
 from reprior._check import fail
 from reprior._types import Matrix
+from reprior.service.errors import Missing
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
     from reprior.service.served import ServedStream
 
 LONGEST_ID = 200
-
-
-class Unknown(Exception):
-    """There is no row with such an id that waits for its label."""
 
 
 def check_ids(ids: Any, n: int | None, caller: str) -> list[str]:
@@ -49,6 +46,6 @@ async def waiting(hub: Hub, served: ServedStream, ids: list[str]) -> Matrix:
     missing = [name for name in ids if name not in waiting or ("forget row", name) in served.pending.rows]
     if missing:
         days = hub.settings.retention.rows / 86_400
-        raise Unknown(f"No sample of the stream {served.name!r} waits for a label under the id {missing[0][:80]!r},"
+        raise Missing(f"No sample of the stream {served.name!r} waits for a label under the id {missing[0][:80]!r},"
                       f" {len(missing)} in all. A sample waits {days:g} days and takes one label.")  # fmt: skip
     return np.array([np.frombuffer(waiting[name], "<f8") for name in ids], np.float64).reshape(-1, served.n_classes)

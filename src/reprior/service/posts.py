@@ -94,7 +94,7 @@ class Posts:
         if post.ids is not None:
             late_labels.keep(served, post.ids, raw, now)
         if raised:
-            hub.alarm_raised(served)
+            hub.alarms.shift_raised(served)
         hub.alarms.keep(served, raw)
         if post.event is not None:
             served.receipts.events[post.event] = now

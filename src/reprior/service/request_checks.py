@@ -8,8 +8,9 @@ from typing import Any
 
 from reprior.service.access import role_needed
 from reprior.service.counters import Sparingly
+from reprior.service.errors import Refused
 from reprior.service.settings import Settings
-from reprior.service.wire import CLOSE, Refused
+from reprior.service.wire import CLOSE
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -15,8 +15,8 @@ from starlette.staticfiles import StaticFiles
 from reprior._check import check_choice, check_number, fail
 from reprior.service import inference, metrics, recipes, views
 from reprior.service.alarm_store import Acknowledgement, Silence
-from reprior.service.commits import Unavailable
 from reprior.service.definition import Recipe
+from reprior.service.errors import Refused, Unavailable
 from reprior.service.events import events
 from reprior.service.hub import Hub
 from reprior.service.openapi import openapi
@@ -24,7 +24,7 @@ from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
 from reprior.service.sample_posts import post_samples
 from reprior.service.served import ServedStream
-from reprior.service.wire import Refused, answer, hub_of, kind_of, parse, read_body, read_object, wants_msgpack
+from reprior.service.wire import answer, hub_of, kind_of, parse, read_body, read_object, wants_msgpack
 
 STATIC = Path(__file__).parent / "static"
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy must pass events on at once
@@ -206,7 +206,8 @@ async def acknowledge(request: Request) -> Response:
     by, note = person(body, "acknowledge")
     then = check_choice(body.get("next", "restart"), "acknowledge", "next", ("restart", "accept"))
     done = Acknowledgement(by, note, then, address(request))
-    return answer(await hub_of(request).acknowledge(request.path_params["name"], request.path_params["id"], done))
+    name, number = request.path_params["name"], request.path_params["id"]
+    return answer(await hub_of(request).alarms.acknowledge(name, number, done))
 
 
 async def silence(request: Request) -> Response:
@@ -215,7 +216,7 @@ async def silence(request: Request) -> Response:
     by, note = person(body, "silence")
     seconds = check_number(body.get("seconds"), "silence", "seconds", low=0, high=LONGEST_SILENCE)
     wanted = Silence(hub.clock() + seconds, by, note, address(request))
-    return answer({"silence": await hub.silence(request.path_params["name"], wanted)})
+    return answer({"silence": await hub.alarms.silence(request.path_params["name"], wanted)})
 
 
 # model servers and their clients

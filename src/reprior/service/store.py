@@ -22,6 +22,7 @@ from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
+from reprior.service.errors import StoreError
 from reprior.service.pending import NOTHING, STATEMENTS, Change, Renewal
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
@@ -61,10 +62,6 @@ WRITE_STATES = {
     " state = excluded.state"
     for count in (1, STATES_AT_ONCE)
 }  # fmt: skip
-
-
-class StoreError(Exception):
-    """The file cannot be read or written now; the sentence says why. What was to be written is kept and retried."""
 
 
 class Store:

@@ -47,10 +47,6 @@ class StreamAlarms:
         """Return the alarms that are raised and acknowledged by nobody."""
         return [alarm for alarm in self.raised() if not alarm.get("acknowledged")]
 
-    def has_open(self, number: int) -> bool:
-        """Return whether the alarm of this number is open."""
-        return any(alarm["id"] == number for alarm in self.open())
-
     def add(self, rows: Matrix, now: float) -> None:
         """Let calibrated samples (n, K) wait for the test."""
         self.waiting.append((rows, now))

@@ -12,10 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reprior._check import InputError, fail
-from reprior.service.commits import Unavailable
-from reprior.service.hub import Conflict, Hub, Missing
-from reprior.service.late_labels import Unknown
-from reprior.service.store import StoreError
+from reprior.service.errors import Refused, RequestError
+from reprior.service.hub import Hub
 
 CLOSE = {"Connection": "close"}
 DRAIN_BYTES = 512 << 20  # of a refused body that are read, so that its sender reads the answer
@@ -25,14 +23,6 @@ CODES = {400: "bad_input", 401: "no_token", 403: "forbidden", 404: "not_found", 
          429: "too_often", 500: "internal", 503: "unavailable"}  # fmt: skip
 
 
-class Refused(Exception):
-    """A request that gets an error: a status and a sentence."""
-
-    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.headers = status, headers or {}
-
-
 def error_body(status: int, sentence: str) -> bytes:
     """Return the one shape that every error has."""
     return json_bytes({"error": sentence, "code": CODES.get(status, "error"), "status": status})
@@ -40,19 +30,9 @@ def error_body(status: int, sentence: str) -> bytes:
 
 def error_response(error: Exception) -> Response | None:
     """Return the answer for an expected error, None for an unexpected one."""
-    match error:
-        case Refused():
-            status, headers = error.status, error.headers
-        case InputError():
-            status, headers = 400, {}
-        case Missing() | Unknown():
-            status, headers = 404, {}
-        case Conflict():
-            status, headers = 409, {}
-        case Unavailable() | StoreError():
-            status, headers = 503, {"Retry-After": "1"}
-        case _:
-            return None
+    if not isinstance(error, (RequestError, InputError)):
+        return None
+    status, headers = (error.status, error.headers) if isinstance(error, RequestError) else (400, {})
     return Response(error_body(status, str(error)), status, headers, media_type="application/json")
 
 
