@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +9,6 @@ from uuid import uuid4
 
 if TYPE_CHECKING:
     from reprior.service.store import Store
-
-LISTED = ("id", "about", "resolved", "acknowledged", "by", "note", "next")
 
 
 class AlarmEvent(NamedTuple):
@@ -68,20 +65,18 @@ class AlarmStore:
 
     # what the server reads at its start
 
-    def unresolved(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stream of each alarm that is not resolved, and what is known of the alarm."""
-        rows = self._store.read("SELECT id, stream, about, acknowledged FROM alarms WHERE resolved IS NULL")
-        return [(stream, {"id": number, **json.loads(about), "acknowledged": t}) for number, stream, about, t in rows]
+    def unresolved(self) -> list[dict[str, Any]]:
+        """Return the alarms that are not resolved, each with the number of its stream as `of`."""
+        return self._store.objects("SELECT id, stream AS of, about, acknowledged FROM alarms WHERE resolved IS NULL")
 
     def since_alarm(self) -> list[tuple[int, bytes]]:
         """Return the stream of each open alarm with samples that came since, as float32, in their order."""
         return self._store.read("SELECT stream, rows FROM since_alarm JOIN alarms ON alarms.id = alarm"
                                 " WHERE resolved IS NULL ORDER BY since_alarm.rowid")  # fmt: skip
 
-    def silences(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stream of each silence, and what is known of the silence."""
-        rows = self._store.read("SELECT stream, until, by, note FROM silences")
-        return [(stream, {"until": until, "by": by, "note": note}) for stream, until, by, note in rows]
+    def silences(self) -> list[dict[str, Any]]:
+        """Return the silences, each with the number of its stream as `of`."""
+        return self._store.objects("SELECT stream AS of, until, by, note FROM silences")
 
     def last(self) -> int:
         """Return the largest number that an alarm has ever had, 0 if there was none; deleted alarms count too."""
@@ -89,22 +84,15 @@ class AlarmStore:
 
     def audit(self, stream: str | None, most: int) -> list[dict[str, Any]]:
         """Return who did what, the newest first; entries outlive the stream they are about."""
-        rows = self._store.read(
-            "SELECT t, stream, action, by, address, about FROM audit WHERE ?1 IS NULL OR stream = ?1"
-            " ORDER BY id DESC LIMIT ?2", (stream, most),
-        )  # fmt: skip
-        return [
-            {"t": t, "stream": name, "action": action, "by": by, "address": address, **json.loads(about)}
-            for t, name, action, by, address, about in rows
-        ]
+        sql = ("SELECT t, stream, action, by, address, about FROM audit WHERE ?1 IS NULL OR stream = ?1"
+               " ORDER BY id DESC LIMIT ?2")  # fmt: skip
+        return self._store.objects(sql, (stream, most))
 
     def listed(self, stream: int, most: int) -> list[dict[str, Any]]:
         """Return the last alarms of a stream, newest first."""
-        rows = self._store.read(
-            f"SELECT {', '.join(LISTED)} FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC LIMIT ?", (stream, most)
-        )
-        alarms = [dict(zip(LISTED, row, strict=True)) for row in rows]
-        return [{"id": alarm.pop("id"), **json.loads(alarm.pop("about")), **alarm} for alarm in alarms]
+        sql = ("SELECT id, about, resolved, acknowledged, by, note, next FROM alarms WHERE stream = ?"
+               " ORDER BY t DESC, id DESC LIMIT ?")  # fmt: skip
+        return self._store.objects(sql, (stream, most))
 
     # messages
 

@@ -47,16 +47,16 @@ class Alarms:
         """Take over from the file which alarms are open and which streams are silenced."""
         assert self.store is not None
         self._last = self.store.last()
-        for stream, about in self.store.unresolved():
-            if stream in by_id:
-                setattr(by_id[stream].watch, about["kind"].replace(" ", "_"), about)
-        for stream, silence in self.store.silences():
-            if stream in by_id:
-                by_id[stream].watch.silence = silence
+        for about in self.store.unresolved():
+            if served := by_id.get(about.pop("of")):
+                setattr(served.watch, about["kind"].replace(" ", "_"), about)
+        for silence in self.store.silences():
+            if served := by_id.get(silence.pop("of")):
+                served.watch.silence = silence
         for stream, stored in self.store.since_alarm():
-            if stream in by_id:
-                rows = np.frombuffer(stored, "<f4").reshape(-1, by_id[stream].n_classes)
-                by_id[stream].watch.stored_rows += len(rows)
+            if served := by_id.get(stream):
+                rows = np.frombuffer(stored, "<f4").reshape(-1, served.n_classes)
+                served.watch.stored_rows += len(rows)
                 self._hub.recent.add(stream, rows)
 
     # raised and resolved

@@ -136,6 +136,17 @@ class Store:
         except sqlite3.Error as error:
             raise StoreError(reason(error)) from error
 
+    def objects(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of a query as objects by column; the column `about` is one as JSON and is unfolded."""
+        try:
+            with self._lock:
+                found = self._reader.execute(sql, values)
+                names = [column[0] for column in found.description]
+                rows = [dict(zip(names, row, strict=True)) for row in found]
+        except sqlite3.Error as error:
+            raise StoreError(reason(error)) from error
+        return [row | json.loads(row.pop("about", "{}")) for row in rows]
+
     # what the server reads at its start
 
     def streams(self) -> Iterator[StoredStream]:
@@ -217,8 +228,8 @@ class Store:
 
     def versions(self, stream: int) -> list[dict[str, Any]]:
         """Return the model versions of a stream and since when each was in use, the newest first."""
-        rows = self.read("SELECT number, since FROM versions WHERE stream = ? ORDER BY number DESC", (stream,))
-        return [{"version": number, "since": since} for number, since in rows]
+        sql = "SELECT number AS version, since FROM versions WHERE stream = ? ORDER BY number DESC"
+        return self.objects(sql, (stream,))
 
     def points(self, stream: int, first: float, last: float, points: int) -> list[tuple[int, int, bytes, bytes]]:
         """Return the last point (t, n, prior, variance) in each of `points` equal parts of a time range."""
