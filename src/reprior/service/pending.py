@@ -28,43 +28,26 @@ STATEMENTS = {
 OF_VERSION = ("test", "row", "since alarm")  # what a new model version does not take over
 
 
-class Point(NamedTuple):
-    """A moment of a stream: milliseconds since 1970, samples so far, prior and variance (K,) as float32."""
-
-    t: int
-    n: int
-    prior: bytes
-    variance: bytes
-
-
-class Renewal(NamedTuple):
-    """A new model version of a stream: its number, when it began, and its definition as bytes."""
-
-    number: int
-    since: float
-    definition: bytes
-
-
 @dataclass(slots=True)
 class Pending:
     """What is new since the last commit, beside the state itself."""
 
     rows: dict[tuple[str, Any], tuple[Any, ...]] = field(default_factory=dict)  # by statement, and what is replaced
     alarms: list[AlarmEvent] = field(default_factory=list)
-    renewals: list[Renewal] = field(default_factory=list)
+    versions: list[tuple[int, float, bytes]] = field(default_factory=list)  # that begin: number, time, definition
 
     def put(self, statement: str, key: Any, *values: Any) -> None:
         """Write these values with the next commit, instead of those that were put under the same key."""
         self.rows[statement, key] = values
 
-    def begin_version(self, renewal: Renewal) -> None:
+    def begin_version(self, number: int, since: float, definition: bytes) -> None:
         """Begin a model version with the next commit; what is only about the old one is not written any more."""
-        self.renewals.append(renewal)
+        self.versions.append((number, since, definition))
         self.rows = {key: values for key, values in self.rows.items() if key[0] not in OF_VERSION}
 
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
-        return Pending(self.rows | later.rows, self.alarms + later.alarms, self.renewals + later.renewals)
+        return Pending(self.rows | later.rows, self.alarms + later.alarms, self.versions + later.versions)
 
 
 NOTHING = Pending()

@@ -19,7 +19,7 @@ from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
 from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
-from reprior.service.pending import NOTHING, Change, Pending, Point, Renewal
+from reprior.service.pending import NOTHING, Change, Pending
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
 from reprior.service.stream_alarms import LOOK_MOST, StreamAlarms
@@ -197,10 +197,10 @@ class ServedStream:
 
     # storing
 
-    def history_point(self, t: float) -> Point:
-        """Return the current estimate as a point of the history at the time `t`."""
+    def history_point(self, t: float) -> tuple[int, int, bytes, bytes]:
+        """Return a point of the history: milliseconds since 1970, samples, and prior and variance (K,) as float32."""
         variance, _ = self.stream.method.variance(self.stream.state.values)
-        return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+        return (int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
 
     def point_due(self, now: float, seconds: float) -> bool:
         """Return whether the history needs a point: a stream with few new samples has one every ten seconds."""
@@ -211,8 +211,8 @@ class ServedStream:
     def add_point(self, now: float) -> None:
         """Add a point to the history, and store the alarm's test with it."""
         self.mark_test_changed()
-        point = self.history_point(now)
-        self.pending.put("point", point[:2], self.id, *point)
+        t, n, *values = self.history_point(now)
+        self.pending.put("point", (t, n), self.id, t, n, *values)
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())
@@ -225,7 +225,7 @@ class ServedStream:
     def take_change(self) -> Change:
         """Take and return what is not stored yet. It counts as stored from now on, unless `take_back` returns it."""
         pending = self.pending
-        if pending.rows or pending.alarms or pending.renewals:
+        if pending.rows or pending.alarms or pending.versions:
             self.pending = Pending()
         else:  # as after most posts
             pending = NOTHING
@@ -241,7 +241,7 @@ class ServedStream:
         self.stream, self.labels = Stream.of(definition.first.state), 0
         self.watch.restart(test)
         self.watch.not_label_shift = None
-        self.pending.begin_version(Renewal(self.version, now, stored.definition))
+        self.pending.begin_version(self.version, now, stored.definition)
         if test is not None:
             self.pending.put("test", None, self.id, stored.test)
         self.activity.point_count = -1  # a point is due with the first sample

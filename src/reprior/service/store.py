@@ -23,7 +23,7 @@ from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
 from reprior.service.errors import StoreError
-from reprior.service.pending import NOTHING, STATEMENTS, Change, Renewal
+from reprior.service.pending import NOTHING, STATEMENTS, Change
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
 
@@ -196,7 +196,7 @@ class Store:
             write_states(db, changes)
             changes = [c for c in changes if c.pending is not NOTHING]
             for c in changes:
-                begin_versions(db, c.stream, c.pending.renewals)
+                begin_versions(db, c.stream, c.pending.versions)
                 write_events(db, c.stream, c.pending.alarms)
             rows: dict[str, list[Any]] = {statement: [] for statement in STATEMENTS}
             for c in changes:
@@ -272,14 +272,14 @@ def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
         rows = rows[count:]
 
 
-def begin_versions(db: sqlite3.Connection, stream: int, renewals: Sequence[Renewal]) -> None:
+def begin_versions(db: sqlite3.Connection, stream: int, versions: Sequence[tuple[int, float, bytes]]) -> None:
     """Begin new model versions of a stream, inside a transaction: history and offsets stay.
 
     Rows that wait for a label go: they are predictions of the old version.
     """
-    for renewal in renewals:
+    for version in versions:
         db.execute("UPDATE versions SET definition = NULL WHERE stream = ?", (stream,))
-        db.execute("INSERT INTO versions VALUES (?, ?, ?, ?)", (stream, *renewal))
+        db.execute("INSERT INTO versions VALUES (?, ?, ?, ?)", (stream, *version))
         for table in ("tests", "rows"):
             db.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
 
