@@ -213,8 +213,8 @@ class Alarms:
 
     def note(self, served: ServedStream, action: str, by: str, address: str, about: dict[str, Any]) -> None:
         """Add an entry to the audit: who did what to a stream, when, and from which address."""
-        now = self._hub.clock()
-        served.pending.put("audit", (now, action), now, served.name, action, by, address, json.dumps(about))
+        entry = (self._hub.clock(), served.name, action, by, address, json.dumps(about))
+        served.pending.put("audit", entry, *entry)
         self._hub.mark(served)
 
     # what is read

@@ -17,7 +17,7 @@ STATEMENTS = {
     "event": "INSERT OR REPLACE INTO events VALUES (?, ?, ?)",
     "cursor": "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
     "row": "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
-    "since alarm": "INSERT INTO since_alarm VALUES (?, ?)",
+    "since alarm": "INSERT INTO since_alarm SELECT id, ?2 FROM alarms WHERE id = ?1 AND resolved IS NULL",
     "acknowledge": "UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
     "silence": "INSERT OR REPLACE INTO silences VALUES (?, ?, ?, ?)",
     # receivers of an alarm are also notified when it is over
@@ -43,11 +43,15 @@ class Pending:
     def begin_version(self, number: int, since: float, definition: bytes) -> None:
         """Begin a model version with the next commit; what is only about the old one is not written any more."""
         self.versions.append((number, since, definition))
-        self.rows = {key: values for key, values in self.rows.items() if key[0] not in OF_VERSION}
+        self.rows = self._rows_of_any_version()
+
+    def _rows_of_any_version(self) -> dict[tuple[str, Any], tuple[Any, ...]]:
+        return {key: values for key, values in self.rows.items() if key[0] not in OF_VERSION}
 
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
-        return Pending(self.rows | later.rows, self.alarms + later.alarms, self.versions + later.versions)
+        rows = self._rows_of_any_version() if later.versions else self.rows
+        return Pending(rows | later.rows, self.alarms + later.alarms, self.versions + later.versions)
 
 
 NOTHING = Pending()
