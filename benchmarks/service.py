@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -167,25 +168,41 @@ def load_all(port: int, requests: list[bytes], connections: int, posts: int) -> 
         return runner.run(send_all(port, requests, connections, posts))
 
 
-def cost(connections: int = 32, repeats: int = 3) -> None:
+def in_turn(servers: dict[str, Server], requests: list[bytes], connections: int, posts: int, rounds: int) -> dict:
+    """Load servers in turn, so that what else the machine does falls on all of them; return the runs of each."""
+    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in servers}
+    for number in range(rounds + 1):
+        for kind, server in servers.items():
+            busy, begun = server.cpu(), time.perf_counter()
+            took = load_all(server.port, requests, connections, posts)
+            seconds = time.perf_counter() - begun
+            if number:  # the first round warms up
+                runs[kind].append({
+                    "posts_per_second": posts / seconds, "cpu_us_per_post": 1e6 * (server.cpu() - busy) / posts,
+                    "p50_ms": 1000 * float(np.quantile(took, 0.5)), "p99_ms": 1000 * float(np.quantile(took, 0.99)),
+                    "memory_mb": server.rss(),
+                })  # fmt: skip
+    return runs
+
+
+def medians(runs: dict) -> dict[str, dict[str, float]]:
+    return {kind: {key: float(np.median([run[key] for run in each])) for key in each[0]} for kind, each in runs.items()}
+
+
+def cost(connections: int = 32, rounds: int = 15) -> None:
     """CPU of a durable post over an endpoint that reads the body and does nothing, in one run."""
     figures, lines = {}, []
     for k in (10, 100):
         for form in ("json", "msgpack"):
             for batch in (1, 32, 256):
-                posts = {1: 6000, 32: 4000, 256: 1500}[batch] // (1 if k == 10 else 2)
-                spent: dict[str, list[float]] = {"nothing": [], "post": []}
-                requests = posts_for(["bench"], k, batch, form)
-                for _ in range(repeats):
-                    for kind, code in (("nothing", NOTHING), ("post", SERVER)):
-                        with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db", code) as server:
-                            if kind == "post":
-                                put(server.port, "bench", {"source": [1.0] * k})
-                            load_all(server.port, requests, connections, posts // 5)
-                            busy = server.cpu()
-                            load_all(server.port, requests, connections, posts)
-                            spent[kind].append(1e6 * (server.cpu() - busy) / posts)
-                nothing, post = (float(np.median(spent[kind])) for kind in spent)
+                posts = {1: 1200, 32: 800, 256: 300}[batch] // (1 if k == 10 else 2)
+                with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "n.db", NOTHING) as noop, \
+                        Server(Path(folder) / "s.db") as server:  # fmt: skip
+                    put(server.port, "bench", {"source": [1.0] * k})
+                    requests = posts_for(["bench"], k, batch, form)
+                    runs = in_turn({"nothing": noop, "post": server}, requests, connections, posts, rounds)
+                nothing, post = (each["cpu_us_per_post"] for each in medians(runs).values())
+                spent = {kind: [run["cpu_us_per_post"] for run in each] for kind, each in runs.items()}
                 figures[f"K={k} {form} batch={batch}"] = {"cpu_us_per_post": spent, "ratio": post / nothing}
                 lines.append([str(k), form, str(batch), f"{nothing:.0f}", f"{post:.0f}", f"{post / nothing:.1f}"])
                 print(lines[-1], flush=True)
@@ -193,33 +210,26 @@ def cost(connections: int = 32, repeats: int = 3) -> None:
     _record.store("service_cost", {"connections": connections, "figures": figures}, _record.markdown(head, lines))
 
 
-def quiet(count: int = 1_000, posts: int = 10_000, connections: int = 32, repeats: int = 3) -> None:
+def quiet(count: int = 1_000, posts: int = 1_000, connections: int = 32, rounds: int = 20) -> None:
     """Posts of one sample per second to many streams that are watched for a shift; with the old code in turn."""
     rng = np.random.default_rng(0)
     rows = rng.dirichlet(np.full(10, 0.3), 200)
     body = {"heldout": {"proba": rows.tolist(), "y": [int(rng.choice(10, p=row)) for row in rows]}}
-    requests = posts_for([f"s{k}" for k in range(count)], 10, 1, "json", alpha=0.3)
+    made = posts_for([f"s{k}" for k in range(count)], 10, 1, "json", alpha=0.3)
+    requests = [request for turn in range(8) for request in made[turn::8]]  # one post to each stream in turn
     sources = {"now": None} | ({"before": os.environ["REPRIOR_AGAINST"]} if "REPRIOR_AGAINST" in os.environ else {})
-    runs: dict[str, list[dict[str, float]]] = {kind: [] for kind in sources}
-    for _ in range(repeats):
+    with ExitStack() as opened:
+        servers = {}
         for kind, source in sources.items():
-            with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s.db", source=source) as server:
-                for k in range(count):
-                    put(server.port, f"s{k}", body)
-                load_all(server.port, requests, connections, posts // 5)
-                busy, begun = server.cpu(), time.perf_counter()
-                took = load_all(server.port, requests, connections, posts)
-                seconds = time.perf_counter() - begun
-                runs[kind].append({
-                    "posts_per_second": posts / seconds, "cpu_us_per_post": 1e6 * (server.cpu() - busy) / posts,
-                    "p50_ms": 1000 * float(np.quantile(took, 0.5)), "p99_ms": 1000 * float(np.quantile(took, 0.99)),
-                    "memory_mb": server.rss(),
-                })  # fmt: skip
-                print(kind, runs[kind][-1], flush=True)
-    medians = {kind: {key: float(np.median([run[key] for run in each])) for key in each[0]}
-               for kind, each in runs.items()}  # fmt: skip
-    lines = [[key.replace("_", " "), *(f"{medians[kind][key]:,.1f}" for kind in medians)] for key in medians["now"]]
-    head = [f"{count:,} streams with alarms, posts of 1 sample", *medians]
+            folder = opened.enter_context(tempfile.TemporaryDirectory())
+            servers[kind] = opened.enter_context(Server(Path(folder) / "s.db", source=source))
+            for k in range(count):
+                put(servers[kind].port, f"s{k}", body)
+        runs = in_turn(servers, requests, connections, posts, rounds)
+    middle = medians(runs)
+    print(middle)
+    lines = [[key.replace("_", " "), *(f"{middle[kind][key]:,.1f}" for kind in middle)] for key in middle["now"]]
+    head = [f"{count:,} streams with alarms, posts of 1 sample", *middle]
     _record.store("service_quiet", {"streams": count, "runs": runs}, _record.markdown(head, lines))
 
 

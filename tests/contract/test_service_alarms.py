@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="needs reprior[serve]")
 httpx = pytest.importorskip("httpx")
-from service_help import CLASSES, Sink, heldout, outputs, wait_for
+from service_help import CLASSES, Process, Sink, heldout, outputs, wait_for
 
 from reprior.client import Client
 from reprior.online.alarm import Alarm
@@ -286,3 +286,35 @@ def test_the_test_is_stored_with_points_and_at_the_end(tmp_path):
         client.send("s", outputs(0.99, 500))
         assert client.get("s")["alarm"]["open"]
         assert looked_at() > 576  # an alarm is stored with the test that raised it
+
+
+def test_samples_since_an_alarm_can_be_accepted_after_a_restart(tmp_path):
+    with Process(tmp_path / "s.db") as server, Client(server.url) as client:
+        client.put("s", classes=CLASSES, heldout=heldout(), alarm={"run_length": 1000.0})
+        for k in range(10):
+            client.send("s", outputs(0.95, 100, k))
+        raised = client.get("s")["alarm"]["open"]
+        assert raised["sample"] <= 500
+        server.kill()
+        server.start()
+        assert client.acknowledge("s", raised["id"], by="Ann", next="accept")["next"] == "accept"
+        client.send("s", outputs(0.95, 1000, 11))
+        assert client.get("s")["alarm"]["open"] is None  # these samples are as normal as those that were accepted
+        client.send("s", outputs(0.3, 1000, 12))
+        assert client.get("s")["alarm"]["open"] is not None
+    with closing(sqlite3.connect(tmp_path / "s.db")) as raw:  # samples of an alarm that is over are not kept
+        assert raw.execute("SELECT count(*) FROM since_alarm WHERE alarm = ?", (raised["id"],)).fetchone() == (0,)
+        kept = raw.execute("SELECT sum(length(rows)) FROM since_alarm").fetchone()[0]
+        assert 0 < kept <= 2000 * 2 * 4
+
+
+def test_open_alarms_are_counted_alike_everywhere(tmp_path, quick, monkeypatch):
+    monkeypatch.setattr(alarms, "LOOK_SECONDS", 0.02)
+    with Background(settings(tmp_path, quick, stale_after=0.3)) as running, Client(running.url) as client:
+        client.put("s", [1, 1], alarm=ALARM)
+        client.send("s", outputs(0.99, 500))
+        wait_for(lambda: client.get("s")["alarm"]["stale"])  # a second alarm of the same stream
+        with httpx.stream("GET", f"{running.url}/events") as told:
+            line = next(line for line in told.iter_lines() if line.startswith("data:"))
+        assert json.loads(line.removeprefix("data:"))["alarms"] == 2
+        assert httpx.get(f"{running.url}/overview").json()["alarms"]["total"] == 2

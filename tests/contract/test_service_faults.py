@@ -21,14 +21,14 @@ from reprior.service import served, supervise, webhook
 from reprior.service import server as server_module
 from reprior.service.access import Access, Token
 from reprior.service.alarm_store import AlarmStore
-from reprior.service.commits import Unavailable
 from reprior.service.definition import Recipe
+from reprior.service.errors import StoreError, Unavailable
 from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.served import ServedStream
 from reprior.service.server import Background
 from reprior.service.settings import Clock, Limits, Retention, Settings
-from reprior.service.store import Store, StoreError
+from reprior.service.store import Store
 from reprior.service.upkeep import check
 
 

@@ -20,7 +20,7 @@ from test_service_servers import kserve
 
 import reprior as rp
 from reprior.client import Client
-from reprior.service import kinds
+from reprior.service import recipes
 from reprior.service.access import Access, Token, read_tokens
 from reprior.service.server import Background
 from reprior.service.settings import Settings
@@ -208,13 +208,13 @@ def test_a_proxy_may_serve_it_under_a_path(tmp_path):
 
 
 def test_a_fit_does_not_hold_up_other_requests(tmp_path, monkeypatch):
-    threads, real = [], kinds.described
+    threads, real = [], recipes.described
 
     def described(*args):
         threads.append(threading.current_thread().name)
         return real(*args)
 
-    monkeypatch.setattr(kinds, "described", described)
+    monkeypatch.setattr(recipes, "described", described)
     with Background(Settings(tmp_path / "s.db")) as running:
         assert httpx.put(f"{running.url}/streams/s", json={"source": [1, 1]}).status_code == 201
     assert threads[0].startswith("reprior-maker")

@@ -11,6 +11,7 @@ from service_help import replay, rows_of
 
 import reprior as rp
 from reprior.client import AsyncClient, Client, ServiceError
+from reprior.service.pending import Pending
 from reprior.service.server import Background
 from reprior.service.settings import Settings
 from reprior.service.upkeep import check
@@ -138,3 +139,15 @@ def test_the_state_of_a_stream_can_be_taken_elsewhere(tmp_path):
         client.put("moved", saved=data)
         assert client.send("moved", blocks[2]).n == 60
         assert client.get("moved")["prior"] == replay([70, 20, 10], blocks).prior.tolist()
+
+
+def test_a_commit_that_failed_does_not_carry_the_old_version_into_the_new():
+    failed, later = Pending(), Pending()
+    failed.put("row", "a", 1, "a", 0.0, b"")
+    failed.put("test", None, 1, b"old")
+    failed.put("offset", "c", 1, "c", 7, 7, 0.0, "[]")
+    later.begin_version(2, 1.0, b"new")
+    later.put("row", "b", 1, "b", 1.0, b"")
+    both = failed.followed_by(later)
+    assert set(both.rows) == {("offset", "c"), ("row", "b")}
+    assert both.versions == [(2, 1.0, b"new")]

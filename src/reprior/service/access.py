@@ -34,8 +34,7 @@ def check_token(role: str, name: str, secret: str, caller: str) -> Token:
 def read_tokens(file: Path, role: str, caller: str) -> list[Token]:
     """Return the tokens of a file: lines of `ROLE NAME TOKEN`, or one line with a token of the given role."""
     try:
-        lines = [line.split("#")[0].split() if line.lstrip().startswith("#") else line.split()
-                 for line in file.read_text().splitlines()]  # fmt: skip
+        lines = [line.split() for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
     except (OSError, UnicodeDecodeError) as error:
         fail("serve", caller, "name a file that can be read", f"{file.name} ({type(error).__name__})")
     lines = [parts for parts in lines if parts]

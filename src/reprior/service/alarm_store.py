@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +9,6 @@ from uuid import uuid4
 
 if TYPE_CHECKING:
     from reprior.service.store import Store
-
-LISTED = ("id", "about", "resolved", "acknowledged", "by", "note", "next")
 
 
 class AlarmEvent(NamedTuple):
@@ -34,27 +31,6 @@ class Acknowledgement(NamedTuple):
     address: str
 
 
-class Dealt(NamedTuple):
-    """An alarm that somebody acknowledged, the test that starts again with it, and the event that it is over."""
-
-    alarm: int
-    t: float
-    acknowledgement: Acknowledgement
-    test: bytes | None = None
-    event: AlarmEvent | None = None
-
-
-class AuditEntry(NamedTuple):
-    """Who did what to a stream, when, and from which address."""
-
-    t: float
-    stream: str
-    action: str
-    by: str
-    address: str
-    about: dict[str, Any]
-
-
 class Silence(NamedTuple):
     """Until when no message about a stream is sent, and who wants that."""
 
@@ -72,6 +48,7 @@ def write_events(db: sqlite3.Connection, stream: int, events: Sequence[AlarmEven
                        (event.alarm, stream, event.t, event.about))  # fmt: skip
         else:
             db.execute("UPDATE alarms SET resolved = ? WHERE id = ?", (event.t, event.alarm))
+            db.execute("DELETE FROM since_alarm WHERE alarm = ?", (event.alarm,))
             held = db.execute("DELETE FROM outbox WHERE alarm = ? AND attempts = 0 AND due > ?", (event.alarm, event.t))
             if held.rowcount:  # a silence held the news back: nobody knows of the alarm that is over
                 continue
@@ -88,72 +65,34 @@ class AlarmStore:
 
     # what the server reads at its start
 
-    def unresolved(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stream of each alarm that is not resolved, and what is known of the alarm."""
-        rows = self._store.read("SELECT id, stream, about, acknowledged FROM alarms WHERE resolved IS NULL")
-        return [(stream, {"id": number, **json.loads(about), "acknowledged": t}) for number, stream, about, t in rows]
+    def unresolved(self) -> list[dict[str, Any]]:
+        """Return the alarms that are not resolved, each with the number of its stream as `of`."""
+        return self._store.objects("SELECT id, stream AS of, about, acknowledged FROM alarms WHERE resolved IS NULL")
 
-    def silences(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the stream of each silence, and what is known of the silence."""
-        rows = self._store.read("SELECT stream, until, by, note FROM silences")
-        return [(stream, {"until": until, "by": by, "note": note}) for stream, until, by, note in rows]
+    def since_alarm(self) -> list[tuple[int, bytes]]:
+        """Return the stream of each open alarm with samples that came since, as float32, in their order."""
+        return self._store.read("SELECT stream, rows FROM since_alarm JOIN alarms ON alarms.id = alarm"
+                                " WHERE resolved IS NULL ORDER BY since_alarm.rowid")  # fmt: skip
+
+    def silences(self) -> list[dict[str, Any]]:
+        """Return the silences, each with the number of its stream as `of`."""
+        return self._store.objects("SELECT stream AS of, until, by, note FROM silences")
 
     def last(self) -> int:
         """Return the largest number that an alarm has ever had, 0 if there was none; deleted alarms count too."""
         return int(self._store.read("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'alarms'")[0][0])
 
-    # what people do
-
-    def acknowledge(self, stream: tuple[int, str], dealt: Dealt) -> None:
-        """Note who has dealt with an alarm, together with the test that starts again, if one does."""
-        (number, name), done = stream, dealt.acknowledgement
-        with self._store.transaction() as db:
-            db.execute("UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
-                       (dealt.t, done.by, done.note, done.next, dealt.alarm))  # fmt: skip
-            if dealt.test is not None:
-                db.execute("INSERT OR REPLACE INTO tests VALUES (?, ?)", (number, dealt.test))
-            if dealt.event is not None:
-                write_events(db, number, [dealt.event])
-            about = {"alarm": dealt.alarm, "note": done.note, "next": done.next}
-            write_entry(db, AuditEntry(dealt.t, name, "acknowledge", done.by, done.address, about))
-
-    def silence(self, stream: tuple[int, str], now: float, wanted: Silence) -> None:
-        """Hold back messages about a stream until a time; a time that is past ends the silence."""
-        number, name = stream
-        # receivers of an alarm are also notified when it is over
-        waiting = ("alarm IN (SELECT id FROM alarms WHERE stream = ?) AND attempts = 0"
-                   " AND json_extract(body, '$.type') = 'alarm.raised'")  # fmt: skip
-        with self._store.transaction() as db:
-            db.execute("DELETE FROM silences WHERE stream = ?", (number,))
-            if wanted.until > now:
-                db.execute("INSERT INTO silences VALUES (?, ?, ?, ?)", (number, wanted.until, wanted.by, wanted.note))
-            db.execute(f"UPDATE outbox SET due = ? WHERE {waiting}", (max(now, wanted.until), number))
-            about = {"until": wanted.until if wanted.until > now else None, "note": wanted.note}
-            write_entry(db, AuditEntry(now, name, "silence", wanted.by, wanted.address, about))
-
-    def note(self, entry: AuditEntry) -> None:
-        """Write an entry of the audit."""
-        with self._store.transaction() as db:
-            write_entry(db, entry)
-
     def audit(self, stream: str | None, most: int) -> list[dict[str, Any]]:
         """Return who did what, the newest first; entries outlive the stream they are about."""
-        rows = self._store.read(
-            "SELECT t, stream, action, by, address, about FROM audit WHERE ?1 IS NULL OR stream = ?1"
-            " ORDER BY id DESC LIMIT ?2", (stream, most),
-        )  # fmt: skip
-        return [
-            {"t": t, "stream": name, "action": action, "by": by, "address": address, **json.loads(about)}
-            for t, name, action, by, address, about in rows
-        ]
+        sql = ("SELECT t, stream, action, by, address, about FROM audit WHERE ?1 IS NULL OR stream = ?1"
+               " ORDER BY id DESC LIMIT ?2")  # fmt: skip
+        return self._store.objects(sql, (stream, most))
 
     def listed(self, stream: int, most: int) -> list[dict[str, Any]]:
         """Return the last alarms of a stream, newest first."""
-        rows = self._store.read(
-            f"SELECT {', '.join(LISTED)} FROM alarms WHERE stream = ? ORDER BY t DESC, id DESC LIMIT ?", (stream, most)
-        )
-        alarms = [dict(zip(LISTED, row, strict=True)) for row in rows]
-        return [{"id": alarm.pop("id"), **json.loads(alarm.pop("about")), **alarm} for alarm in alarms]
+        sql = ("SELECT id, about, resolved, acknowledged, by, note, next FROM alarms WHERE stream = ?"
+               " ORDER BY t DESC, id DESC LIMIT ?")  # fmt: skip
+        return self._store.objects(sql, (stream, most))
 
     # messages
 
@@ -184,9 +123,3 @@ class AlarmStore:
             "SELECT count(*), max(problem) FROM outbox WHERE attempts > 0 OR due <= ?", (now,)
         )[0]
         return int(count), problem
-
-
-def write_entry(db: sqlite3.Connection, entry: AuditEntry) -> None:
-    """Write an entry of the audit, inside a transaction."""
-    db.execute("INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
-               (*entry[:5], json.dumps(entry.about)))  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -21,9 +20,10 @@ from reprior._check import fail
 from reprior._types import Matrix
 from reprior.online.acting import acts_event
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, AuditEntry, Dealt, Silence
+from reprior.service.alarm_store import Acknowledgement, AlarmEvent, AlarmStore, Silence
+from reprior.service.errors import Missing, StoreError
 from reprior.service.served import ServedStream
-from reprior.service.store import StoreError
+from reprior.service.store import floats
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("reprior.service")
 MOST_LISTED = 100  # alarms of a stream
 ENOUGH_TO_ACCEPT = 200  # samples that may become the new reference of an alarm
+MOST_STORED = 1_000  # samples since an alarm that are stored; the last ones are in memory
 LOOK_SECONDS = 1.0  # between two looks for stale streams
 
 
 class Alarms:
-    """The alarms of one server; `mark` tells the hub that a stream has something to store."""
+    """The alarms of one server."""
 
-    def __init__(self, hub: Hub, mark: Callable[[ServedStream], None]) -> None:
-        self._hub, self._mark = hub, mark
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self.store = AlarmStore(hub.store) if hub.store else None
         self._last = 0
 
@@ -46,12 +47,17 @@ class Alarms:
         """Take over from the file which alarms are open and which streams are silenced."""
         assert self.store is not None
         self._last = self.store.last()
-        for stream, about in self.store.unresolved():
-            if stream in by_id:
-                setattr(by_id[stream].watch, about["kind"].replace(" ", "_"), about)
-        for stream, silence in self.store.silences():
-            if stream in by_id:
-                by_id[stream].watch.silence = silence
+        for about in self.store.unresolved():
+            if served := by_id.get(about.pop("of")):
+                setattr(served.watch, about["kind"].replace(" ", "_"), about)
+        for silence in self.store.silences():
+            if served := by_id.get(silence.pop("of")):
+                served.watch.silence = silence
+        for stream, stored in self.store.since_alarm():
+            if served := by_id.get(stream):
+                rows = np.frombuffer(stored, "<f4").reshape(-1, served.n_classes)
+                served.watch.stored_rows += len(rows)
+                self._hub.recent.add(stream, rows)
 
     # raised and resolved
 
@@ -67,12 +73,28 @@ class Alarms:
         log.warning("stream %r: alarm %s raised (%s)", served.name, self._last, about["kind"])
         return about
 
+    def shift_raised(self, served: ServedStream) -> None:
+        """See to an alarm about a shift that was raised just now."""
+        assert served.watch.shift is not None
+        # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
+        self._hub.recent.drop(served.id)
+        served.watch.stored_rows = 0
+        self.raised(served, served.watch.shift)
+
     def resolved(self, served: ServedStream, alarm: dict[str, Any], reason: str, **more: Any) -> AlarmEvent:
         """Return the event that an alarm is over."""
         now = self._hub.clock()
         end = {"resolved": now, "reason": reason, **more}
         log.info("stream %r: alarm %s resolved (%s)", served.name, alarm["id"], reason)
         return AlarmEvent(alarm["id"], "resolved", now, "", self._message("alarm.resolved", served, alarm | end), now)
+
+    def keep(self, served: ServedStream, rows: Matrix) -> None:
+        """Store the first samples (n, K) since an alarm about a shift, so that a restart leaves enough to accept."""
+        watch = served.watch
+        if watch.shift is not None and len(rows) and watch.stored_rows < MOST_STORED:
+            rows = rows[: MOST_STORED - watch.stored_rows]
+            watch.stored_rows += len(rows)
+            served.pending.put("since alarm", (watch.shift["id"], watch.stored_rows), watch.shift["id"], floats(rows))
 
     def closing(self, served: ServedStream) -> list[AlarmEvent]:
         """Return what is to be said of the alarms of a stream that is deleted."""
@@ -120,39 +142,44 @@ class Alarms:
         """Raise an alarm for every stream that falls silent, until the server stops."""
         while True:
             now = self._hub.clock()
-            for served in list(self._hub.streams.values()):
-                if served.watch.stale is None and not served.gone and self.stale_seconds(served, now) is not None:
+            for served in self._hub.present():
+                if served.watch.stale is None and self.stale_seconds(served, now) is not None:
                     about = {"kind": "stale", "stream": served.name, "raised": now, "since": served.last_post}
                     served.watch.stale = self.raised(served, about | {"samples": served.stream.n})
-                    self._mark(served)
+                    self._hub.mark(served)
             self._hub.commits.request_commit()
             await asyncio.sleep(LOOK_SECONDS)
 
     # what people do
 
-    async def acknowledge(
-        self, served: ServedStream, number: int, done: Acknowledgement, rows: Matrix
-    ) -> dict[str, Any]:
-        """Note who has dealt with an open alarm.
+    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
+        """Note who has dealt with an open alarm of a stream.
 
-        The test of a shift starts again, against the old reference or against `rows` (m, K).
+        The test of a shift starts again, against the old reference or against the samples since the alarm.
         """
-        now = self._hub.clock()
-        watch, stream = served.watch, (served.id, served.name)
-        standing = next((x for x in (watch.stale, watch.not_label_shift) if x is not None and x["id"] == number), None)
-        if standing is not None:
-            await self._written("acknowledge", stream, Dealt(number, now, done))
-            standing |= {"acknowledged": now, "by": done.by}
-        elif watch.shift is not None:
-            test = await self._renewed(served, done.next, rows)
-            event = self.resolved(served, watch.shift, "acknowledged", by=done.by, note=done.note, next=done.next)
-            await self._written("acknowledge", stream, Dealt(number, now, done, test.to_bytes(), event))
-            watch.restart(test)
-        log.info("stream %r: alarm %s acknowledged by %r from %s", served.name, number, done.by, done.address)
-        self._hub.version += 1
-        return {"id": number, "acknowledged": now, "by": done.by, "note": done.note, "next": done.next}
+        hub = self._hub
+        async with hub.admin:
+            served = hub.get(name)
+            alarm = next((alarm for alarm in served.watch.open() if alarm["id"] == number), None)
+            if alarm is None:
+                raise Missing(f"The stream {name!r} has no open alarm {number}.")
+            hub.commits.check_ready()
+            about = {"acknowledged": hub.clock(), "by": done.by, "note": done.note, "next": done.next}
+            if alarm["kind"] == "shift":
+                test = await self._renewed(served, done.next)
+                end = self.resolved(served, alarm, "acknowledged", by=done.by, note=done.note, next=done.next)
+                served.pending.alarms.append(end)
+                served.pending.put("test", None, served.id, test.to_bytes())
+                served.watch.restart(test)
+            alarm |= {"acknowledged": about["acknowledged"], "by": done.by}
+            served.pending.put("acknowledge", number, *about.values(), number)
+            entry = {"alarm": number, "note": done.note, "next": done.next}
+            self.note(served, "acknowledge", done.by, done.address, entry)
+            await hub.commits.wait_stored(served)
+        log.info("stream %r: alarm %s acknowledged by %r from %s", name, number, done.by, done.address)
+        return {"id": number, **about}
 
-    async def _renewed(self, served: ServedStream, then: str, rows: Matrix) -> Alarm:
+    async def _renewed(self, served: ServedStream, then: str) -> Alarm:
         """Return the test that continues after an acknowledgement."""
         assert served.watch.test is not None
         assert served.definition.alarm_options is not None
@@ -160,6 +187,7 @@ class Alarms:
             test = Alarm.from_bytes(served.watch.test.to_bytes())
             test.reset()
             return test
+        rows = self._hub.recent.of(served.id, served.n_classes)
         if len(rows) < ENOUGH_TO_ACCEPT:
             rule = f"be 'restart' until {ENOUGH_TO_ACCEPT} samples have come since the alarm"
             fail("acknowledge", "next", rule, f"'accept' after {len(rows)}", remedy="Try again later")
@@ -167,24 +195,27 @@ class Alarms:
         source, calibrated = served.definition.source, served.stream.calibrated(rows.astype(np.float64))
         return await self._hub.workers.think(lambda: Alarm(source, reference=calibrated, **options))
 
-    async def silence(self, served: ServedStream, wanted: Silence) -> dict[str, Any] | None:
+    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
         """Hold back messages about a stream until a time; return the silence, None if that time is past."""
-        now = self._hub.clock()
-        await self._written("silence", (served.id, served.name), now, wanted)
-        about = {"until": wanted.until, "by": wanted.by, "note": wanted.note}
-        served.watch.silence = about if wanted.until > now else None
-        log.info("stream %r: silenced for %.0f s by %r", served.name, max(0.0, wanted.until - now), wanted.by)
-        self._hub.version += 1
+        hub, until = self._hub, wanted.until
+        async with hub.admin:
+            served, now = hub.get(name), hub.clock()
+            hub.commits.check_ready()
+            about = {"until": until, "by": wanted.by, "note": wanted.note}
+            served.watch.silence = about if until > now else None
+            served.pending.put("silence", None, served.id, *about.values())
+            served.pending.put("hold back", None, max(now, until), served.id)
+            ends = {"until": until if until > now else None, "note": wanted.note}
+            self.note(served, "silence", wanted.by, wanted.address, ends)
+            await hub.commits.wait_stored(served)
+        log.info("stream %r: silenced for %.0f s by %r", name, max(0.0, until - now), wanted.by)
         return served.watch.silence
 
-    async def note(self, stream: str, action: str, by: str, address: str, about: dict[str, Any]) -> None:
-        """Write an entry of the audit."""
-        await self._written("note", AuditEntry(self._hub.clock(), stream, action, by, address, about))
-
-    async def _written(self, name: str, *args: Any) -> None:
-        if self.store is not None:
-            done: Awaitable[None] = self._hub.workers.write(getattr(self.store, name), *args)
-            await done
+    def note(self, served: ServedStream, action: str, by: str, address: str, about: dict[str, Any]) -> None:
+        """Add an entry to the audit: who did what to a stream, when, and from which address."""
+        entry = (self._hub.clock(), served.name, action, by, address, json.dumps(about))
+        served.pending.put("audit", entry, *entry)
+        self._hub.mark(served)
 
     # what is read
 

@@ -16,12 +16,13 @@ from starlette.routing import Match, Router
 from reprior._check import InputError
 from reprior.service import inference, intake
 from reprior.service.access import INGESTS
-from reprior.service.guard import HEADERS, Guard, Message, Scope
-from reprior.service.hub import Hub, Missing
+from reprior.service.errors import Missing, StoreError
+from reprior.service.hub import Hub
+from reprior.service.request_checks import HEADERS, Message, RequestChecks, Scope
 from reprior.service.routes import routes
 from reprior.service.sample_posts import post_samples, send_whole
 from reprior.service.settings import Settings
-from reprior.service.store import Store, StoreError
+from reprior.service.store import Store
 from reprior.service.supervise import place
 from reprior.service.webhook import deliver
 from reprior.service.wire import CODES, drain, error_body, error_response
@@ -54,7 +55,7 @@ class App:
     def __init__(self, settings: Settings, hub: Hub | None = None) -> None:
         self.settings, self.hub = settings, hub
         self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
-        self._guard, self._root = Guard(settings), settings.root
+        self._checks, self._root = RequestChecks(settings), settings.root
         self._router = Router(routes(), lifespan=self._lifespan)
 
     @asynccontextmanager
@@ -89,7 +90,7 @@ class App:
             await self._router(scope, receive, send)
             return
         begun = time.perf_counter()
-        scope["app"] = self
+        scope["app"], scope["header_values"] = self, dict(scope["headers"])
         if self._root and scope["path"].startswith(self._root + "/"):
             scope["path"] = scope["path"][len(self._root) :]
         path, status = scope["path"], 0
@@ -103,7 +104,7 @@ class App:
 
         assert self.hub is not None
         try:
-            self._guard.check(scope)
+            self._checks.check(scope)
             if b"%2f" in scope.get("raw_path", b"").lower():
                 raise Missing("A name in an address must not contain a slash, not even encoded.")
             if path.endswith("/samples") and scope["method"] == "POST" and is_samples(path):  # past the router
@@ -119,7 +120,7 @@ class App:
                 await response(scope, receive, sending)
         endpoint = getattr(scope.get("endpoint"), "__name__", "none")
         if endpoint not in OPEN_ENDED:
-            self.hub.measures.request(endpoint, status, time.perf_counter() - begun)
+            self.hub.counters.request(endpoint, status, time.perf_counter() - begun)
 
     async def _refusal(self, error: Exception, scope: Scope, receive: Any) -> Response:
         """Return the answer for an error, once the client has sent its body: it would not read the answer before."""
@@ -133,7 +134,7 @@ class App:
         if scope["method"] == "POST" and path.endswith(INGESTS):
             name = stream_in(scope)
             reason = CODES.get(response.status_code, "error")
-            self.hub.measures.refuse(name if name in self.hub.streams else "", reason, str(error))
+            self.hub.counters.refuse(name if name in self.hub.streams else "", reason, str(error))
         return response
 
     def _allowed(self, scope: Any) -> str:

@@ -163,7 +163,7 @@ def settings_of(options: dict[str, Any]) -> Any:
     from urllib.parse import urlsplit
 
     from reprior.service.access import Access
-    from reprior.service.guard import LOOPBACK
+    from reprior.service.request_checks import LOOPBACK
     from reprior.service.settings import Limits, Retention, Settings
 
     tokens, here = tokens_of(options), options["host"] in HERE

@@ -11,18 +11,15 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from reprior.service.measure import Histogram
+from reprior.service.counters import Histogram
+from reprior.service.errors import StoreError, Unavailable
 from reprior.service.pending import Pending
 from reprior.service.served import ServedStream
-from reprior.service.store import Store, StoreError
+from reprior.service.store import Store
 
 log = logging.getLogger("reprior.service")
 RETRY_SECONDS = 0.5
 GATHER_SECONDS = 0.002  # for which a commit waits for those who shared the last one
-
-
-class Unavailable(Exception):
-    """Try again later; the sentence says why."""
 
 
 class Commits:
@@ -36,10 +33,9 @@ class Commits:
         self.trouble: str | None = None  # why the last commit failed
         self._ended = False  # by `fail`: nothing will be stored any more
         self._dirty: set[ServedStream] = set()
-        self._in_progress: asyncio.Future[None] | None = None
-        self._next: asyncio.Future[None] | None = None
-        self._waiting = 0
-        self._joined = self._group = 0  # posts that wait for the next commit, and that waited for the last one
+        self._next: list[asyncio.Future[None]] = []  # posts that wait for the next commit
+        self._in_progress: list[asyncio.Future[None]] | None = None  # and for the one on its way, if there is one
+        self._group = 0  # posts that waited for the last commit
         self._wake, self._gathered, self._closing = asyncio.Event(), asyncio.Event(), False
 
     def add(self, served: ServedStream) -> None:
@@ -62,7 +58,7 @@ class Commits:
         """Refuse posts while they could not be stored, or while too many wait."""
         if self.trouble is not None:
             raise Unavailable(f"{self.trouble} No samples are taken until it can be written again.")
-        if self._waiting >= self._most:
+        if len(self._next) + len(self._in_progress or ()) >= self._most:
             raise Unavailable("Too many posts wait for the disk. Send this one again in a moment.")
 
     async def wait_stored(self, served: ServedStream, *, repeated: bool = False) -> None:
@@ -72,29 +68,26 @@ class Commits:
         if self._ended:
             raise Unavailable(f"{self.trouble} This was not stored.")
         if repeated and served not in self._dirty:
-            if self._in_progress is not None and not self._in_progress.done():
-                await asyncio.shield(self._in_progress)
-            return
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        self._wake.set()
-        self._joined += 1
-        self._waiting += 1
-        if self._joined == self._group:
+            if self._in_progress is None:
+                return
+            group = self._in_progress
+        else:
+            group = self._next
+            self._wake.set()
+        waiting = asyncio.get_running_loop().create_future()
+        group.append(waiting)
+        if len(self._next) == self._group:
             self._gathered.set()
-        try:
-            await asyncio.shield(self._next)
-        finally:
-            self._waiting -= 1
+        await waiting
 
     async def run(self) -> None:
         """Commit until `close` is called."""
         while not self._closing:
             await self._wake.wait()
-            if self._joined < self._group and not self._closing:
+            if len(self._next) < self._group and not self._closing:
                 await self._gather()
             self._wake.clear()
-            if (self._dirty or self._next is not None) and not await self._commit() and not self._closing:
+            if (self._dirty or self._next) and not await self._commit() and not self._closing:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._wake.set()
 
@@ -113,9 +106,7 @@ class Commits:
     def fail(self, sentence: str) -> None:
         """Answer every post that waits, and every later one, with 503: `run` has ended and cannot continue."""
         self.trouble, self._ended = sentence, True
-        for waited in (self._in_progress, self._next):
-            if waited is not None:
-                refuse(waited, f"{sentence} This was not stored.")
+        end([*(self._in_progress or ()), *self._next], Unavailable(f"{sentence} This was not stored."))
 
     async def commit_remaining(self) -> None:
         """Commit the remaining changes after `run` has ended."""
@@ -125,11 +116,11 @@ class Commits:
     async def _commit(self) -> bool:
         assert self._store is not None
         streams, self._dirty = list(self._dirty), set()
-        self._in_progress, self._next = self._next or asyncio.get_running_loop().create_future(), None
-        in_progress = self._in_progress
-        self._group, self._joined = self._joined, 0
+        waiting = self._in_progress = self._next
+        self._next, self._group = [], len(waiting)
         changes = [served.take_change() for served in streams]
         begun = time.perf_counter()
+        problem: Unavailable | None = None
         try:
             await self._write(self._store.write, changes)
         except StoreError as error:
@@ -139,19 +130,22 @@ class Commits:
             if self.trouble is None:
                 log.warning("commit failed: %s", error)
             self.trouble = str(error)
-            refuse(in_progress, f"{error} This was not stored yet. Send it again with the same seq.")
-            return False
-        self._took.add(time.perf_counter() - begun)
-        if self.trouble is not None:
-            log.warning("commits succeed again")
-        self.trouble = None
-        if not in_progress.done():
-            in_progress.set_result(None)
-        return True
+            problem = Unavailable(f"{error} This was not stored yet. Send it again with the same seq.")
+        else:
+            self._took.add(time.perf_counter() - begun)
+            if self.trouble is not None:
+                log.warning("commits succeed again")
+            self.trouble = None
+        self._in_progress = None
+        end(waiting, problem)
+        return problem is None
 
 
-def refuse(waited: asyncio.Future[None], sentence: str) -> None:
-    """End a wait with 503."""
-    if not waited.done():
-        waited.set_exception(Unavailable(sentence))
-        waited.exception()  # nobody may be waiting any more
+def end(waiting: list[asyncio.Future[None]], problem: Unavailable | None) -> None:
+    """Let posts continue, or end with 503; some may have gone meanwhile."""
+    for each in waiting:
+        if not each.done():
+            if problem is None:
+                each.set_result(None)
+            else:
+                each.set_exception(problem)

@@ -10,7 +10,7 @@ from typing import Any
 
 from reprior._check import InputError, fail
 
-SCHEMA = 2
+SCHEMA = 3
 APPLICATION = 0x7265_7072  # "repr": the file says whose it is
 CHECKPOINT_PAGES = 8_000  # of the log before it is folded into the file: 32 MB, in which a busy page is folded once
 # A row that changes is written whole, so what changes with every commit (states) is apart from what does not.
@@ -34,6 +34,8 @@ CREATE TABLE alarms (
   id INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER NOT NULL REFERENCES streams ON DELETE CASCADE, t REAL NOT NULL,
   about TEXT NOT NULL, resolved REAL, acknowledged REAL, by TEXT, note TEXT, next TEXT);
 CREATE INDEX alarms_by_stream ON alarms (stream, t);
+CREATE TABLE since_alarm (alarm INTEGER NOT NULL REFERENCES alarms ON DELETE CASCADE, rows BLOB NOT NULL);
+CREATE INDEX since_alarm_by_alarm ON since_alarm (alarm);
 CREATE TABLE outbox (
   id TEXT PRIMARY KEY, alarm INTEGER NOT NULL, attempts INTEGER NOT NULL, due REAL NOT NULL, body TEXT NOT NULL,
   problem TEXT);

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 from reprior._types import Source
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
+from reprior.rows.stored import from_fields, to_fields
 from reprior.state import decode, encode
 
 RUN_LENGTH = 1e6  # samples between two false alarms: a server has many more streams than a notebook
-PARTS = ("confusion", "hard_confusion", "counts")  # of a source, stored if it has them
+PARTS = ("prior", "confusion", "hard_confusion", "counts", "heldout")  # of a source, stored if it has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +65,18 @@ def encoded(recipe: Recipe) -> EncodedRecipe:
     if recipe.alarm is not None:
         options = {"run_length": RUN_LENGTH, **recipe.alarm}
         test = Alarm(recipe.source, **options).to_bytes()
-    source = recipe.source
     fields: dict[str, Any] = {
         "classes": recipe.classes, "alarm": options, "stale_after": recipe.stale_after,
-        "stream": recipe.stream.to_bytes(), "prior": source.prior, "made": source.made,
+        "stream": recipe.stream.to_bytes(), **to_fields(recipe.source, parts=PARTS),
     }  # fmt: skip
-    fields |= {name: getattr(source, name) for name in PARTS if getattr(source, name) is not None}
-    if source.heldout is not None:
-        fields["heldout_proba"], fields["heldout_y"] = source.heldout
     return EncodedRecipe(encode("served stream", fields), state_bytes(recipe.stream), test, recipe.stream.n)
 
 
 def decoded(definition: bytes) -> StreamDefinition:
     """Return the definition that `encoded` wrote."""
     fields = decode(definition, "served stream", "serve")
-    heldout = (fields["heldout_proba"], fields["heldout_y"]) if "heldout_y" in fields else None
     classes, options = fields["classes"], fields["alarm"]
-    source = Source(
-        fields["prior"], confusion=fields.get("confusion"), counts=fields.get("counts"),
-        hard_confusion=fields.get("hard_confusion"), heldout=heldout, made=fields["made"],
-        classes=None if classes is None else tuple(classes),
-    )  # fmt: skip
+    source = replace(from_fields(fields, "serve")[0], classes=None if classes is None else tuple(classes))
     return StreamDefinition(
         digest_of(definition), Stream.from_bytes(fields["stream"].tobytes()), source, classes, options,
         false_alarms(options), fields["stale_after"],

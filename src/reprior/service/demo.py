@@ -10,9 +10,9 @@ import numpy as np
 from reprior import datasets
 from reprior._types import Labels, Vector
 from reprior.pipelines.fit import pipeline
-from reprior.service.commits import Unavailable
 from reprior.service.definition import Recipe
-from reprior.service.hub import Conflict, Hub, Missing
+from reprior.service.errors import Conflict, Missing, Unavailable
+from reprior.service.hub import Hub
 from reprior.service.posts import Post
 
 ROWS, PAUSE = 12, 0.1  # at once, and seconds between: as many samples a second as a small shop has

@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from reprior.service import views
-from reprior.service.hub import Hub, Missing
+from reprior.service.errors import Missing
+from reprior.service.hub import Hub
 from reprior.service.served import ServedStream
 from reprior.service.wire import json_bytes
 
@@ -28,8 +29,8 @@ def event(kind: str, value: Any) -> bytes:
 def overview(hub: Hub) -> dict[str, Any]:
     """Return what there is on the server as a whole."""
     return {
-        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.measures.learned,
-        "alarms": sum(bool(served.watch.open()) for served in hub.streams.values()), "trouble": hub.trouble,
+        "now": hub.clock(), "version": hub.version, "streams": len(hub.streams), "samples": hub.counters.learned,
+        "alarms": sum(len(served.watch.open()) for served in hub.present()), "trouble": hub.trouble,
     }  # fmt: skip
 
 

@@ -6,35 +6,26 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reprior._check import fail
 from reprior.online.alarm import Alarm
-from reprior.service.alarm_store import Acknowledgement, Silence
 from reprior.service.alarms import Alarms
 from reprior.service.commits import Commits
+from reprior.service.counters import Counters
 from reprior.service.definition import Recipe, StreamDefinition, decoded, digest_of, encoded
-from reprior.service.measure import Measures
-from reprior.service.pending import Renewal
+from reprior.service.errors import Conflict, Missing, StoreError
 from reprior.service.posts import Posts
 from reprior.service.recent import Diagnoses, Recent
 from reprior.service.served import CURVE_POINTS, ServedStream, restored
 from reprior.service.settings import Ages, Clock, Settings
-from reprior.service.store import Store, StoredStream, StoreError
+from reprior.service.store import Store, StoredStream
 from reprior.service.supervise import Supervisor
 from reprior.service.workers import Workers
 
 log = logging.getLogger("reprior.service")
 COMPACT_SECONDS = 60.0  # between two compactions
 COMPACT_STREAMS = 50  # in one transaction, so that no commit waits long for it
-
-
-class Missing(Exception):
-    """There is no such thing."""
-
-
-class Conflict(Exception):
-    """It is there already, and different."""
 
 
 class Unreadable(NamedTuple):
@@ -56,18 +47,18 @@ class Hub:
         self.unreadable: dict[str, Unreadable] = {}
         self.version = 0  # grows with every change, so that watchers know whether to look
         self.watchers = 0  # open event streams
-        self.measures = Measures(self.clock)
+        self.counters = Counters(self.clock)
         self.intakes: dict[str, str | None] = {}  # brokers that are read, and why one is not connected
         self.started = self.clock()
         self.workers = Workers()
-        self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.measures.commits)
+        self.commits = Commits(store, self.workers.write, settings.limits.waiting, self.counters.commits)
         self.unsettled: set[ServedStream] = set()  # have samples without a test of their alarm, or without a point
-        self._admin = asyncio.Lock()
+        self.admin = asyncio.Lock()  # held by whoever makes, renews or deletes a stream, or deals with its alarms
         self.on_fatal: Callable[[], None] = lambda: None  # called when the server cannot continue
         self.tasks = Supervisor(self._fatal)
         self.recent = Recent()
         self.diagnoses = Diagnoses(self.recent, self.clock, self.workers.think)
-        self.alarms = Alarms(self, self.mark)
+        self.alarms = Alarms(self)
         self.posts = Posts(self)
         self._unstored = 0  # streams of a server without a file
         if store:
@@ -84,16 +75,14 @@ class Hub:
                        " file with the release that wrote it, or delete the stream and make it again.")  # fmt: skip
                 self.unreadable[stored.name] = Unreadable(stored.id, why)
                 log.error("%s", why)
-        for stream, client, offset in store.offsets():
+        for stream, kind, key, value in store.receipts():
             if stream in by_id:
-                by_id[stream].receipts.offsets[client] = offset
-        for stream, event, t in store.events():
-            if stream in by_id:
-                by_id[stream].receipts.events[event] = t
-        for stream, origin, position in store.cursors():
-            if stream in by_id:
-                by_id[stream].receipts.cursors[origin] = position
+                getattr(by_id[stream].receipts, kind)[key] = value
         self.alarms.load(by_id)
+
+    def present(self) -> list[ServedStream]:
+        """Return the streams that are not about to be deleted."""
+        return [served for served in self.streams.values() if not served.gone]
 
     @property
     def trouble(self) -> str | None:
@@ -145,7 +134,7 @@ class Hub:
         """Do what samples waited for: the alarm's test, and a point of the history."""
         if served.watch.waiting and (last or served.watch.look_due(now)):
             if served.look(now):
-                self.alarm_raised(served)
+                self.alarms.shift_raised(served)
             self.mark(served)
         behind = served.activity.point_count != served.counted
         if behind and (last or served.point_due(now, self.settings.point_seconds)):
@@ -196,7 +185,7 @@ class Hub:
     async def create(self, name: str, recipe: Recipe) -> bool:
         """Make a stream; return False if it was there already, made of the same."""
         stored = await self.workers.make(encoded, recipe)
-        async with self._admin:
+        async with self.admin:
             if name in self.unreadable:
                 raise Conflict(self.unreadable[name].why)
             present = self.streams.get(name)
@@ -231,7 +220,7 @@ class Hub:
         stored = await self.workers.make(encoded, recipe)
         definition = await self.workers.make(decoded, stored.definition)
         test = None if stored.test is None else await self.workers.make(Alarm.from_bytes, stored.test)
-        async with self._admin:
+        async with self.admin:
             served = self.get(name)
             if definition.classes != served.classes:
                 raise Conflict(f"A new version of the stream {name!r} must have the same classes in the same order."
@@ -244,19 +233,16 @@ class Hub:
             for alarm in (served.watch.shift, served.watch.not_label_shift):
                 if alarm is not None:
                     served.pending.alarms.append(self.alarms.resolved(served, alarm, "new version"))
-            served.renew(definition, test, now)
-            number = served.version
-            served.pending.renewals.append(Renewal(number, now, stored.definition))
+            served.renew(definition, stored, test, now)
             self._forget_samples(served)
-            self.mark(served)
+            self.alarms.note(served, "renew", by, address, {"version": served.version})
             await self.commits.wait_stored(served)
-        await self.alarms.note(name, "renew", by, address, {"version": number})
-        log.info("stream %r: version %d begun by %r", name, number, by)
+            log.info("stream %r: version %d begun by %r", name, served.version, by)
         return True
 
     async def delete(self, name: str) -> None:
         """Remove a stream with all that is known of it."""
-        async with self._admin:
+        async with self.admin:
             if name in self.unreadable:
                 if self.store:
                     await self.workers.write(self.store.delete, self.unreadable[name].id)
@@ -282,31 +268,6 @@ class Hub:
     def _forget_samples(self, served: ServedStream) -> None:
         self.recent.drop(served.id)
         self.diagnoses.forget(served.id)
-
-    # alarms
-
-    def alarm_raised(self, served: ServedStream) -> None:
-        """See to an alarm about a shift that was raised just now."""
-        assert served.watch.shift is not None
-        # samples from before the alarm would blur what is diagnosed, and what may be accepted as new reference
-        self.recent.drop(served.id)
-        self.alarms.raised(served, served.watch.shift)
-
-    async def acknowledge(self, name: str, number: int, done: Acknowledgement) -> dict[str, Any]:
-        """Note who has dealt with an open alarm of a stream."""
-        async with self._admin:
-            served = self.get(name)
-            if not served.watch.has_open(number):
-                raise Missing(f"The stream {name!r} has no open alarm {number}.")
-            await self.commits.wait_stored(served)  # the alarm must be in the file before it can be answered there
-            return await self.alarms.acknowledge(served, number, done, self.recent.of(served.id, served.n_classes))
-
-    async def silence(self, name: str, wanted: Silence) -> dict[str, Any] | None:
-        """Hold back messages about a stream until a time."""
-        async with self._admin:
-            served = self.get(name)
-            await self.commits.wait_stored(served)
-            return await self.alarms.silence(served, wanted)
 
     async def load_curves(self, streams: list[ServedStream]) -> None:
         """See to it that streams have their small curve, from the file after a start of the server."""

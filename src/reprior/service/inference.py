@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from reprior._check import as_array, fail
 from reprior._types import Matrix
-from reprior.service.hub import Conflict, Hub
+from reprior.service.errors import Conflict
+from reprior.service.hub import Hub
 from reprior.service.outgoing import check_target, post
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
@@ -67,39 +68,38 @@ def tensor(about: Any, binary: bytes | None) -> Matrix:
 def split(body: bytes, length: str | None) -> tuple[dict[str, Any], bytes]:
     """Return the JSON head of a body and the bytes behind it."""
     if length is None:
-        return parse(body, "application/json", "infer"), b""
+        length = str(len(body))
     if not length.isdigit() or int(length) > len(body):
         fail("infer", "Inference-Header-Content-Length", "be the length of the JSON part", repr(length)[:80])
     return parse(body[: int(length)], "application/json", "infer"), body[int(length) :]
 
 
-def size_of(parameters: Any) -> int | None:
+def input_rows(inputs: Any, rest: bytes, n_classes: int) -> Matrix:
+    """Return the rows (n, K) of the one tensor in a request, whose numbers may be the bytes behind the JSON part."""
+    if not isinstance(inputs, list) or len(inputs) != 1:
+        fail("infer", "inputs", "hold one tensor, the probabilities", "something else")
+    parameters = inputs[0].get("parameters") if isinstance(inputs[0], dict) else None
     size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
     if size is not None and (type(size) is not int or size < 0):
         fail("infer", "binary_data_size", "be a whole number", repr(size)[:80])
-    return size
+    if (size is None and rest) or (size is not None and size != len(rest)):
+        fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
+    rows = tensor(inputs[0], None if size is None else rest)
+    if rows.shape[1] != n_classes:
+        fail("infer", "shape", f"have {n_classes} columns, one for each class of the stream", rows.shape[1])
+    return rows.astype(np.float32) if rows.dtype.itemsize == 2 else rows
 
 
 async def infer(hub: Hub, name: str, body: bytes, length: str | None) -> Response:
     """Learn the rows of a request and answer with them corrected, as the protocol wants it."""
     served = hub.get(name)
     head, rest = split(body, length)
-    inputs = head.get("inputs")
-    if not isinstance(inputs, list) or len(inputs) != 1:
-        fail("infer", "inputs", "hold one tensor, the probabilities", "something else")
-    size = size_of(inputs[0].get("parameters") if isinstance(inputs[0], dict) else None)
-    if (size is None and rest) or (size is not None and size != len(rest)):
-        fail("infer", "binary_data_size", "be the bytes behind the JSON part", f"{size} with {len(rest)} bytes")
-    rows = tensor(inputs[0], None if size is None else rest)
-    if rows.shape[1] != served.n_classes:
-        fail("infer", "shape", f"have {served.n_classes} columns, one for each class of the stream", rows.shape[1])
+    rows = input_rows(head.get("inputs"), rest, served.n_classes)
     parameters = head.get("parameters") or {}
     if not isinstance(parameters, dict):
         fail("infer", "parameters", "be an object", type(parameters).__name__)
     client, seq = check_seq(parameters.get("client"), parameters.get("seq"))
     wanted = outputs_wanted(head.get("outputs"), parameters)
-    if rows.dtype.itemsize == 2:
-        rows = rows.astype(np.float32)
     learned = await hub.posts.samples(name, Post(rows, client, seq))
     assert learned.proba is not None
     outputs: dict[str, Any] = {"proba": learned.proba, "prior": np.asarray(learned.prior)}
@@ -219,7 +219,7 @@ class Forwarder:
         try:
             self.queue.put_nowait((body, kept))
         except asyncio.QueueFull:
-            self.hub.measures.forward_dropped += 1
+            self.hub.counters.forward_dropped += 1
 
     async def run(self) -> None:
         url = self.hub.settings.forward
@@ -227,5 +227,5 @@ class Forwarder:
         while target is not None:
             body, headers = await self.queue.get()
             if problem := await asyncio.to_thread(post, target, body, headers):
-                self.hub.measures.forward_dropped += 1
+                self.hub.counters.forward_dropped += 1
                 log.warning("an event was not taken by the second sink: %s", problem)

@@ -19,11 +19,11 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from reprior._check import InputError, fail
-from reprior.service.commits import Unavailable
-from reprior.service.hub import Conflict, Hub, Missing
+from reprior.service.errors import Conflict, Missing, Refused, Unavailable
+from reprior.service.hub import Hub
 from reprior.service.posts import Post
 from reprior.service.receipts import check_seq
-from reprior.service.wire import MSGPACK, Refused, check_keys, parse
+from reprior.service.wire import MSGPACK, check_keys, parse
 
 log = logging.getLogger("reprior.service")
 AT_ONCE = 256  # messages that may wait for one commit
@@ -124,7 +124,7 @@ async def take(hub: Hub, stream: str, message: Message) -> None:
         post = Post(body.get("proba"), client, seq, body.get("dtype"), correct=False, cursor=cursor)
         await hub.posts.samples(stream, post)
     except (InputError, Refused) as error:
-        hub.measures.refuse(stream, "bad_input", str(error))
+        hub.counters.refuse(stream, "bad_input", str(error))
         if cursor is not None:
             await hub.posts.passed(stream, cursor)
     if message.confirm is not None:

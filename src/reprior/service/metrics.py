@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from reprior.service.counters import SECONDS, Histogram
 from reprior.service.hub import Hub
-from reprior.service.measure import SECONDS, Histogram
 from reprior.service.served import ServedStream
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -63,28 +63,28 @@ def buckets(name: str, histogram: Histogram, **labels: str) -> Iterator[str]:
 
 def of_server(hub: Hub, undelivered: int | None) -> Iterator[str]:
     """Yield what is counted for the server as a whole."""
-    measures, streams = hub.measures, [served for served in hub.streams.values() if not served.gone]
+    counters, streams = hub.counters, hub.present()
     alarms = sum(bool(served.watch.open()) for served in streams)
-    yield single("reprior_samples", "counter", "Samples learned since the server started.", measures.learned)
+    yield single("reprior_samples", "counter", "Samples learned since the server started.", counters.learned)
     yield single("reprior_streams", "gauge", "Streams on the server.", len(streams))
     yield single("reprior_streams_unreadable", "gauge", "Stored streams that cannot be read.", len(hub.unreadable))
     yield single("reprior_alarms", "gauge", "Streams with an open alarm.", alarms)
     yield single("reprior_storage_ok", "gauge", "1 if the last commit succeeded.", hub.trouble is None)
     if undelivered is not None:
         yield single("reprior_webhook_undelivered", "gauge", "Alarms that no webhook has taken yet.", undelivered)
-    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", measures.forward_dropped)
+    yield single("reprior_forward_dropped", "counter", "Events that no second sink took.", counters.forward_dropped)
     yield family("reprior_requests", "counter", "Requests answered, by route and status.", (
         line("reprior_requests_total", count, route=route, status=str(status))
-        for (route, status), count in measures.requests.items()))  # fmt: skip
+        for (route, status), count in counters.requests.items()))  # fmt: skip
     yield family("reprior_request_seconds", "histogram", "Time to answer a request, by route.", (
-        text for route, histogram in measures.latency.items()
+        text for route, histogram in counters.latency.items()
         for text in buckets("reprior_request_seconds", histogram, route=route)
     ))  # fmt: skip
     yield family("reprior_commit_seconds", "histogram", "Time of a commit to the database.",
-                 buckets("reprior_commit_seconds", measures.commits))  # fmt: skip
+                 buckets("reprior_commit_seconds", counters.commits))  # fmt: skip
     yield family("reprior_refused", "counter", "Posts and messages that were not learned, by stream and reason.", (
         line("reprior_refused_total", count, stream=stream, reason=reason)
-        for (stream, reason), count in measures.refused.items()))  # fmt: skip
+        for (stream, reason), count in counters.refused.items()))  # fmt: skip
     yield family("reprior_task_failures", "counter", "Unexpected ends of background tasks.", (
         line("reprior_task_failures_total", count, task=task) for task, count in hub.tasks.failures.items()
     ))  # fmt: skip
@@ -118,7 +118,7 @@ async def exposition(hub: Hub) -> bytes:
     """Return the metrics in Prometheus' text format."""
     undelivered, _ = await hub.alarms.undelivered()
     parts = list(of_server(hub, undelivered))
-    streams = sorted((served for served in hub.streams.values() if not served.gone), key=lambda served: served.id)
+    streams = sorted(hub.present(), key=lambda served: served.id)
     lines: dict[str, list[str]] = {name: [] for name in STREAM_FAMILIES}
     now = hub.clock()
     for number, served in enumerate(streams[: hub.settings.metric_streams]):

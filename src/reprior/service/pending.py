@@ -3,72 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reprior.service.alarm_store import AlarmEvent
-from reprior.service.receipts import Offset
 
-
-class Point(NamedTuple):
-    """A moment of a stream: milliseconds since 1970, samples so far, prior and variance (K,) as float32."""
-
-    t: int
-    n: int
-    prior: bytes
-    variance: bytes
-
-
-class Renewal(NamedTuple):
-    """A new model version of a stream: its number, when it began, and its definition as bytes."""
-
-    number: int
-    since: float
-    definition: bytes
+# How each thing is written, in this order: what goes, goes first.
+STATEMENTS = {
+    "forget client": "DELETE FROM offsets WHERE stream = ? AND client = ?",
+    "forget row": "DELETE FROM rows WHERE stream = ? AND id = ?",
+    "test": "INSERT OR REPLACE INTO tests VALUES (?, ?)",
+    "offset": "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
+    "point": "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
+    "event": "INSERT OR REPLACE INTO events VALUES (?, ?, ?)",
+    "cursor": "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
+    "row": "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
+    "since alarm": "INSERT INTO since_alarm SELECT id, ?2 FROM alarms WHERE id = ?1 AND resolved IS NULL",
+    "acknowledge": "UPDATE alarms SET acknowledged = ?, by = ?, note = ?, next = ? WHERE id = ?",
+    "silence": "INSERT OR REPLACE INTO silences VALUES (?, ?, ?, ?)",
+    # receivers of an alarm are also notified when it is over
+    "hold back": "UPDATE outbox SET due = ? WHERE alarm IN (SELECT id FROM alarms WHERE stream = ?) AND attempts = 0"
+                 " AND json_extract(body, '$.type') = 'alarm.raised'",
+    "audit": "INSERT INTO audit (t, stream, action, by, address, about) VALUES (?, ?, ?, ?, ?, ?)",
+}  # fmt: skip
+OF_VERSION = ("test", "row", "since alarm")  # what a new model version does not take over
 
 
 @dataclass(slots=True)
 class Pending:
     """What is new since the last commit, beside the state itself."""
 
-    clients: set[str] = field(default_factory=set)  # whose offsets moved
-    forgotten: set[str] = field(default_factory=set)  # clients whose offsets go
-    cursors: set[str] = field(default_factory=set)  # that moved
-    points: list[Point] = field(default_factory=list)
-    events: list[tuple[str, float]] = field(default_factory=list)  # ids of CloudEvents, and when they came
+    rows: dict[tuple[str, Any], tuple[Any, ...]] = field(default_factory=dict)  # by statement, and what is replaced
     alarms: list[AlarmEvent] = field(default_factory=list)
-    rows: list[tuple[str, float, bytes]] = field(default_factory=list)  # that wait for a label: id, time, float64
-    labelled: set[str] = field(default_factory=set)  # ids of rows whose label came
-    renewals: list[Renewal] = field(default_factory=list)
-    test: bool = False  # whether the alarm's test moved
+    versions: list[tuple[int, float, bytes]] = field(default_factory=list)  # that begin: number, time, definition
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing but the state to store."""
-        return not (self.clients or self.points or self.test or self.cursors or self.events or self.alarms or self.rows
-                    or self.labelled or self.forgotten or self.renewals)  # fmt: skip
+    def put(self, statement: str, key: Any, *values: Any) -> None:
+        """Write these values with the next commit, instead of those that were put under the same key."""
+        self.rows[statement, key] = values
+
+    def begin_version(self, number: int, since: float, definition: bytes) -> None:
+        """Begin a model version with the next commit; what is only about the old one is not written any more."""
+        self.versions.append((number, since, definition))
+        self.rows = self._rows_of_any_version()
+
+    def _rows_of_any_version(self) -> dict[tuple[str, Any], tuple[Any, ...]]:
+        return {key: values for key, values in self.rows.items() if key[0] not in OF_VERSION}
 
     def followed_by(self, later: Pending) -> Pending:
         """Return what both hold, this first."""
-        return Pending(
-            self.clients | later.clients, self.forgotten | later.forgotten, self.cursors | later.cursors,
-            self.points + later.points, self.events + later.events, self.alarms + later.alarms,
-            self.rows + later.rows, self.labelled | later.labelled, self.renewals + later.renewals,
-            self.test or later.test,
-        )  # fmt: skip
+        rows = self._rows_of_any_version() if later.versions else self.rows
+        return Pending(rows | later.rows, self.alarms + later.alarms, self.versions + later.versions)
 
 
 NOTHING = Pending()
 
 
 class Change(NamedTuple):
-    """What one stream becomes in the file. `test` is None if the alarm's test stays as it is."""
+    """What one stream becomes in the file."""
 
     stream: int
     n: int
     labels: int
     last_post: float
     state: bytes
-    test: bytes | None = None
-    offsets: dict[str, Offset] = {}  # noqa: RUF012  (nobody changes it)
-    cursors: dict[str, str] = {}  # noqa: RUF012
-    pending: Pending = NOTHING
+    pending: Pending

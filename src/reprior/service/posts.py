@@ -9,12 +9,14 @@ import numpy as np
 
 from reprior._check import check_choice, check_matrix, fail
 from reprior._types import Matrix, Vector
-from reprior.service import late
+from reprior.service.errors import Missing
 from reprior.service.receipts import Placement
 from reprior.service.served import ServedStream
 
 if TYPE_CHECKING:
     from reprior.service.hub import Hub
+
+LONGEST_ID = 200
 
 
 class Post(NamedTuple):
@@ -71,7 +73,7 @@ class Posts:
         placement = served.receipts.place(post.client, post.seq, hub.settings.limits, now)
         repeated = placement.repeated or (post.event is not None and post.event in served.receipts.events)
         if post.ids is not None:
-            late.check_ids(post.ids, len(raw), "samples")
+            check_ids(post.ids, len(raw), "samples")
         calibrated = None if repeated else self._learn(served, raw, post, placement, now)
         if post.cursor is not None:
             self._move(served, *post.cursor)
@@ -92,15 +94,16 @@ class Posts:
         if window_ended:
             hub.alarms.judge(served, before)
         if post.ids is not None:
-            late.keep(served, post.ids, raw, now)
+            keep_for_label(served, post.ids, raw, now)
         if raised:
-            hub.alarm_raised(served)
+            hub.alarms.shift_raised(served)
+        hub.alarms.keep(served, raw)
         if post.event is not None:
             served.receipts.events[post.event] = now
-            served.pending.events.append((post.event, now))
+            served.pending.put("event", post.event, served.id, post.event, now)
         self._count(served, post, placement, now)
         hub.recent.add(served.id, raw)
-        hub.measures.learned += len(raw)
+        hub.counters.learned += len(raw)
         return calibrated
 
     async def labels(self, name: str, post: Post, y: Any) -> Answer:
@@ -119,10 +122,11 @@ class Posts:
                 if post.ids is None:
                     rows = as_rows(post.proba, served.n_classes, "labels", post.dtype)
                 else:
-                    rows = await late.waiting(hub, served, late.check_ids(post.ids, None, "labels"))
+                    rows = await rows_waiting(hub, served, check_ids(post.ids, None, "labels"))
                 if len(rows) or y:
                     served.observe(rows, y)
-                served.pending.labelled.update(post.ids or ())
+                for name_of_row in post.ids or ():
+                    served.pending.put("forget row", name_of_row, served.id, name_of_row)
                 self._count(served, post, placement, now)
             answer = Answer(None, served.stream.prior, served.stream.n, placement.repeated, placement.gap)
             await hub.commits.wait_stored(served, repeated=placement.repeated)
@@ -136,7 +140,7 @@ class Posts:
 
     def _move(self, served: ServedStream, origin: str, position: str) -> None:
         served.receipts.cursors[origin] = position
-        served.pending.cursors.add(origin)
+        served.pending.put("cursor", origin, served.id, origin, position)
         self._hub.mark(served)
 
     def _count(self, served: ServedStream, post: Post, placement: Placement, now: float) -> None:
@@ -181,3 +185,40 @@ def as_rows(value: Any, n_classes: int, caller: str, dtype: Any = None) -> Matri
     if any(isinstance(x, bool) for x in value[0]):
         fail(caller, "proba", "hold numbers", "true or false")
     return check_matrix(value, caller, "proba", n_classes)
+
+
+# labels that come late, by the id of a prediction
+
+
+def check_ids(ids: Any, n: int | None, caller: str) -> list[str]:
+    """Return prediction ids, all different, one for each of `n` rows."""
+    if not isinstance(ids, list) or not all(isinstance(x, str) and 0 < len(x) <= LONGEST_ID for x in ids):
+        fail(caller, "ids", f"be a list of texts of 1 to {LONGEST_ID} characters", repr(ids)[:80])
+    if n is not None and len(ids) != n:
+        fail(caller, "ids", f"be one for each of the {n} rows", len(ids))
+    if len({*ids}) < len(ids):
+        fail(caller, "ids", "all be different", "the same one twice")
+    return list(ids)
+
+
+def keep_for_label(served: ServedStream, ids: Any, rows: Matrix, now: float) -> None:
+    """Let rows (n, K) wait for their labels."""
+    values = np.asarray(rows, "<f8")
+    for name, row in zip(ids, values, strict=True):
+        served.pending.put("row", name, served.id, name, now, row.tobytes())
+
+
+async def rows_waiting(hub: Hub, served: ServedStream, ids: list[str]) -> Matrix:
+    """Return the rows (n, K) that wait for labels under these ids."""
+    if hub.store is None:
+        fail("labels", "ids", "be used with a database", "none")
+    version = served.version
+    waiting = dict(await hub.workers.read(hub.store.rows, served.id, ids))
+    if served.version != version:  # what waited is a prediction of the old version
+        waiting = {}
+    missing = [name for name in ids if name not in waiting or ("forget row", name) in served.pending.rows]
+    if missing:
+        days = hub.settings.retention.rows / 86_400
+        raise Missing(f"No sample of the stream {served.name!r} waits for a label under the id {missing[0][:80]!r},"
+                      f" {len(missing)} in all. A sample waits {days:g} days and takes one label.")  # fmt: skip
+    return np.array([np.frombuffer(waiting[name], "<f8") for name in ids], np.float64).reshape(-1, served.n_classes)

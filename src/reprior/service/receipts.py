@@ -62,8 +62,8 @@ class Receipts:
         fills = any(first <= seq <= last for first, last in offset.missing)
         return Placement(repeated=not fills, fills=fills)
 
-    def count(self, client: str, seq: int, placement: Placement, n: int, now: float) -> None:
-        """Remember a client's number as counted, when the stream has `n` samples."""
+    def count(self, client: str, seq: int, placement: Placement, n: int, now: float) -> Offset:
+        """Remember a client's number as counted, when the stream has `n` samples; return the client's offset."""
         for name in placement.idle:
             del self.offsets[name]
         offset = self.offsets.setdefault(client, Offset(seq, 0, now))
@@ -77,6 +77,7 @@ class Receipts:
                 offset.missing.append(list(placement.gap))
             offset.seq, offset.n = seq, n
         offset.last_post = now
+        return offset
 
     def forget(self, clients_before: float, events_before: float) -> None:
         """Forget clients and events that were last heard of before a time."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from reprior._check import fail
 from reprior._kernels import loops
 from reprior._kernels.reference import REFUSED
-from reprior.service.guard import HEADERS, Scope
 from reprior.service.hub import Hub
 from reprior.service.posts import Answer, Post
 from reprior.service.receipts import check_seq
+from reprior.service.request_checks import HEADERS, Scope
 from reprior.service.wire import MSGPACK, body_of, check_keys, content_type, json_bytes, pack, parse, wants_msgpack
 
 KEYS = ("proba", "dtype", "client", "seq", "correct", "ids")
@@ -22,7 +22,7 @@ HEAD = b"".join(b"%s: %s\r\n" % header for header in HEADERS)
 
 async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, bytes]:
     """Learn samples and return the answer with them corrected: its content type, and its body."""
-    headers = dict(scope["headers"])
+    headers = scope["header_values"]
     kind = content_type(headers.get(b"content-type", b"application/json").decode("latin-1"))
     packed = wants_msgpack(headers.get(b"accept", b"").decode("latin-1"), kind)
     limits = hub.settings.limits
@@ -41,17 +41,11 @@ async def post_samples(hub: Hub, scope: Scope, receive: Any) -> tuple[bytes, byt
     return BODIES[packed], pack(learned.fields()) if packed else json_answer(learned, nine_digits)
 
 
-class ParsedSamples(NamedTuple):
-    """The object of a body, and whether its numbers have at most nine significant digits, as those of float32."""
+def parse_samples(text: bytes, kind: str, n_classes: int) -> tuple[dict[str, Any], bool]:
+    """Return the object of a body, and whether its numbers have at most nine significant digits, as those of float32.
 
-    body: dict[str, Any]
-    nine_digits: bool = False
-
-
-def parse_samples(text: bytes, kind: str, n_classes: int) -> ParsedSamples:
-    """Return the object of a body, `proba` of a JSON body as an array (n, K) if these are plain rows of numbers.
-
-    The rows are read apart from the other keys. If anything about them is unusual, the general parser reads all.
+    `proba` of a JSON body is an array (n, K) if these are plain rows of numbers. The rows are read apart from the other
+    keys. If anything about them is unusual, the general parser reads all.
     """
     key = -1 if kind in MSGPACK else text.find(b'"proba"')
     start = text.find(b"[", key)
@@ -62,8 +56,8 @@ def parse_samples(text: bytes, kind: str, n_classes: int) -> ParsedSamples:
             body = parse(b"%s0%s" % (text[:start], text[end:]), kind, "samples")
             if body.get("proba") == 0:  # else there is another key of that name
                 body["proba"] = np.frombuffer(values).reshape(-1, n_classes)
-                return ParsedSamples(body, not wide)
-    return ParsedSamples(parse(text, kind, "samples"))
+                return body, not wide
+    return parse(text, kind, "samples"), False
 
 
 def json_answer(learned: Answer, nine_digits: bool) -> bytes:

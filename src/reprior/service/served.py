@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import deque
 from contextlib import nullcontext
@@ -17,11 +18,11 @@ from reprior._types import Matrix, Vector
 from reprior.online.acting import next_window_end, without_warning
 from reprior.online.alarm import Alarm
 from reprior.online.stream import Stream
-from reprior.service.definition import StreamDefinition, decoded, state_bytes
-from reprior.service.pending import Change, Pending, Point
+from reprior.service.definition import EncodedRecipe, StreamDefinition, decoded, state_bytes
+from reprior.service.pending import NOTHING, Change, Pending
 from reprior.service.receipts import Placement, Receipts
 from reprior.service.store import StoredStream, floats
-from reprior.service.watch import LOOK_MOST, Watch
+from reprior.service.stream_alarms import LOOK_MOST, StreamAlarms
 
 RATE_SECONDS = 10.0  # over which samples per second are averaged
 POINT_ROWS = 16  # samples for which a point of the history is worth its place
@@ -76,7 +77,7 @@ class ServedStream:
     labels: int = 0  # that came over HTTP for this version
     last_post: float = 0.0
     receipts: Receipts = field(default_factory=Receipts)
-    watch: Watch = field(default_factory=Watch)
+    watch: StreamAlarms = field(default_factory=StreamAlarms)
     pending: Pending = field(default_factory=Pending)
     activity: Activity = field(default_factory=Activity)
     labelling: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -109,9 +110,11 @@ class ServedStream:
         self.last_post = now
         if client is None or seq is None:
             return
-        self.receipts.count(client, seq, placement, self.stream.n, now)
-        self.pending.forgotten.update(placement.idle)
-        self.pending.clients.add(client)
+        o = self.receipts.count(client, seq, placement, self.stream.n, now)
+        for idle in placement.idle:
+            self.pending.put("forget client", idle, self.id, idle)
+        missing = json.dumps(o.missing) if o.missing else "[]"
+        self.pending.put("offset", client, self.id, client, o.seq, o.n, o.last_post, missing)
 
     def learn(self, rows: Matrix, now: float) -> Learned:
         """Learn rows (n, K) in order. Bad rows are refused and change nothing."""
@@ -162,8 +165,9 @@ class ServedStream:
 
     def mark_test_changed(self) -> None:
         """Let the next commit store the alarm's test, if it has looked at samples since it was stored."""
-        if self.watch.test_moved:
-            self.pending.test, self.watch.test_moved = True, False
+        if self.watch.test_moved and self.watch.test is not None:
+            self.watch.test_moved = False
+            self.pending.put("test", None, self.id, self.watch.test.to_bytes())
 
     def _shift_alarm(self, before: int, now: float) -> dict[str, Any]:
         assert self.watch.test is not None
@@ -193,10 +197,10 @@ class ServedStream:
 
     # storing
 
-    def history_point(self, t: float) -> Point:
-        """Return the current estimate as a point of the history at the time `t`."""
+    def history_point(self, t: float) -> tuple[int, int, bytes, bytes]:
+        """Return a point of the history: milliseconds since 1970, samples, and prior and variance (K,) as float32."""
         variance, _ = self.stream.method.variance(self.stream.state.values)
-        return Point(int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
+        return (int(t * 1000), self.stream.n, floats(self.stream.prior), floats(variance))
 
     def point_due(self, now: float, seconds: float) -> bool:
         """Return whether the history needs a point: a stream with few new samples has one every ten seconds."""
@@ -207,7 +211,8 @@ class ServedStream:
     def add_point(self, now: float) -> None:
         """Add a point to the history, and store the alarm's test with it."""
         self.mark_test_changed()
-        self.pending.points.append(self.history_point(now))
+        t, n, *values = self.history_point(now)
+        self.pending.put("point", (t, n), self.id, t, n, *values)
         self.activity.point_at, self.activity.point_count = now, self.counted
         if self.activity.curve is not None:
             self.activity.curve.append(self.shift())
@@ -219,30 +224,26 @@ class ServedStream:
 
     def take_change(self) -> Change:
         """Take and return what is not stored yet. It counts as stored from now on, unless `take_back` returns it."""
-        if self.pending.empty:  # as after most posts
-            return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream))
-        pending, self.pending = self.pending, Pending()
-        receipts, test = self.receipts, self.watch.test
-        offsets = {name: replace(o, missing=list(o.missing)) for name in pending.clients
-                   if (o := receipts.offsets.get(name))}  # fmt: skip
-        return Change(
-            self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream),
-            test.to_bytes() if test is not None and pending.test else None, offsets,
-            {origin: receipts.cursors[origin] for origin in pending.cursors}, pending,
-        )  # fmt: skip
+        pending = self.pending
+        if pending.rows or pending.alarms or pending.versions:
+            self.pending = Pending()
+        else:  # as after most posts
+            pending = NOTHING
+        return Change(self.id, self.stream.n, self.labels, self.last_post, state_bytes(self.stream), pending)
 
     def take_back(self, change: Change) -> None:
         """Put back a change that could not be stored."""
         self.pending = change.pending.followed_by(self.pending)
 
-    def renew(self, definition: StreamDefinition, test: Alarm | None, now: float) -> None:
+    def renew(self, definition: StreamDefinition, stored: EncodedRecipe, test: Alarm | None, now: float) -> None:
         """Start a new model version: its state and alarm begin at nothing, receipts and history stay."""
         self.version, self.version_since, self.definition = self.version + 1, now, definition
         self.stream, self.labels = Stream.of(definition.first.state), 0
         self.watch.restart(test)
         self.watch.not_label_shift = None
-        self.pending.rows.clear()  # predictions of the old version that wait for labels
-        self.pending.test = test is not None
+        self.pending.begin_version(self.version, now, stored.definition)
+        if test is not None:
+            self.pending.put("test", None, self.id, stored.test)
         self.activity.point_count = -1  # a point is due with the first sample
 
 
@@ -260,5 +261,5 @@ def restored(stored: StoredStream, definitions: dict[bytes, StreamDefinition]) -
     return ServedStream(
         stored.id, stored.name, stored.created, stored.version, stored.version_since, definition,
         Stream.of(replace(state, values=values, labels=state.labels + stored.labels)), stored.labels,
-        stored.last_post, watch=Watch(test), activity=Activity(point_at=stored.last_post),
+        stored.last_post, watch=StreamAlarms(test), activity=Activity(point_at=stored.last_post),
     )  # fmt: skip

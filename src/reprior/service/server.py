@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import uvicorn
@@ -29,59 +30,53 @@ def most_connections() -> int:
     return CONNECTIONS if allowed < 0 else max(16, min(CONNECTIONS, allowed - 100))
 
 
-def protocol(head_seconds: float, most: int) -> type:
-    """Return uvicorn's protocol that closes connections which send no complete head, and idle ones if there are many.
+class Protocol(HttpToolsProtocol):  # type: ignore[misc]
+    """Uvicorn's protocol that closes connections which send no complete head, and idle ones if there are many.
 
     Idle connections may not keep others out: health must be answered while thousands are held open.
     """
 
-    def connection_made(self: Any, transport: Any) -> None:
-        HttpToolsProtocol.connection_made(self, transport)
-        wait(self)
-        if len(self.connections) > most:
-            make_room(self)
+    head_seconds, most = HEAD_SECONDS, CONNECTIONS
+    head_timer: asyncio.TimerHandle | None = None
+    head_bytes, heard_at = 0, 0.0
 
-    def make_room(self: Any) -> None:
-        """Close the connection that has been idle longest; this one, if none is idle."""
-        idle = [one for one in self.connections if one.cycle is None or one.cycle.response_complete]
-        min(idle, key=lambda one: one.heard_at, default=self).transport.close()
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_head()
+        if len(self.connections) > self.most:  # close the one that has been idle longest; this one, if none is idle
+            idle = [one for one in self.connections if one.cycle is None or one.cycle.response_complete]
+            min(idle, key=lambda one: one.heard_at, default=self).transport.close()
 
-    def data_received(self: Any, data: bytes) -> None:
+    def data_received(self, data: bytes) -> None:
         self.heard_at = self.loop.time()
         if self.head_timer is None and (self.cycle is None or self.cycle.response_complete):
-            wait(self)
-        HttpToolsProtocol.data_received(self, data)
+            self._await_head()
+        super().data_received(data)
         if self.head_timer is not None:
             self.head_bytes += len(data)
             if self.head_bytes > HEAD_BYTES:
                 self.transport.close()
 
-    def on_headers_complete(self: Any) -> None:
-        stop(self)
-        HttpToolsProtocol.on_headers_complete(self)
+    def on_headers_complete(self) -> None:
+        self._stop_timer()
+        super().on_headers_complete()
 
-    def on_message_complete(self: Any) -> None:
+    def on_message_complete(self) -> None:
         self.scope["arrived"] = True
-        HttpToolsProtocol.on_message_complete(self)
+        super().on_message_complete()
 
-    def connection_lost(self: Any, exc: Exception | None) -> None:
-        stop(self)
-        HttpToolsProtocol.connection_lost(self, exc)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
 
-    def wait(self: Any) -> None:
+    def _await_head(self) -> None:
         self.head_bytes, self.heard_at = 0, self.loop.time()
-        self.head_timer = self.loop.call_later(head_seconds, self.transport.close)
+        self.head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
-    def stop(self: Any) -> None:
+    def _stop_timer(self) -> None:
         if self.head_timer is not None:
             self.head_timer.cancel()
             self.head_timer = None
-
-    return type("Protocol", (HttpToolsProtocol,), {
-        "head_timer": None, "head_bytes": 0, "heard_at": 0.0, "connection_made": connection_made,
-        "data_received": data_received, "on_headers_complete": on_headers_complete,
-        "on_message_complete": on_message_complete, "connection_lost": connection_lost,
-    })  # fmt: skip
 
 
 class Server(uvicorn.Server):  # type: ignore[misc]
@@ -105,8 +100,9 @@ def make(
 ) -> Server:
     """Return a server that is ready to run; nothing about requests goes to its log."""
     app = App(settings, hub)
+    limited = type("Protocol", (Protocol,), {"head_seconds": head_seconds, "most": most_connections()})
     server = Server(uvicorn.Config(
-        app, host=host, port=port, http=protocol(head_seconds, most_connections()), ws="none", access_log=False,
+        app, host=host, port=port, http=limited, ws="none", access_log=False,
         log_level="warning", server_header=False, timeout_keep_alive=30, proxy_headers=False,
         timeout_graceful_shutdown=5, lifespan="on", log_config=None,
     ))  # fmt: skip
@@ -123,33 +119,22 @@ class Background:
     def __init__(self, settings: Settings, *, head_seconds: float = HEAD_SECONDS) -> None:
         self.server = make(settings, "127.0.0.1", 0, head_seconds=head_seconds)
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._ready = threading.Event()
         self.error: BaseException | None = None
         self.url = ""
 
     def _run(self) -> None:
-        async def serve() -> None:
-            task = asyncio.create_task(self.server.serve())
-            while not self.server.started and not task.done():
-                await asyncio.sleep(0.005)
-            if self.server.started:
-                port = self.server.servers[0].sockets[0].getsockname()[1]
-                self.url = f"http://127.0.0.1:{port}"
-            self._ready.set()
-            await task
-
         try:
-            asyncio.run(serve())
+            self.server.run()
         except BaseException as error:
             self.error = error
-        finally:
-            self._ready.set()
 
     def __enter__(self) -> Background:
         self._thread.start()
-        self._ready.wait(30)
-        if not self.url:
+        while not self.server.started and self._thread.is_alive():
+            time.sleep(0.005)
+        if not self.server.started:
             raise RuntimeError("the server did not start") from self.error
+        self.url = f"http://127.0.0.1:{self.server.servers[0].sockets[0].getsockname()[1]}"
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from reprior._types import Vector
+from reprior._types import Matrix, Vector
 from reprior.service.alarm_store import AlarmEvent, write_events
 from reprior.service.database import as_input_error, claim, connect, make_private, prepare, reason
 from reprior.service.definition import EncodedRecipe
-from reprior.service.pending import NOTHING, Change, Renewal
+from reprior.service.errors import StoreError
+from reprior.service.pending import NOTHING, STATEMENTS, Change
 from reprior.service.receipts import Offset
 from reprior.service.settings import Retention
 
@@ -61,10 +62,6 @@ WRITE_STATES = {
     " state = excluded.state"
     for count in (1, STATES_AT_ONCE)
 }  # fmt: skip
-
-
-class StoreError(Exception):
-    """The file cannot be read or written now; the sentence says why. What was to be written is kept and retried."""
 
 
 class Store:
@@ -139,6 +136,17 @@ class Store:
         except sqlite3.Error as error:
             raise StoreError(reason(error)) from error
 
+    def objects(self, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Return the rows of a query as objects by column; the column `about` is one as JSON and is unfolded."""
+        try:
+            with self._lock:
+                found = self._reader.execute(sql, values)
+                names = [column[0] for column in found.description]
+                rows = [dict(zip(names, row, strict=True)) for row in found]
+        except sqlite3.Error as error:
+            raise StoreError(reason(error)) from error
+        return [row | json.loads(row.pop("about", "{}")) for row in rows]
+
     # what the server reads at its start
 
     def streams(self) -> Iterator[StoredStream]:
@@ -146,18 +154,14 @@ class Store:
         for row in self.read(STREAMS):
             yield StoredStream(*row)
 
-    def offsets(self) -> Iterator[tuple[int, str, Offset]]:
-        """Yield the offset of every client of every stream."""
+    def receipts(self) -> Iterator[tuple[int, str, str, Any]]:
+        """Yield what was counted: the stream, a field of `Receipts`, and a key and its value there."""
         for stream, client, seq, n, last_post, missing in self.read("SELECT * FROM offsets"):
-            yield stream, client, Offset(seq, n, last_post, json.loads(missing))
-
-    def events(self) -> list[tuple[int, str, float]]:
-        """Return the stream, the id and the time of every event that is remembered."""
-        return self.read("SELECT stream, id, t FROM events")
-
-    def cursors(self) -> list[tuple[int, str, str]]:
-        """Return a stream, a broker's log, and what was learned last from it, of all of them."""
-        return self.read("SELECT stream, origin, position FROM cursors")
+            yield stream, "offsets", client, Offset(seq, n, last_post, json.loads(missing))
+        for stream, event, t in self.read("SELECT stream, id, t FROM events"):
+            yield stream, "events", event, t
+        for stream, origin, position in self.read("SELECT stream, origin, position FROM cursors"):
+            yield stream, "cursors", origin, position
 
     def newest(self) -> float:
         """Return the last moment the file knows of, in seconds since 1970."""
@@ -189,36 +193,18 @@ class Store:
     def write(self, changes: Sequence[Change]) -> None:
         """Commit the changes of several streams together."""
         with self.transaction() as db:
-
-            def insert(sql: str, rows: list[tuple[Any, ...]]) -> None:
-                if rows:  # a statement without rows would still stop the other threads twice
-                    db.executemany(sql, rows)
-
             write_states(db, changes)
             changes = [c for c in changes if c.pending is not NOTHING]
             for c in changes:
-                begin_versions(db, c.stream, c.pending.renewals)
-            insert("INSERT OR REPLACE INTO tests VALUES (?, ?)",
-                   [(c.stream, c.test) for c in changes if c.test is not None])  # fmt: skip
+                begin_versions(db, c.stream, c.pending.versions)
+                write_events(db, c.stream, c.pending.alarms)
+            rows: dict[str, list[Any]] = {statement: [] for statement in STATEMENTS}
             for c in changes:
-                stream, new = c.stream, c.pending
-                insert("DELETE FROM offsets WHERE stream = ? AND client = ?", [(stream, x) for x in new.forgotten])
-                insert(
-                    "INSERT OR REPLACE INTO offsets VALUES (?, ?, ?, ?, ?, ?)",
-                    [(stream, name, o.seq, o.n, o.last_post, json.dumps(o.missing)) for name, o in c.offsets.items()],
-                )
-                insert(
-                    "INSERT OR IGNORE INTO history (stream, t, n, prior, variance) VALUES (?, ?, ?, ?, ?)",
-                    [(stream, *point) for point in new.points],
-                )
-                insert("INSERT OR REPLACE INTO events VALUES (?, ?, ?)", [(stream, *event) for event in new.events])
-                insert(
-                    "INSERT OR REPLACE INTO cursors VALUES (?, ?, ?)",
-                    [(stream, origin, position) for origin, position in c.cursors.items()],
-                )
-                insert("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", [(stream, *row) for row in new.rows])
-                insert("DELETE FROM rows WHERE stream = ? AND id = ?", [(stream, x) for x in new.labelled])
-                write_events(db, stream, new.alarms)
+                for (statement, _), values in c.pending.rows.items():
+                    rows[statement].append(values)
+            for statement, sql in STATEMENTS.items():
+                if rows[statement]:  # a statement without rows would still stop the other threads twice
+                    db.executemany(sql, rows[statement])
 
     def compact(self, now: float, streams: Sequence[int], keep: Retention) -> None:
         """Thin out the history of some streams by its age, and forget clients and events of long ago."""
@@ -242,8 +228,8 @@ class Store:
 
     def versions(self, stream: int) -> list[dict[str, Any]]:
         """Return the model versions of a stream and since when each was in use, the newest first."""
-        rows = self.read("SELECT number, since FROM versions WHERE stream = ? ORDER BY number DESC", (stream,))
-        return [{"version": number, "since": since} for number, since in rows]
+        sql = "SELECT number AS version, since FROM versions WHERE stream = ? ORDER BY number DESC"
+        return self.objects(sql, (stream,))
 
     def points(self, stream: int, first: float, last: float, points: int) -> list[tuple[int, int, bytes, bytes]]:
         """Return the last point (t, n, prior, variance) in each of `points` equal parts of a time range."""
@@ -286,18 +272,18 @@ def write_states(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
         rows = rows[count:]
 
 
-def begin_versions(db: sqlite3.Connection, stream: int, renewals: Sequence[Renewal]) -> None:
+def begin_versions(db: sqlite3.Connection, stream: int, versions: Sequence[tuple[int, float, bytes]]) -> None:
     """Begin new model versions of a stream, inside a transaction: history and offsets stay.
 
     Rows that wait for a label go: they are predictions of the old version.
     """
-    for renewal in renewals:
+    for version in versions:
         db.execute("UPDATE versions SET definition = NULL WHERE stream = ?", (stream,))
-        db.execute("INSERT INTO versions VALUES (?, ?, ?, ?)", (stream, *renewal))
+        db.execute("INSERT INTO versions VALUES (?, ?, ?, ?)", (stream, *version))
         for table in ("tests", "rows"):
             db.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
 
 
-def floats(values: Vector) -> bytes:
+def floats(values: Vector | Matrix) -> bytes:
     """Return numbers as little-endian float32."""
     return np.asarray(values, "<f4").tobytes()

@@ -1,4 +1,4 @@
-"""What can be read of the streams: the list, one of them, its history, all as plain values."""
+"""What can be read of the server and its streams: the overview, the list, one stream, its history, as plain values."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reprior.online.stream import share_interval
 from reprior.service.hub import Hub
 from reprior.service.served import ServedStream
 
+MOST_SHOWN = 20  # entries of each part of the overview
 MOST_POINTS = 2_000
 MOST_LISTED = 200
 MOST_LINES = 50
@@ -24,9 +25,7 @@ HEAT_RANGE = 4.0  # doublings or halvings of a share that the colours of the hea
 ORDERS = ("name", "alarm", "shift", "rate", "n", "seen")
 
 
-def number(
-    query: Mapping[str, str], name: str, default: float, low: float, high: float, *, whole: bool = False
-) -> float:
+def number(query: Mapping[str, str], name: str, default: float, low: float, high: float, **rule: bool) -> float:
     """Return a number of the query."""
     text = query.get(name)
     if text is None:
@@ -35,7 +34,46 @@ def number(
         value = float(text)
     except ValueError:
         fail("GET", name, "be a number", repr(text)[:80])
-    return check_number(value, "GET", name, low=low, high=high, whole=whole)
+    return check_number(value, "GET", name, low=low, high=high, **rule)
+
+
+def whole(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """Return a whole number of the query."""
+    return int(number(query, name, default, low, high, whole=True))
+
+
+# the server as a whole
+
+
+async def overview(hub: Hub) -> dict[str, Any]:
+    """Return what somebody on call wants to know first: open alarms, what moved, stale streams, and health."""
+    now, streams = hub.clock(), hub.present()
+    alarms = [alarm | {"silence": served.watch.silenced(now)} for served in streams for alarm in served.watch.open()]
+    alarms.sort(key=lambda alarm: -alarm["raised"])
+    idle = sorted(served.name for served in streams if served.watch.not_label_shift is not None)
+    stale = sorted((served for served in streams if served.watch.stale is not None), key=lambda x: x.last_post)
+    moved = sorted((served for served in streams if served.stream.n), key=ServedStream.shift, reverse=True)[:MOST_SHOWN]
+    await hub.load_curves(moved)
+    return {
+        "now": now, "streams": len(streams), "samples": sum(served.stream.n for served in streams),
+        "rate": round(sum(served.activity.rate(now) for served in streams), 3),
+        "alarms": {"total": len(alarms), "shown": alarms[:MOST_SHOWN]},
+        "not_correcting": {"total": len(idle), "shown": idle[:MOST_SHOWN]},
+        "moved": [summary(served, now) for served in moved],
+        "stale": {"total": len(stale), "shown": [summary(served, now) for served in stale[:MOST_SHOWN]]},
+        "unreadable": [{"name": name, "why": stream.why} for name, stream in sorted(hub.unreadable.items())],
+        "webhook": dict(zip(("undelivered", "problem"), await hub.alarms.undelivered(), strict=True)),
+        "health": health(hub),
+    }  # fmt: skip
+
+
+def health(hub: Hub) -> dict[str, Any]:
+    """Return whether samples can be stored, and what else is not as it should be."""
+    return {
+        "ok": hub.trouble is None, "trouble": hub.trouble, "problems": hub.problems(),
+        "clock_ahead": round(hub.clock.ahead, 3),
+        "refused": {"total": hub.counters.refused.total(), "last": hub.counters.last_refused},
+    }  # fmt: skip
 
 
 def summary(served: ServedStream, now: float) -> dict[str, Any]:
@@ -54,21 +92,16 @@ def summary(served: ServedStream, now: float) -> dict[str, Any]:
 async def listed(hub: Hub, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the streams whose name holds a text, some of them in full."""
     search, order = query.get("search", "").casefold(), query.get("sort", "name")
-    if order not in ORDERS:
-        fail("GET", "sort", "be one of " + ", ".join(ORDERS), repr(order)[:80])
-    offset = int(number(query, "offset", 0, 0, 1e9, whole=True))
-    limit = int(number(query, "limit", 50, 0, MOST_LISTED, whole=True))
+    offset, limit = whole(query, "offset", 0, 0, 10**9), whole(query, "limit", 50, 0, MOST_LISTED)
     now = hub.clock()
-    fits = [served for served in hub.streams.values() if not served.gone and search in served.name.casefold()]
-    fits.sort(key=lambda served: served.name)
-    if order == "alarm":
-        fits.sort(key=lambda served: (not served.watch.open(), -served.shift() if served.watch.shift else 0.0))
-    elif order != "name":
-        values: dict[str, Callable[[ServedStream], float]] = {
-            "shift": ServedStream.shift, "n": lambda x: x.stream.n, "seen": lambda x: x.last_post,
-            "rate": lambda x: x.activity.rate(now),
-        }  # fmt: skip
-        fits.sort(key=lambda served: -values[order](served))
+    keys: dict[str, Callable[[ServedStream], Any]] = {
+        "name": lambda x: 0, "shift": lambda x: -x.shift(), "n": lambda x: -x.stream.n, "seen": lambda x: -x.last_post,
+        "rate": lambda x: -x.activity.rate(now),
+        "alarm": lambda x: (not x.watch.open(), -x.shift() if x.watch.shift else 0.0),
+    }  # fmt: skip
+    if order not in keys:
+        fail("GET", "sort", "be one of " + ", ".join(ORDERS), repr(order)[:80])
+    fits = sorted((x for x in hub.present() if search in x.name.casefold()), key=lambda x: (keys[order](x), x.name))
     shown = fits[offset : offset + limit]
     await hub.load_curves(shown)
     return {
@@ -148,9 +181,8 @@ async def history(hub: Hub, served: ServedStream, query: Mapping[str, str]) -> d
     first = number(query, "from", last - 3600, 0, 1e11)
     if first >= last:
         fail("GET", "from", "lie before `to`", first)
-    points = int(number(query, "points", 300, 2, MOST_POINTS, whole=True))
-    top = int(number(query, "top", 8, 0, MOST_LINES, whole=True))
-    heat = number(query, "heat", 0, 0, 1, whole=True) == 1
+    points, top = whole(query, "points", 300, 2, MOST_POINTS), whole(query, "top", 8, 0, MOST_LINES)
+    heat = whole(query, "heat", 0, 0, 1) == 1
     if heat:
         points = max(2, min(points, HEAT_CELLS // k))
     chosen = columns(query.get("classes"), served)

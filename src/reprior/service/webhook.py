@@ -13,9 +13,9 @@ import hmac
 import logging
 import time
 
+from reprior.service.errors import StoreError
 from reprior.service.hub import Hub
 from reprior.service.outgoing import check_secret, check_target, post
-from reprior.service.store import StoreError
 
 log = logging.getLogger("reprior.service")
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 3600.0  # seconds between two attempts

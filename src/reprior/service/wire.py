@@ -12,10 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reprior._check import InputError, fail
-from reprior.service.commits import Unavailable
-from reprior.service.hub import Conflict, Hub, Missing
-from reprior.service.late import Unknown
-from reprior.service.store import StoreError
+from reprior.service.errors import Refused, RequestError
+from reprior.service.hub import Hub
 
 CLOSE = {"Connection": "close"}
 DRAIN_BYTES = 512 << 20  # of a refused body that are read, so that its sender reads the answer
@@ -25,14 +23,6 @@ CODES = {400: "bad_input", 401: "no_token", 403: "forbidden", 404: "not_found", 
          429: "too_often", 500: "internal", 503: "unavailable"}  # fmt: skip
 
 
-class Refused(Exception):
-    """A request that gets an error: a status and a sentence."""
-
-    def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(sentence)
-        self.status, self.headers = status, headers or {}
-
-
 def error_body(status: int, sentence: str) -> bytes:
     """Return the one shape that every error has."""
     return json_bytes({"error": sentence, "code": CODES.get(status, "error"), "status": status})
@@ -40,33 +30,21 @@ def error_body(status: int, sentence: str) -> bytes:
 
 def error_response(error: Exception) -> Response | None:
     """Return the answer for an expected error, None for an unexpected one."""
-    match error:
-        case Refused():
-            status, headers = error.status, error.headers
-        case InputError():
-            status, headers = 400, {}
-        case Missing() | Unknown():
-            status, headers = 404, {}
-        case Conflict():
-            status, headers = 409, {}
-        case Unavailable() | StoreError():
-            status, headers = 503, {"Retry-After": "1"}
-        case _:
-            return None
+    if not isinstance(error, (RequestError, InputError)):
+        return None
+    status, headers = (error.status, error.headers) if isinstance(error, RequestError) else (400, {})
     return Response(error_body(status, str(error)), status, headers, media_type="application/json")
 
 
 async def body_of(scope: Any, receive: Any, most: int, seconds: float) -> bytes:
     """Return the body; refuse one that is compressed, too large or too slow. `scope` then notes that it was read."""
-    declared = 0
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            declared = int(value) if value.isdigit() else 0
-        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
-            coding = value.decode("latin-1")[:20]
-            raise Refused(415, f"The body is compressed ({coding}). Send it without compression and without"
-                          " Content-Encoding.")  # fmt: skip
-    if declared > most:
+    headers = scope["header_values"]
+    coding = headers.get(b"content-encoding", b"").decode("latin-1").strip()
+    if coding.lower() not in ("", "identity"):
+        raise Refused(415, f"The body is compressed ({coding[:20]}). Send it without compression and without"
+                      " Content-Encoding.")  # fmt: skip
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > most:
         raise too_large(most)
     if scope.get("arrived"):  # all of it: there is nothing to wait for
         body: bytes = (await receive()).get("body", b"")

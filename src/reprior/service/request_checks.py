@@ -7,9 +7,10 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 from reprior.service.access import role_needed
-from reprior.service.measure import Sparingly
+from reprior.service.counters import Sparingly
+from reprior.service.errors import Refused
 from reprior.service.settings import Settings
-from reprior.service.wire import CLOSE, Refused
+from reprior.service.wire import CLOSE
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -23,7 +24,6 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
 ]  # fmt: skip
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-READ = frozenset((b"host", b"origin", b"sec-fetch-site", b"authorization", b"x-forwarded-for"))
 
 
 class Bucket:
@@ -47,10 +47,10 @@ class Bucket:
 def without_port(host: str) -> str:
     """Return a host without its port; `[::1]` keeps its brackets."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower()
+    return name if colon and port.isdigit() else host
 
 
-class Guard:
+class RequestChecks:
     """The checks that every request passes first."""
 
     def __init__(self, settings: Settings) -> None:
@@ -58,7 +58,7 @@ class Guard:
 
     def check(self, scope: Scope) -> None:
         """Refuse a request that may not be answered."""
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in READ}
+        headers = scope["header_values"]
         self._check_page(scope["method"], headers)
         who = self._sender(scope, headers)
         if not self.bucket.take(who):
@@ -67,7 +67,7 @@ class Guard:
         role = role_needed(scope["method"], scope["path"])
         if role is None or not self.settings.access.tokens:
             return
-        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        scheme, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""
         if self.settings.access.allows(role, token):
             return
@@ -78,22 +78,22 @@ class Guard:
         sentence = f"A bearer token is needed to {what}. {why}."
         raise Refused(401, sentence, {"WWW-Authenticate": "Bearer", **CLOSE})
 
-    def _check_page(self, method: str, headers: dict[bytes, str]) -> None:
+    def _check_page(self, method: str, headers: dict[bytes, bytes]) -> None:
         """Refuse what a page elsewhere sends: its own name pointed at this address, or a post across origins."""
-        host, hosts = headers.get(b"host", ""), self.settings.hosts
+        host, hosts = headers.get(b"host", b"").decode("latin-1").lower(), self.settings.hosts
         if hosts and without_port(host) not in hosts:
             raise Refused(421, "The header Host must name this server. Start it with --allow-host or --public-url.",
                           CLOSE)  # fmt: skip
-        origin = headers.get(b"origin")
-        if origin is None or method in ("GET", "HEAD") or headers.get(b"sec-fetch-site") == "same-origin":
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        if b"origin" not in headers or method in ("GET", "HEAD") or headers.get(b"sec-fetch-site") == b"same-origin":
             return
-        if origin.split("://")[-1].lower() != host.lower() and origin.lower() != self.settings.origin:
+        if origin.split("://")[-1] != host and origin != self.settings.origin:
             raise Refused(403, "Requests from pages of other sites may not change anything.", CLOSE)
 
-    def _sender(self, scope: Scope, headers: dict[bytes, str]) -> str:
+    def _sender(self, scope: Scope, headers: dict[bytes, bytes]) -> str:
         """Return the address that a request comes from; a trusted proxy names it."""
         client = scope.get("client")
         who = client[0] if client else ""
         if who in self.settings.proxies and b"x-forwarded-for" in headers:
-            return headers[b"x-forwarded-for"].rsplit(",", 1)[-1].strip()[:50]
+            return headers[b"x-forwarded-for"].decode("latin-1").rsplit(",", 1)[-1].strip()[:50]
         return who

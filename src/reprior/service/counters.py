@@ -48,7 +48,7 @@ class Sparingly:
         log.warning("%s%s", text, f" ({more} more since the last such line)" if more else "")
 
 
-class Measures:
+class Counters:
     """Counts of one server since its start."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

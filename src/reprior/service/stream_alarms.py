@@ -16,7 +16,7 @@ LOOK_SECONDS = 10.0  # for which samples wait for the test at most
 
 
 @dataclass(slots=True)
-class Watch:
+class StreamAlarms:
     """What is known about alarms of a stream; `test` is None if it is not watched for a shift."""
 
     test: Alarm | None = None
@@ -24,6 +24,7 @@ class Watch:
     stale: dict[str, Any] | None = None  # the alarm that no samples come, until some do
     not_label_shift: dict[str, Any] | None = None  # the alarm that little of the correction is applied, until more is
     silence: dict[str, Any] | None = None
+    stored_rows: int = 0  # samples since the open alarm about a shift that are stored
     waiting: list[tuple[Matrix, float]] = field(default_factory=list)  # samples that the test lacks, and when they came
     waiting_rows: int = 0
     test_moved: bool = False  # since it was stored; a crash costs it the samples of at most ten seconds
@@ -45,10 +46,6 @@ class Watch:
     def open(self) -> list[dict[str, Any]]:
         """Return the alarms that are raised and acknowledged by nobody."""
         return [alarm for alarm in self.raised() if not alarm.get("acknowledged")]
-
-    def has_open(self, number: int) -> bool:
-        """Return whether the alarm of this number is open."""
-        return any(alarm["id"] == number for alarm in self.open())
 
     def add(self, rows: Matrix, now: float) -> None:
         """Let calibrated samples (n, K) wait for the test."""

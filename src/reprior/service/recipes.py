@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -58,20 +58,29 @@ def described(body: dict[str, Any], limits: Limits) -> Recipe:
     """Return the stream that an object describes."""
     check_keys(body, KEYS, "PUT")
     counts, classes = counts_and_classes(body, limits)
-    heldout = body.get("heldout")
-    if counts is None and heldout is None:
-        fail("PUT", "source", SOURCE_RULE, "nothing")
-    if heldout is None:
+    if body.get("heldout") is not None:
+        pipe = fitted(body["heldout"], counts, classes, limits)
+    elif counts is not None:
         pipe = pipeline(prior=check_prior(counts, "PUT", "source"))
     else:
-        pipe = fitted(heldout, counts, classes, limits)
-    names = None if classes is None else check_classes(classes, len(pipe.source.prior))
-    options = body.get("options", {})
+        fail("PUT", "source", SOURCE_RULE, "nothing")
+    stream = streamed(pipe, body.get("method", "online-ebls"), body.get("options", {}))
+    return recipe(stream, pipe.source, classes, body)
+
+
+def streamed(pipe: Pipeline, method: Any, options: Any) -> Stream:
+    """Return the stream of a pipeline by a method with these options."""
     if not isinstance(options, dict):
         fail("PUT", "options", "be an object", type(options).__name__)
-    stream = pipe.stream(body.get("method", "online-ebls"), **options)
-    return Recipe(stream, pipe.source, names, alarm_options(body.get("alarm"), pipe.source),
-                  stale_seconds(body.get("stale_after")))  # fmt: skip
+    return pipe.stream(method, **options)
+
+
+def recipe(stream: Stream, source: Source, classes: Any, choices: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of a stream with the class names and the choices that a client made."""
+    names = None if classes is None else check_classes(classes, len(source.prior))
+    stale = choices.get("stale_after")
+    stale = None if stale is None else check_number(stale, "PUT", "stale_after", low=0)
+    return Recipe(stream, source, names, alarm_options(choices.get("alarm"), source), stale)
 
 
 def counts_and_classes(body: dict[str, Any], limits: Limits) -> tuple[list[Any] | None, Any]:
@@ -92,68 +101,50 @@ def counts_and_classes(body: dict[str, Any], limits: Limits) -> tuple[list[Any] 
 
 
 def fitted(heldout: Any, counts: list[Any] | None, classes: Any, limits: Limits) -> Pipeline:
-    """Return the pipeline that held-out rows give."""
+    """Return the pipeline that held-out rows give: lists, or raw numbers of a `dtype`."""
     if not isinstance(heldout, dict):
         fail("PUT", "heldout", "be an object with `proba` and `y`", type(heldout).__name__)
     check_keys(heldout, ("proba", "dtype", "y"), "PUT")
-    rows = heldout_rows(heldout)
-    check_size(rows.width, limits)
-    names = None if classes is None else check_classes(classes, rows.width)
-    prior = None if counts is None else np.asarray(counts, np.float64)
-    pipe = fit_pipeline(rows.proba, rows.y, counts=prior, classes=names)
-    if problem := label_mismatch(pipe.source, pipe.calibrator):
-        log.warning("%s", problem)
-    return pipe
-
-
-class HeldOut(NamedTuple):
-    """Held-out rows (lists, or an array), their labels, and the number of classes."""
-
-    proba: Any
-    y: list[Any]
-    width: int
-
-
-def heldout_rows(heldout: dict[str, Any]) -> HeldOut:
-    """Return the held-out rows of a body, lists or raw numbers of a `dtype`."""
     proba, y = heldout.get("proba"), heldout.get("y")
     if not isinstance(proba, (list, bytes)) or not isinstance(y, list):
         fail("PUT", "heldout", "have the lists `proba` and `y`", "others")
     if isinstance(proba, list):
-        return HeldOut(proba, y, len(proba[0]) if proba and isinstance(proba[0], list) else 0)
-    kind = check_choice(heldout.get("dtype", "f4"), "PUT", "dtype", ("f4", "f8"))
-    width, left = divmod(len(proba), int(kind[1]) * max(1, len(y)))
-    if left or not y:
-        fail("PUT", "heldout", f"have as many rows of {kind} numbers as labels",
-             f"{len(proba)} bytes and {len(y)} labels")  # fmt: skip
-    return HeldOut(np.frombuffer(proba, f"<{kind}").reshape(len(y), width).astype(np.float64), y, width)
+        width = len(proba[0]) if proba and isinstance(proba[0], list) else 0
+    else:
+        kind = check_choice(heldout.get("dtype", "f4"), "PUT", "dtype", ("f4", "f8"))
+        width, left = divmod(len(proba), int(kind[1]) * max(1, len(y)))
+        if left or not y:
+            fail("PUT", "heldout", f"have as many rows of {kind} numbers as labels",
+                 f"{len(proba)} bytes and {len(y)} labels")  # fmt: skip
+        proba = np.frombuffer(proba, f"<{kind}").reshape(len(y), width).astype(np.float64)
+    check_size(width, limits)
+    names = None if classes is None else check_classes(classes, width)
+    pipe = fit_pipeline(proba, y, counts=None if counts is None else np.asarray(counts, np.float64), classes=names)
+    if problem := label_mismatch(pipe.source, pipe.calibrator):
+        log.warning("%s", problem)
+    return pipe
 
 
 def saved(data: bytes, query: Mapping[str, str], limits: Limits) -> Recipe:
     """Return the stream that bytes hold, or that a saved pipeline makes with the method and options of the query."""
     for key in query:
         check_choice(key, "PUT", "query", ("method", "options", "alarm", "stale_after"))
-    options, alarm, stale_after = (parse_json(query[key].encode(), "PUT") if key in query else None
-                                   for key in ("options", "alarm", "stale_after"))  # fmt: skip
+    choices = {key: text if key == "method" else parse_json(text.encode(), "PUT") for key, text in query.items()}
     kind = kind_of(data, "PUT", name="body")
     if kind == "pipeline":
-        if not isinstance(options, (dict, type(None))):
-            fail("PUT", "options", "be an object", type(options).__name__)
         pipe = Pipeline.from_bytes(data)
         source = pipe.source
         check_size(len(source.prior), limits)
-        stream = pipe.stream(query.get("method", "online-ebls"), **(options or {}))
+        stream = streamed(pipe, choices.get("method", "online-ebls"), choices.get("options", {}))
     elif kind == "stream":
-        if options is not None or "method" in query:
-            fail("PUT", "query", "leave out method and options, because the saved stream has its own",
-                 ", ".join(key for key in ("method", "options") if key in query))  # fmt: skip
+        if odd := [key for key in ("method", "options") if key in choices]:
+            fail("PUT", "query", "leave out method and options, because the saved stream has its own", ", ".join(odd))
         stream = Stream.from_bytes(data)
         source = stream.source
         check_size(len(source.prior), limits)
     else:
         fail("PUT", "body", "hold a saved pipeline or stream", f"a {kind!r}")
-    names = None if source.classes is None else check_classes(list(source.classes), len(source.prior))
-    return Recipe(stream, source, names, alarm_options(alarm, source), stale_seconds(stale_after))
+    return recipe(stream, source, None if source.classes is None else list(source.classes), choices)
 
 
 def check_size(n_classes: int, limits: Limits) -> None:
@@ -162,19 +153,12 @@ def check_size(n_classes: int, limits: Limits) -> None:
              remedy="Start the server with a larger --max-classes")  # fmt: skip
 
 
-def stale_seconds(value: Any) -> float | None:
-    """Return after how many seconds without samples a stream is stale: 0 for never, None for the server's rule."""
-    return None if value is None else check_number(value, "PUT", "stale_after", low=0)
-
-
 def alarm_options(value: Any, source: Source) -> dict[str, Any] | None:
     """Return the options of an alarm; by default a source with held-out rows has one and another has none."""
     if value is None:
         return {} if source.heldout is not None and len(source.heldout[1]) >= 2 else None
-    if value is False:
-        return None
-    if value is True:
-        return {}
+    if isinstance(value, bool):
+        return {} if value else None
     if not isinstance(value, dict):
         fail("PUT", "alarm", "be true, false or an object of options", type(value).__name__)
     check_keys(value, ALARM_KEYS, "PUT")
