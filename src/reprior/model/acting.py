@@ -155,7 +155,7 @@ def labelled_posterior(
     variance = fit.share * by_both + (1 - fit.share) * by_labels
     population = variance + shares * (1 - shares) / n
     return replace(posterior, shares=Moments(shares, variance), prior=Moments(shares, population),
-                   log_weight_variance=variances(fit.covariance))  # fmt: skip
+                   log_weight_variance=(1 - fit.no_bias) * variances(fit.covariance))  # fmt: skip
 
 
 def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0, *, remembers: bool = False) -> Acts:
