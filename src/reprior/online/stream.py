@@ -226,7 +226,8 @@ class Stream(Saved):
     def acts(self) -> Acts:
         """How much of the correction is applied, and why.
 
-        The stream tests for label shift after 50 samples, after every 100 up to 2,000, and then after every 400.
+        The stream tests for label shift after 25 samples, after every 100 up to 2,000, and then after
+        every 400. `StreamSettings.window` changes that.
         """
         with self._lock:
             return method_acts(self.method, self._values)
