@@ -210,12 +210,13 @@ def acts_of(method: OnlineEbls, state: Vector) -> Acts:
     return acts._replace(share=share, reason=reason)
 
 
-def log_weights(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
-    """Return the log class weights (K,) of the correction, given the estimated `prior` (K,)."""
+def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
+    """Return the class weights (K,) of the correction, not normalised, given the estimated `prior` (K,)."""
     if has_labels(method, state):
-        return np.asarray(method.view(state, "corrections") @ log_weights_of_each(method, state, prior))
-    share, shifted = share_of_tests(method, state), np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
-    return np.asarray(share * shifted + (1.0 - share) * method.log_unshifted)
+        return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
+    share = share_of_tests(method, state)
+    weights = (np.maximum(prior, MIN_PRIOR) / method.source.prior) ** share
+    return weights if method.base is None else weights * np.exp((1.0 - share) * method.log_unshifted)
 
 
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:

@@ -27,8 +27,8 @@ from reprior.online.acting import (
     N_CORRECTIONS,
     acts_of,
     learn_and_test,
-    log_weights,
     update_by_label,
+    weights_of,
 )
 from reprior.online.clusters import key_starts
 from reprior.online.method import Kernel, Layout, learned, refuse, simplex, state_size, unpack, views
@@ -257,7 +257,7 @@ class OnlineEbls:
 
     def weights(self, state: Vector, prior: Vector | None = None) -> Vector:
         """Return the class weights (K,) of the correction; `prior` is that of the state, if the caller has it."""
-        w = np.exp(log_weights(self, state, self.prior(state) if prior is None else prior))
+        w = weights_of(self, state, self.prior(state) if prior is None else prior)
         return np.asarray(w / (self.source.prior @ w))
 
     def acts(self, state: Vector) -> Acts:
