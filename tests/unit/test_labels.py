@@ -465,3 +465,17 @@ def test_diagnose_says_that_labels_contradict_the_outputs():
     assert est.checks.labels_conflict
     assert str(found).startswith(est.checks.labels_conflict)
     assert found.may_harm
+
+
+def test_intervals_with_labels_cover_and_shrink():
+    covered, widths = {0: [], 20: [], 100: []}, {0: [], 20: [], 100: []}
+    for seed in range(12):
+        problem = make_problem(n=800, separation=2.0, seed=seed, alpha=3.0)
+        pipe = rp.pipeline(*problem.source.heldout)
+        true = np.bincount(problem.y, minlength=5) / 800
+        for m in covered:
+            lower, upper = pipe.estimate(problem.proba, labels=some(problem.y, m) if m else None).interval(0.95)
+            covered[m].append((lower <= true) & (true <= upper))
+            widths[m].append(upper - lower)
+    assert all(np.mean(hits) > 0.88 for hits in covered.values())
+    assert np.mean(widths[0]) > np.mean(widths[20]) > np.mean(widths[100])

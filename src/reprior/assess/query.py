@@ -161,7 +161,6 @@ def precision(target: Blocks, n_rows: int, estimate: PriorEstimate, prior: Vecto
         return 1 / unsure
     stride = max(1, n_rows // (CORRELATION_ROWS * max(1000, k)))
     about = information(target, prior, estimate.source.prior, stride=stride, per_log=True) * stride
-    about /= getattr(estimate.posterior, "variance_factor", 1.0)
     about.flat[:: k + 1] += RIDGE_SAMPLES
     scale = np.sqrt(np.maximum(np.diag(np.linalg.inv(about)), 1e-300) / unsure)
     return np.asarray(about * scale * scale[:, None])

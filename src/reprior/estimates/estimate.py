@@ -38,7 +38,8 @@ class PriorEstimate:
     weights : (K,)
         Class weights, target prior over source prior: `correct` multiplies by them.
     shares : (K,)
-        Class shares among these samples: the mean corrected probability, with known labels counted.
+        Class shares among these samples, with known labels counted: the mean corrected probability under label shift,
+        or the mean prediction if label shift is improbable (`acts.share` below one half).
     status : Status
         Whether the method converged; `status.value` is a sentence.
     n_iter : int

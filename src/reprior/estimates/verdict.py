@@ -56,6 +56,7 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
             fail(caller, "labels", "agree with the predictions", "a contradiction",
                  remedy=f"{checks.labels_conflict} To {caller} anyway, estimate with `on_reject='scale'`")  # fmt: skip
         warn(checks.labels_conflict)
+        return
     if acts.share >= 0.5:
         return
     if refuse:

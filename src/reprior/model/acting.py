@@ -8,6 +8,7 @@ of which the share s is applied has the weights w^s.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from reprior._kernels.reference import moments
 from reprior._types import Acts, Matrix, MomentReference, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
-from reprior.model.interval import Moments, Posterior, mixture, posterior_spread
+from reprior.model.interval import Moments, Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.label_shift import acting_share, amplification, explanations, log_evidence
 from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
@@ -68,21 +69,34 @@ def batch_evidence(
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:
-    """Return the estimate of which this `share` is applied. `unshifted` (K,) are the class weights without label shift,
-    and the mean of a `sample` (m, K) under them is taken for the shares if something else has changed."""
-    weights = unshifted * (estimate.weights / unshifted) ** share
+    """Return the estimate of which this `share` is applied, the probability of label shift.
+
+    The weights average both explanations of the change. Shares and prior are those of the more probable one: of label
+    shift, or of something else. For the latter they are the mean prediction, of a `sample` (m, K) under the class
+    weights `unshifted` (K,) without label shift, and intervals allow for both.
+    """
+    scaled = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
+    if share >= 0.5:
+        return scaled
     mean = correct_float64(sample, unshifted).mean(axis=0)
-    shares, prior = (share * x + (1 - share) * mean for x in (estimate.shares, estimate.prior))
-    changed = replace(estimate, weights=weights / (estimate.source.prior @ weights), shares=shares, prior=prior)
-    posterior = estimate.posterior
+    scaled, posterior = replace(scaled, shares=mean, prior=mean), estimate.posterior
     if posterior is None:
-        return changed
-    chances, variance = np.array([share, 1 - share]), mean * (1 - mean) / estimate.n
+        return scaled
+    shares, prior = (either(x, mean, estimate.n) for x in (posterior.shares, posterior.prior))
+    return with_posterior(scaled, replace(posterior, shares=shares, prior=prior))
 
-    def mixed(x: Moments) -> Moments:
-        return mixture(chances, np.stack([x.mean, mean]), np.stack([x.variance, variance]))
 
-    return with_posterior(changed, replace(posterior, shares=mixed(posterior.shares), prior=mixed(posterior.prior)))
+def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prior: Vector) -> Vector:
+    """Return class weights (..., K) of which a share is applied, for a source prior (K,)."""
+    out = unshifted * (weights / unshifted) ** share
+    return np.asarray(out / (out @ source_prior)[..., None])
+
+
+def either(under_label_shift: Moments, mean: Vector, n: Any) -> Moments:
+    """Return moments (..., K) that allow for label shift and for the mean prediction of `n` samples alike."""
+    variance = mean * (1 - mean) / n
+    return mixture(np.full(2, 0.5), np.stack([under_label_shift.mean, mean]),
+                   np.stack([under_label_shift.variance, variance]))  # fmt: skip
 
 
 def with_posterior(estimate: PriorEstimate, posterior: Posterior) -> PriorEstimate:
@@ -131,16 +145,17 @@ def shrunk_prior(estimate: PriorEstimate, base: Vector, shares: Vector, no_bias:
 def labelled_posterior(
     posterior: Posterior, shares: Vector, fit: LabelledWeights, weights: Vector, unknown: float, sample: Matrix, n: int
 ) -> Posterior:
-    """Return the posterior of the shares after labels.
+    """Return the posterior of the shares after labels. The `unknown` part of the samples has no label.
 
-    A bias moves the share of its class by mean p(1 − p), and each of the `unknown` part of the samples is ambiguous.
+    Under label shift the estimate without labels and the labels both inform, otherwise the labels alone.
     """
-    p = correct_float64(sample, weights)
-    ambiguity = (p * (1 - p)).mean(axis=0)
-    variance = (unknown * ambiguity) ** 2 * fit.variance + unknown * ambiguity / n
+    by_weights, ambiguity = effect_of_weights(correct_float64(sample, weights), fit.covariance)
+    by_labels = unknown**2 * by_weights + unknown * ambiguity / n
+    by_both = 1 / (1 / np.maximum(by_labels, 1e-300) + 1 / np.maximum(posterior.shares.variance, 1e-300))
+    variance = fit.share * by_both + (1 - fit.share) * by_labels
     population = variance + shares * (1 - shares) / n
     return replace(posterior, shares=Moments(shares, variance), prior=Moments(shares, population),
-                   log_weight_variance=fit.variance)  # fmt: skip
+                   log_weight_variance=variances(fit.covariance))  # fmt: skip
 
 
 def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0, *, remembers: bool = False) -> Acts:

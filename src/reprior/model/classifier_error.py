@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reprior._types import ClassifierError, Labels, Matrix, Source, Vector
 from reprior.model.label_shift import moment_reference
-from reprior.model.likelihood import Reliability, information
+from reprior.model.likelihood import information
 from reprior.model.samples import TwoSamples, density_ratio
 from reprior.rows.correction import correct_float64
 from reprior.rows.passes import MAX_DENSE_CLASSES, row_blocks, rows_kept
@@ -15,12 +15,12 @@ from reprior.rows.passes import MAX_DENSE_CLASSES, row_blocks, rows_kept
 ROUNDING = 1e-6  # least variance of a weight, relative to its square: less is the rounding of single precision
 
 
-def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
-    """Return how far probabilities are trusted at class weights (K,).
+def label_trust(samples: TwoSamples, weights: Vector) -> float:
+    """Return how far held-out labels are trusted instead of probabilities at class weights (K,), from 0 to 1.
 
     By its label a held-out sample stands for w_y target samples, by its probabilities for r = g @ w. If probabilities
     are right, w_y − r has mean 0 and variance g @ w² − r². By James and Stein's rule, what the observed differences
-    exceed that by is the trust in labels. The noise of the labels then makes target samples count less.
+    exceed that by is the trust in labels.
     """
     rho, heldout, r = samples.ratio, samples.heldout, density_ratio(samples.heldout, weights)
     per_sample = rho * samples.heldout_weights / (r * (1 + rho * r))
@@ -28,7 +28,7 @@ def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
     by_label, squared = (density_ratio(heldout, np.where(has_samples, w, 0)) for w in (weights, weights**2))
     variance = np.maximum(squared - by_label**2, ROUNDING * squared) * per_sample**2
     difference = (weights[samples.y] - by_label) * per_sample
-    about = information(samples, weights, Reliability())
+    about = information(samples, weights)
     error, noise = np.zeros(len(weights)), np.zeros(about.shape)  # of the derivative by log w
     for part in row_blocks(*heldout.shape):
         rows = heldout[part] * weights
@@ -41,8 +41,7 @@ def classifier_error(samples: TwoSamples, weights: Vector) -> Reliability:
     else:
         inverse, squared_error = np.linalg.inv(about + np.eye(len(weights))), np.outer(error, error)
     by_chance, observed = float((noise * inverse).sum()), float((squared_error * inverse).sum())
-    trust = max(0.0, 1 - by_chance / max(observed, 1e-12))
-    return Reliability(trust, 1 + trust * by_chance / max(float((about * inverse).sum()), 1e-12))
+    return max(0.0, 1 - by_chance / max(observed, 1e-12))
 
 
 def measure_error(source: Source) -> ClassifierError | None:

@@ -6,7 +6,6 @@ shifts it averages over, `classifier_error.py` how far probabilities are trusted
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,11 @@ from reprior._check import check_prior
 from reprior._types import Matrix, Status, Vector
 from reprior.estimates.estimate import PriorEstimate
 from reprior.model.acting import with_labels
-from reprior.model.classifier_error import classifier_error
-from reprior.model.interval import Posterior, mixture, posterior_spread
-from reprior.model.likelihood import Reliability
+from reprior.model.classifier_error import label_trust
+from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
 from reprior.model.settings import Settings
-from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source, variances
+from reprior.model.shift_prior import Shifts, fit_shifts, refit
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows, rows_kept, some_rows
@@ -67,13 +65,10 @@ def ebls(
         base = check_prior(base, "ebls", "base", n_classes=len(training.prior), like="`source`")
     n = count_rows(target)
     samples = two_samples(training, target, n, base, settings)
-    unchecked = 1.0 if len(samples.y) else counts_alone_factor(samples, settings)
-    reliability = leave_one_out(Reliability(0.0, unchecked), n)
-    shifts = fit_shifts(samples, settings, reliability)
-    if len(samples.y):
-        reliability = leave_one_out(classifier_error(samples, shifts.probability @ shifts.weights), n)
-    if reliability.trust_in_labels:
-        shifts = refit(shifts, samples, settings, reliability)
+    shifts = fit_shifts(samples, settings)
+    trust = label_trust(samples, shifts.probability @ shifts.weights) if len(samples.y) else 0.0
+    if trust:
+        shifts = refit(shifts, samples, settings, trust)
     # logarithms are averaged, so that an improbable large weight cannot act; no shift has the logarithm 0
     weights = np.exp((1 - shifts.no_shift) * shifts.probability @ np.log(shifts.weights))
     factor = base_factor(training, base)
@@ -85,7 +80,7 @@ def ebls(
     prior += shifts.no_shift * (pooled(samples, unshifted_mean, n, settings) if base is None else base)
     prior = prior / prior.sum()
     shares_mean = (1 - shifts.no_shift) * (shifts.probability @ shares) + shifts.no_shift * unshifted_mean
-    about = posterior(samples, shifts, reliability, shares, priors, rates, n)
+    about = posterior(samples, shifts, shares, priors, rates, n)
     made = PriorEstimate(
         prior, weights * factor, shares_mean, Status.CONVERGED if shifts.converged else Status.NOT_CONVERGED,
         shifts.steps, n, log_ratio - n * float(np.log(training.prior @ (weights * factor))), training, target,
@@ -94,19 +89,6 @@ def ebls(
     if not isinstance(with_known_labels, LabelledBlocks):
         return made
     return with_labels(made, with_known_labels, 1.0, factor, some_rows(target, n, rows_kept(len(factor))), settings)[0]
-
-
-def leave_one_out(reliability: Reliability, n: int) -> Reliability:
-    """Return the reliability if each of `n` samples is corrected by the other n − 1: the variance times n/(n − 1).
-
-    A sample that corrected itself would count twice: a batch of one would change for no reason.
-    """
-    return replace(reliability, variance_factor=reliability.variance_factor * n / max(n - 1, 1e-6))
-
-
-def counts_alone_factor(samples: TwoSamples, settings: Settings) -> float:
-    """Return by how much the variance grows because no held-out sample has checked the classifier."""
-    return 1 + len(samples.target) / (settings.counts_worth * len(samples.source_prior))
 
 
 def mean_corrected(target: Blocks, weights: Matrix, n: int) -> tuple[Matrix, float]:
@@ -136,13 +118,13 @@ def population_priors(samples: TwoSamples, shifts: Shifts, shares: Matrix, n: in
     A gamma prior of w_k is one of the prior ε_k w_k. Were all labels known, n samples would add n to its rate.
     """
     size, mean = (np.array([getattr(h.prior, name) for h in shifts.hypotheses]) for name in ("size", "mean"))
-    rate = size / (mean * smoothed_source(samples)) + n
+    rate = size / (mean * samples.source_prior) + n
     priors = (size + n * shares) / rate
     return priors / priors.sum(axis=1, keepdims=True), rate
 
 
 def posterior(
-    samples: TwoSamples, shifts: Shifts, reliability: Reliability, shares: Matrix, priors: Matrix, rates: Matrix, n: int
+    samples: TwoSamples, shifts: Shifts, shares: Matrix, priors: Matrix, rates: Matrix, n: int
 ) -> Posterior:
     """Return the posterior of the shares (C, K) and priors (C, K) under each kind of shift.
 
@@ -152,31 +134,26 @@ def posterior(
     loose = np.array([h.prior.for_interval for h in shifts.hypotheses])
     chance = np.maximum(shifts.probability[loose], 1e-300)
     chance, shares, priors, rates = chance / chance.sum(), shares[loose], priors[loose], rates[loose]
-    variance = np.array([share_variance(samples, h.weights, h.covariance, share, n)
-                         for h, share in zip(np.array(shifts.hypotheses)[loose], shares, strict=True)])  # fmt: skip
+    variance = np.array([share_variance(samples, h.weights, h.covariance, n)
+                         for h, is_loose in zip(shifts.hypotheses, loose, strict=True) if is_loose])  # fmt: skip
     of_log_weight = np.array([variances(h.covariance) for h in shifts.hypotheses])
     of_prior = variance * (n / rates) ** 2 + priors * (1 - priors) / rates
     return Posterior(
-        mixture(chance, shares, variance), mixture(chance, priors, of_prior),
-        shifts.no_shift, reliability.variance_factor, shifts.probability @ of_log_weight,
+        mixture(chance, shares, variance), mixture(chance, priors, of_prior), shifts.no_shift,
+        shifts.probability @ of_log_weight,
     )  # fmt: skip
 
 
-def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, share: Vector, n: int) -> Vector:
+def share_variance(samples: TwoSamples, weights: Vector, covariance: Matrix, n: int) -> Vector:
     """Return the variance (K,) of the shares of `n` samples under one kind of shift. It has three parts.
 
-    What is unknown about log w moves the shares by ∂share/∂log w = diag(share) − mean p pᵀ. Each sample is ambiguous,
-    p(1 − p). And probabilities may err by less than the held-out labels can show.
+    What is unknown about log w moves the shares. Each sample is ambiguous, p(1 − p). And probabilities may err by less
+    than the held-out labels can show.
     """
     p = samples.target * weights.astype(np.float32)
     p /= p.sum(axis=1, keepdims=True)
-    if covariance.ndim == 1:
-        ambiguity = share - np.einsum("ij,ij->j", p, p) / len(p)
-        by_weights = ambiguity**2 * covariance
-    else:
-        slope = np.diag(share) - p.T @ p / len(p)
-        ambiguity, by_weights = np.diag(slope), ((slope @ covariance) * slope).sum(axis=1)
-    variance = by_weights + np.maximum(ambiguity, 0) / n
+    by_weights, ambiguity = effect_of_weights(p, covariance)
+    variance = by_weights + ambiguity / n
     if len(samples.y):
         q = samples.heldout * weights.astype(np.float32)
         q /= q.sum(axis=1, keepdims=True)

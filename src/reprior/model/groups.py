@@ -21,9 +21,10 @@ from reprior._types import Interval, Matrix, Source, Status, Vector, comparable
 from reprior.estimates import show_groups
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.verdict import report_rejected
+from reprior.model.acting import either, scaled_weights
 from reprior.model.ebls import DEFAULT, ebls, mean_corrected
 from reprior.model.group_fit import TOLERANCE, Common, Grouped, GroupedRows, GroupFit
-from reprior.model.interval import Moments, beta_interval, mixture, posterior_of
+from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.population import ClusterPriors, GroupSums, Population, find_kinds
 from reprior.model.settings import Settings
@@ -324,7 +325,7 @@ def fit_pooled_groups(
     assert target is not None
     heldout = settings.counts_worth * k
     if training.heldout is not None:
-        heldout = len(training.heldout[1]) / posterior_of(whole).variance_factor
+        heldout = len(training.heldout[1])
     mean = np.maximum(mean_corrected(target, whole.weights[None], n)[0][0], MIN_MEAN)
     p = correct_float64(some_rows(target, n, rows_kept(k)), whole.weights)
     gram = p.T @ p / len(p) if k <= DENSE_CLASSES else (p**2).mean(axis=0)
@@ -341,19 +342,17 @@ def fit_pooled_groups(
     )  # fmt: skip
 
 
-def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Matrix) -> Groups:
+def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector) -> Groups:
     """Return groups of which this share of the correction is applied, as `acting.scaled` does for one estimate. `means`
     (G, K) are the groups' mean probabilities under the class weights `unshifted` (K,)."""
-    weights = unshifted * (groups.weights / unshifted) ** share
-    weights /= (weights @ groups.source.prior)[:, None]
-    chances, variance = np.array([share, 1 - share]), means * (1 - means) / groups.n[:, None]
-    shares, prior = (share * x + (1 - share) * means for x in (groups.shares, groups.prior))
-    about = {of: mixture(chances, np.stack([x.mean, means]), np.stack([x.variance, variance]))
-             for of, x in groups.about.items()}  # fmt: skip
-    return replace(groups, weights=weights, shares=shares, prior=prior, about=about)
+    scaled = replace(groups, weights=scaled_weights(groups.weights, share, unshifted, groups.source.prior))
+    if share >= 0.5:
+        return scaled
+    about = {of: either(x, means, groups.n[:, None]) for of, x in groups.about.items()}
+    return replace(scaled, shares=means, prior=means, about=about)
 
 
-def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) -> Matrix:
+def group_means(target: Blocks, codes: Codes, n_groups: int, weights: Vector) -> Vector:
     """Return the mean probabilities (G, K) of each group under class weights (K,)."""
 
     def of_block(first: int, block: Matrix) -> Matrix:

@@ -27,14 +27,12 @@ class Posterior:
     """What is known about `shares` among these samples and about the `prior` of their population, class by class.
 
     Intervals follow from it. They assume a shift of unknown size, so they do not bet that there is none. `no_shift` is
-    the probability that nothing has shifted. Because of the classifier's error a target sample counts as
-    1/`variance_factor` samples. `log_weight_variance` (K,) is the variance of the logarithm of each class weight.
+    the probability that nothing has shifted. `log_weight_variance` (K,) is that of the logarithm of each class weight.
     """
 
     shares: Moments
     prior: Moments
     no_shift: float
-    variance_factor: float
     log_weight_variance: Vector
 
 
@@ -42,6 +40,25 @@ def mixture(probabilities: Vector, means: Matrix, variances: Matrix) -> Moments:
     """Return the moments (..., K) of a mixture of laws with these `means` and `variances` (C, ..., K)."""
     mean = np.tensordot(probabilities, means, 1)
     return Moments(mean, np.tensordot(probabilities, variances + (means - mean) ** 2, 1))
+
+
+def variances(covariance: Matrix) -> Vector:
+    """Return the diagonal (K,) of a covariance (K, K), or the variances (K,) themselves."""
+    return np.asarray(covariance if covariance.ndim == 1 else np.diag(covariance))
+
+
+def effect_of_weights(p: Matrix, covariance: Matrix) -> tuple[Vector, Vector]:
+    """Return the variance (K,) of the mean of corrected probabilities (n, K) due to the covariance (K, K) of log
+    weights, and their mean ambiguity p(1 − p) (K,).
+
+    The mean moves by ∂mean/∂log w = diag(mean) − mean p pᵀ. With variances (K,) alone, correlations are ignored.
+    """
+    mean = p.mean(axis=0, dtype=np.float64)
+    if covariance.ndim == 1:
+        ambiguity = np.maximum(mean - np.einsum("ij,ij->j", p, p) / len(p), 0)
+        return ambiguity**2 * covariance, ambiguity
+    slope = np.diag(mean) - p.T @ p / len(p)
+    return np.asarray(((slope @ covariance) * slope).sum(axis=1)), np.maximum(np.diag(slope), 0)
 
 
 def beta_parameters(about: Moments) -> tuple[Vector, Vector]:

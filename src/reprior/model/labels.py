@@ -2,8 +2,9 @@
 
 A bias b (K,) multiplies probabilities by exp(b). With labels y it has the log-likelihood Σ log softmax(log p + b)_y.
 There is no bias at all, or each class has one of N(0, spread²), for several spreads. The evidence of each, by Laplace's
-method, averages them. The evidence of all together says whether biases around the corrected probabilities explain the
-labels better than biases around the calibrated ones.
+method, averages them. Intervals assume the widest spread, so they do not bet that there is no bias. The evidence of all
+together says whether biases around the corrected probabilities explain the labels better than biases around the
+calibrated ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reprior._types import Labels, Matrix, Vector
+from reprior.model.likelihood import DENSE_CLASSES
 from reprior.model.settings import Settings
 
 MAX_STEPS = 25  # of Newton's method
@@ -22,11 +24,11 @@ MIN_PROBABILITY = 1e-6  # a smaller one of a labelled sample counts as this
 
 @dataclass(frozen=True, slots=True)
 class Biases:
-    """Class biases: their posterior mean (K,), variances (K,), the probability that there are none, and the log
-    evidence of the labels."""
+    """Class biases: their posterior mean (K,), their covariance (K, K) for intervals, the probability that there are
+    none, and the log evidence of the labels."""
 
     mean: Vector
-    variance: Vector
+    covariance: Matrix
     none: float
     log_evidence: float
 
@@ -52,32 +54,27 @@ def labelled_rows(proba: Matrix, y: Labels, weights: Vector | None = None) -> La
 
 @dataclass(frozen=True, slots=True)
 class BiasMode:
-    """The mode (K,) of biases of one spread, the log joint density there, and the inverse second derivative (K,) with
-    its log determinant."""
+    """The mode (K,) of biases of one spread, the log joint density there, and its curvature."""
 
     bias: Vector
     log_joint: float
-    variance: Vector
-    log_determinant: float
+    curvature: Curvature
 
 
 def fit_biases(rows: LabelledRows, log_weights: Vector, settings: Settings) -> Biases:
     """Return the class biases of labelled samples whose probabilities are multiplied by exp(log_weights) (K,)."""
     k = rows.log_proba.shape[1]
-    none = log_likelihood(rows, log_weights)[0]
-    means, variances, evidence = [np.zeros(k)], [np.zeros(k)], [none + np.log(settings.no_bias)]
-    start = np.zeros(k)
+    means, evidence = [np.zeros(k)], [log_likelihood(rows, log_weights)[0] + np.log(settings.no_bias)]
     for spread in settings.bias_spreads:
-        mode = bias_mode(rows, log_weights, spread, start)
-        start = mode.bias
+        mode = bias_mode(rows, log_weights, spread, means[-1])
         means.append(mode.bias)
-        variances.append(mode.variance)
         chance = (1 - settings.no_bias) / len(settings.bias_spreads)
-        evidence.append(mode.log_joint - 0.5 * mode.log_determinant - k * np.log(spread) + np.log(chance))
+        evidence.append(mode.log_joint - 0.5 * mode.curvature.log_determinant() - k * np.log(spread) + np.log(chance))
     total = np.logaddexp.reduce(evidence)
-    p, each = np.exp(np.array(evidence) - total), np.array(means)
-    mean = p @ each
-    return Biases(mean, p @ (np.array(variances) + (each - mean) ** 2), float(p[0]), float(total))
+    p = np.exp(np.array(evidence) - total)
+    mean = p @ np.array(means)
+    covariance = mode.curvature.covariance()
+    return Biases(mean, covariance + square(means[-1] - mean, covariance.ndim), float(p[0]), float(total))
 
 
 def bias_mode(rows: LabelledRows, log_weights: Vector, spread: float, start: Vector) -> BiasMode:
@@ -97,8 +94,7 @@ def bias_mode(rows: LabelledRows, log_weights: Vector, spread: float, start: Vec
                 break
             step = step / 2
         bias, value, p = bias + step, new, new_p
-    curvature = Curvature(p, rows.counts, spread)
-    return BiasMode(bias, value, curvature.variances(), curvature.log_determinant())
+    return BiasMode(bias, value, Curvature(p, rows.counts, spread))
 
 
 class Curvature:
@@ -117,9 +113,12 @@ class Curvature:
             return np.asarray(np.linalg.solve(np.diag(self.diagonal) - self.rows.T @ self.rows, x))
         return np.asarray(x / self.diagonal + self.scaled.T @ np.linalg.solve(self.inner, self.scaled @ x))
 
-    def variances(self) -> Vector:
-        """Return the diagonal (K,) of the inverse."""
-        return np.asarray(1 / self.diagonal + (self.scaled * np.linalg.solve(self.inner, self.scaled)).sum(axis=0))
+    def covariance(self) -> Matrix:
+        """Return the inverse (K, K); only its diagonal (K,) for very many classes."""
+        inverse = np.linalg.solve(self.inner, self.scaled)
+        if len(self.diagonal) > DENSE_CLASSES:
+            return np.asarray(1 / self.diagonal + (self.scaled * inverse).sum(axis=0))
+        return np.asarray(np.diag(1 / self.diagonal) + self.scaled.T @ inverse)
 
     def log_determinant(self) -> float:
         """Return the logarithm of its determinant."""
@@ -138,13 +137,15 @@ def log_likelihood(rows: LabelledRows, log_weights: Vector) -> tuple[float, Matr
 
 @dataclass(frozen=True, slots=True)
 class LabelledWeights:
-    """Log class weights (K,) after labels, their variance (K,), the probability that there are no class biases, and
-    the log evidence of the labels that corrected probabilities are better than calibrated ones."""
+    """Log class weights (K,) after labels, their covariance (K, K), the probability that there are no class biases, the
+    log evidence of the labels that corrected probabilities are better than calibrated ones, and the probability `share`
+    of label shift with this evidence."""
 
     log_weights: Vector
-    variance: Vector
+    covariance: Matrix
     no_bias: float
     log_evidence: float
+    share: float
 
 
 def labelled_weights(
@@ -159,9 +160,15 @@ def labelled_weights(
     gain = corrected.log_evidence - calibrated.log_evidence
     share = updated_share(share, gain)
     one, two = unshifted + calibrated.mean, shifted + corrected.mean
-    variance = share * corrected.variance + (1 - share) * calibrated.variance + share * (1 - share) * (one - two) ** 2
+    covariance = share * corrected.covariance + (1 - share) * calibrated.covariance
+    covariance = covariance + share * (1 - share) * square(one - two, covariance.ndim)
     no_bias = share * corrected.none + (1 - share) * calibrated.none
-    return LabelledWeights(share * two + (1 - share) * one, variance, no_bias, gain)
+    return LabelledWeights(share * two + (1 - share) * one, covariance, no_bias, gain, share)
+
+
+def square(x: Vector, ndim: int) -> Matrix:
+    """Return x xᵀ (K, K), or its diagonal (K,) if `ndim` is 1."""
+    return np.asarray(x**2 if ndim == 1 else np.outer(x, x))
 
 
 def updated_share(share: float, log_evidence: float) -> float:

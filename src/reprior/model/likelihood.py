@@ -27,18 +27,6 @@ DENSE_CLASSES = 512  # classes above which the information is taken to be diagon
 
 
 @dataclass(frozen=True, slots=True)
-class Reliability:
-    """How far predicted probabilities are trusted; `classifier_error` measures it.
-
-    Held-out samples enter by their probabilities if `trust_in_labels` is 0, and by their labels if it is 1. A target
-    sample counts as 1/`variance_factor` samples.
-    """
-
-    trust_in_labels: float = 0.0
-    variance_factor: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class WeightFit:
     """Posterior modes of log w, as `weights` (C, K), the EM `steps` it took, and whether they `converged`."""
 
@@ -47,12 +35,13 @@ class WeightFit:
     converged: bool
 
 
-def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability) -> tuple[Matrix, Matrix]:
+def class_counts(samples: TwoSamples, weights: Matrix, label_trust: float) -> tuple[Matrix, Matrix]:
     """Return for class weights (C, K) the target samples observed of each class, and those expected at weight 1.
 
-    The derivative of the log-likelihood by log w is observed − w · expected.
+    The derivative of the log-likelihood by log w is observed − w · expected. Held-out samples enter by their
+    probabilities if `label_trust` is 0, and by their labels if it is 1 (see `classifier_error`).
     """
-    rho, trust = np.float32(samples.ratio), np.float32(reliability.trust_in_labels)
+    rho, trust = np.float32(samples.ratio), np.float32(label_trust)
     single = weights.astype(np.float32)
     observed, expected = np.zeros(weights.shape), np.zeros(weights.shape)
     for part in row_blocks(*samples.target.shape):
@@ -69,7 +58,7 @@ def class_counts(samples: TwoSamples, weights: Matrix, reliability: Reliability)
         expected += stands_for.T @ rows
     if not rho:
         expected += len(samples.target) * samples.source_prior
-    return observed / reliability.variance_factor, expected / reliability.variance_factor
+    return observed * samples.target_weight, expected * samples.target_weight
 
 
 def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
@@ -81,7 +70,7 @@ def extrapolated(at: Matrix, first: Matrix, second: Matrix) -> Matrix:
 
 
 def fit_weights(
-    samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, reliability: Reliability, tol: float = 1e-4
+    samples: TwoSamples, size: Matrix, mean: Matrix, start: Matrix, label_trust: float = 0.0, tol: float = 1e-4
 ) -> WeightFit:
     """Return the posterior modes of log w under gamma priors of shape `size` and this `mean`, (C, K) each.
 
@@ -90,7 +79,7 @@ def fit_weights(
     """
 
     def em_step(log_weights: Matrix) -> Matrix:
-        observed, expected = class_counts(samples, np.exp(log_weights), reliability)
+        observed, expected = class_counts(samples, np.exp(log_weights), label_trust)
         return np.asarray(np.log((size + observed) / (size / mean + expected)))
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False
@@ -104,7 +93,7 @@ def fit_weights(
     return WeightFit(np.exp(second), steps, converged)
 
 
-def information(samples: TwoSamples, weights: Vector, reliability: Reliability) -> Matrix:
+def information(samples: TwoSamples, weights: Vector) -> Matrix:
     """Return the information (K, K) about log w: Σ (1 − P) p pᵀ over target samples, p = w g / r.
 
     Above DENSE_CLASSES classes only its diagonal (K,) is returned.
@@ -112,11 +101,11 @@ def information(samples: TwoSamples, weights: Vector, reliability: Reliability) 
     r = density_ratio(samples.target, weights)
     p = samples.target * (1 / (r * np.sqrt(1 + samples.ratio * r))).astype(np.float32)[:, None]
     if len(weights) > DENSE_CLASSES:
-        return np.asarray(weights**2 * np.einsum("ij,ij->j", p, p) / reliability.variance_factor)
-    return np.asarray((p.T @ p) / reliability.variance_factor * np.outer(weights, weights))
+        return np.asarray(samples.target_weight * weights**2 * np.einsum("ij,ij->j", p, p))
+    return np.asarray(samples.target_weight * np.outer(weights, weights) * (p.T @ p))
 
 
-def log_likelihood(samples: TwoSamples, weights: Vector, reliability: Reliability) -> float:
+def log_likelihood(samples: TwoSamples, weights: Vector) -> float:
     """Return the log-likelihood of class weights (K,), up to a constant."""
     rho, r = samples.ratio, density_ratio(samples.target, weights)
     value = float(np.log(r / (1 + rho * r)).sum())  # log P, by eq. 1
@@ -124,4 +113,4 @@ def log_likelihood(samples: TwoSamples, weights: Vector, reliability: Reliabilit
         value -= float(samples.heldout_weights @ np.log1p(rho * density_ratio(samples.heldout, weights)))  # log(1 − P)
     else:
         value -= len(samples.target) * float(samples.source_prior @ weights - 1)
-    return value / reliability.variance_factor
+    return samples.target_weight * value

@@ -21,14 +21,15 @@ class TwoSamples:
 
     Rows are scaled so that the density ratio of target to held-out samples is r(x) = row @ weights; they sum to 1 if
     every class has held-out samples. `heldout` (n, K) have labels `y` (n,) and count `heldout_weights` (n,) each; n = 0
-    if there are training counts alone. `target` (N, K) are used without labels. `source_prior` (K,) is
-    the class prior for which all weights are 1.
+    if there are training counts alone. `target` (N, K) are used without labels and count `target_weight` each.
+    `source_prior` (K,) is the class prior for which all weights are 1.
     """
 
     heldout: Matrix
     y: Labels
     heldout_weights: Vector
     target: Matrix
+    target_weight: float
     source_prior: Vector
 
     @property
@@ -59,7 +60,12 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
         weights = ((wanted + settings.pseudo_count) / (present + settings.pseudo_count))[heldout_y]
     elif len(heldout_y):
         prior = np.asarray(np.maximum(weights @ heldout, settings.pseudo_count) / weights.sum())
-    return TwoSamples(heldout, heldout_y, weights, rows.of(some_rows(target, n, kept)), prior)
+    sample = rows.of(some_rows(target, n, kept))
+    # each sample is corrected by the other n − 1: one that corrected itself would count twice
+    target_weight = (n - 1) / n
+    if not len(heldout_y):  # nothing has checked the probabilities
+        target_weight /= 1 + len(sample) / (settings.counts_worth * k)
+    return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Settings:
     no_bias : float
         Prior probability that labels of target samples show no class bias.
     bias_spreads : tuple of float
-        Standard deviations that class biases may have, in log probability.
+        Standard deviations that class biases may have, increasing, in log probability. Intervals assume the last.
 
     Examples
     --------
@@ -62,5 +62,5 @@ class Settings:
     min_probability: float = 1e-3
     label_shift_odds: float = 10.0
     drift_scale: float = 0.2
-    no_bias: float = 0.8
-    bias_spreads: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
+    no_bias: float = 0.9
+    bias_spreads: tuple[float, ...] = (0.3, 1.0)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reprior._types import Matrix, Vector
-from reprior.model.likelihood import Reliability, WeightFit, fit_weights, information, log_likelihood
+from reprior.model.interval import variances
+from reprior.model.likelihood import WeightFit, fit_weights, information, log_likelihood
 from reprior.model.samples import TwoSamples
 from reprior.model.settings import Settings
 
@@ -79,26 +80,26 @@ def shifts_of(
     )  # fmt: skip
 
 
-def fit_shifts(samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
+def fit_shifts(samples: TwoSamples, settings: Settings) -> Shifts:
     """Return the kinds of shift, each fitted to the samples."""
     k, hypotheses = len(samples.source_prior), list[Hypothesis]()
-    even = np.minimum(1 / (k * smoothed_source(samples)), MAX_WEIGHT)
+    even = np.minimum(1 / (k * samples.source_prior), MAX_WEIGHT)
     effective = effective_labels(samples)
     even_shift = settings.even_shift * (effective + 1e-9) / (effective + settings.even_samples + 1e-9)
     centres = (np.ones(k), 1 - even_shift), (even, even_shift)
     n_sizes = len(settings.sizes)
     priors = [GammaPrior(np.full(k, size), centre, float(np.log(chance / n_sizes)), size == settings.sizes[0])
               for centre, chance in centres for size in settings.sizes]  # fmt: skip
-    fits = [fit_weights(samples, *stacked(priors), np.array([p.mean for p in priors]), reliability)]
-    log_likelihood_no_shift = log_likelihood(samples, np.ones(k), reliability)
+    fits = [fit_weights(samples, *stacked(priors), np.array([p.mean for p in priors]))]
+    log_likelihood_no_shift = log_likelihood(samples, np.ones(k))
     for first in (0, n_sizes):
         of_centre = list[Hypothesis]()
         for prior, weights in zip(priors[first:], fits[0].weights[first : first + n_sizes], strict=False):
-            of_centre.append(laplace(samples, prior, weights, reliability))
+            of_centre.append(laplace(samples, prior, weights))
             if negligible(of_centre, settings):
                 break  # stricter priors have even less evidence
         if k * settings.odd_share > 1 and max(h.log_evidence for h in of_centre) > log_likelihood_no_shift:
-            with_odd, more = fit_odd_classes(samples, of_centre[0], settings, reliability)
+            with_odd, more = fit_odd_classes(samples, of_centre[0], settings)
             of_centre, fits = of_centre + with_odd, fits + more
         hypotheses += of_centre
     return shifts_of(hypotheses, log_likelihood_no_shift, settings, fits)
@@ -113,13 +114,13 @@ def effective_labels(samples: TwoSamples) -> float:
     return len(samples.target) / (1 + samples.ratio) * min(explained, 1.0)
 
 
-def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, reliability: Reliability) -> Shifts:
-    """Return the kinds of shift fitted again with the classifier's error. It does not change whether there is a shift:
+def refit(shifts: Shifts, samples: TwoSamples, settings: Settings, label_trust: float) -> Shifts:
+    """Return the kinds of shift fitted again with this trust in labels. It does not change whether there is a shift:
     w = 1 makes r = 1 for any probabilities."""
     priors = [h.prior for h in shifts.hypotheses]
-    fit = fit_weights(samples, *stacked(priors), shifts.weights, reliability)
-    fitted = [laplace(samples, prior, w, reliability) for prior, w in zip(priors, fit.weights, strict=True)]
-    log_likelihood_no_shift = log_likelihood(samples, np.ones_like(shifts.weights[0]), reliability)
+    fit = fit_weights(samples, *stacked(priors), shifts.weights, label_trust)
+    fitted = [laplace(samples, prior, w) for prior, w in zip(priors, fit.weights, strict=True)]
+    log_likelihood_no_shift = log_likelihood(samples, np.ones_like(shifts.weights[0]))
     again = shifts_of(fitted, log_likelihood_no_shift, settings, [fit])
     return replace(again, no_shift=shifts.no_shift, steps=shifts.steps + fit.steps,
                    converged=shifts.converged and fit.converged)  # fmt: skip
@@ -143,7 +144,7 @@ def log_gamma_density(weights: Vector, size: Vector | float, mean: Vector) -> Ve
     return np.asarray(size * np.log(size * weights / mean) - gammaln(size) - size * weights / mean)
 
 
-def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector, reliability: Reliability) -> Hypothesis:
+def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector) -> Hypothesis:
     """Return a hypothesis with its evidence by Laplace's method at the mode (K,).
 
     Laplace's method takes the posterior of each log w_k for normal. It is nearly that of the logarithm of a gamma
@@ -151,7 +152,7 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector, reliability
     """
     from scipy.special import gammaln
 
-    precision = information(samples, weights, reliability)
+    precision = information(samples, weights)
     covariance: Matrix
     if precision.ndim == 1:
         precision = precision + prior.size
@@ -161,27 +162,9 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector, reliability
         covariance, log_determinant = np.linalg.inv(precision), float(np.linalg.slogdet(precision)[1])
     shape = 1 / variances(covariance)
     stirling_error = gammaln(shape) - (shape - 0.5) * np.log(shape) + shape  # its ½ log 2π cancels that of Laplace
-    evidence = log_likelihood(samples, weights, reliability) - 0.5 * log_determinant + stirling_error.sum()
+    evidence = log_likelihood(samples, weights) - 0.5 * log_determinant + stirling_error.sum()
     evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_odd_factor
     return Hypothesis(prior, weights, covariance, float(evidence))
-
-
-def variances(covariance: Matrix) -> Vector:
-    """Return the diagonal (K,) of a covariance, or that itself if it is all there is."""
-    return np.asarray(covariance if covariance.ndim == 1 else np.diag(covariance))
-
-
-def smoothed_source(samples: TwoSamples) -> Vector:
-    """Return the source prior (K,), its logarithms shrunk to their mean as far as chance explains how they differ
-    (James and Stein): a balanced source looks unbalanced by chance."""
-    prior, weights = samples.source_prior, samples.heldout_weights
-    if not len(samples.y):
-        return prior
-    noise = (weights**2 @ (samples.heldout - prior) ** 2) / (weights.sum() * prior) ** 2
-    log_prior = np.log(prior)
-    real = max(float(log_prior.var() - noise.mean()), 0.0)
-    shrunk = np.exp(log_prior.mean() + real / (real + noise + 1e-30) * (log_prior - log_prior.mean()))
-    return np.asarray(shrunk / shrunk.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +180,7 @@ class OddClasses:
 
 
 def fit_odd_classes(
-    samples: TwoSamples, loose: Hypothesis, settings: Settings, reliability: Reliability
+    samples: TwoSamples, loose: Hypothesis, settings: Settings
 ) -> tuple[list[Hypothesis], list[WeightFit]]:
     """Return hypotheses around the centre of a loose one in which any class may be odd, and the fits behind them.
 
@@ -206,20 +189,20 @@ def fit_odd_classes(
     centre, k = loose.prior.mean, len(loose.weights)
     chance = loose.prior.log_probability + float(np.log(settings.odd_share))
     all_odd = GammaPrior(np.full(k, settings.odd_size), centre, chance)
-    fits = [fit_weights(samples, *stacked([all_odd]), loose.weights[None], reliability)]
-    all_odd_fit = laplace(samples, all_odd, fits[0].weights[0], reliability)
+    fits = [fit_weights(samples, *stacked([all_odd]), loose.weights[None])]
+    all_odd_fit = laplace(samples, all_odd, fits[0].weights[0])
     hypotheses = [all_odd_fit]
     for usual_size in settings.sizes[1:]:
         odd = find_odd(all_odd_fit, usual_size, samples.source_prior, settings)
         size = (1 - odd.is_odd) * usual_size + odd.is_odd * settings.odd_size
         rate = (1 - odd.is_odd) * usual_size / odd.usual_mean + odd.is_odd * settings.odd_size / centre
         prior = GammaPrior(size, size / rate, chance)
-        fits.append(fit_weights(samples, *stacked([prior]), fits[-1].weights, reliability))
+        fits.append(fit_weights(samples, *stacked([prior]), fits[-1].weights))
         weights = fits[-1].weights[0]
         density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, usual_size, odd.usual_mean),
                                np.log(odd.share) + log_gamma_density(weights, settings.odd_size, centre))  # fmt: skip
         gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.bic_penalty
-        hypotheses.append(laplace(samples, replace(prior, log_odd_factor=gain), weights, reliability))
+        hypotheses.append(laplace(samples, replace(prior, log_odd_factor=gain), weights))
         if negligible(hypotheses, settings):
             break
     return hypotheses, fits

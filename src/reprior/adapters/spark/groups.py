@@ -183,7 +183,7 @@ class ClusterRows:
             overwrite_groups(whole, groups, part)
         return whole
 
-    def means(self, weights: Vector) -> Matrix:
+    def means(self, weights: Vector) -> Vector:
         """Return the mean probabilities (G, K) of each group under class weights (K,)."""
 
         def of_bucket(rows: GroupedRows, groups: Index) -> tuple[Index, Matrix]:
