@@ -1,8 +1,13 @@
 """How much of its correction a stream applies: it tests itself for label shift, and labels change its weight.
 
-A test compares the moments of the samples of one window with those of held-out samples (`model.label_shift`). The
-evidence of all tests counts (`model.acting.Evidence`). Between tests a stream only adds up moments, so any cut into
-blocks gives the same state.
+A test compares the moments of the samples of one window with those of held-out samples (`model.label_shift`). With B_t
+the Bayes factor of test t against label shift, and q the probability that another change lasts to the next test,
+
+    A_t = B_t (1 − q + q A_{t−1}),    A_0 = 1,
+
+is the Bayes factor against label shift if another change is there at test t. It is there at one of the tests, each as
+likely as the others, so the mean of A_t over all tests counts (`model.acting.Evidence`). Between tests a stream only
+adds up moments, so any cut into blocks gives the same state.
 
 With labels, four corrections compete: none, label shift, and class biases that two memories of labels show. Each has a
 weight, which the labels' likelihood under it multiplies; a part of all weight returns to the start with every label, so
@@ -23,7 +28,7 @@ from reprior._check import warn
 from reprior._kernels import loops, reference
 from reprior._types import Acts, Labels, Matrix, Vector
 from reprior.model.acting import MIN_LABEL_SHIFT, Evidence, describe
-from reprior.model.label_shift import acting_share, amplification, log_evidence
+from reprior.model.label_shift import MAX_LOG_EVIDENCE, acting_share, amplification, log_evidence
 from reprior.model.settings import Settings
 from reprior.online.settings import StreamSettings
 
@@ -156,9 +161,13 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
         amplified = amplification(prior - laws.base, laws.reference.information)
-        tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
-        after = evidence_of(method, state) + tested
-        method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
+        tests, lasting = method.view(state, "tests"), method.settings.lasting
+        # another change began at this test, or at an earlier one and has lasted: then the evidence of all since counts
+        evidence = log_evidence(laws, mean, variance, size, prior)
+        evidence = float(np.clip(evidence - np.logaddexp(np.log(1 - lasting), np.log(lasting) - tests[3]),
+                                 -MAX_LOG_EVIDENCE, MAX_LOG_EVIDENCE))  # fmt: skip
+        after = evidence_of(method, state) + Evidence(evidence, amplified)
+        tests[:] = after.log_evidence, after.amplification, after.n_tests, evidence
     if n % window == 0:
         sums[:] = 0.0
     return before >= STOP_BELOW > share_of_tests(method, state)
@@ -166,7 +175,7 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
 
 def evidence_of(method: OnlineEbls, state: Vector) -> Evidence:
     """Return the evidence of a stream's tests so far."""
-    log_evidence, amplified, n_tests = method.view(state, "tests").tolist()
+    log_evidence, amplified, n_tests, _ = method.view(state, "tests").tolist()
     return Evidence(log_evidence, amplified, n_tests=n_tests)
 
 
@@ -184,7 +193,7 @@ def share_of_tests(method: OnlineEbls, state: Vector) -> float:
     """Return the share of the correction that the tests let act."""
     if method.moments is None:
         return 1.0
-    log_evidence, amplified, _ = method.view(state, "tests").tolist()
+    log_evidence, amplified, *_ = method.view(state, "tests").tolist()
     return remembered_share(log_evidence, amplified, method.settings.model)
 
 
@@ -222,7 +231,9 @@ def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
 def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:
     """Return the log class weights (N_CORRECTIONS, K) of each correction."""
     none, shifted = method.log_unshifted, np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
-    biases = method.view(state, "product") / (method.view(state, "curvature") + method.settings.bias_spread**-2)
+    biases = method.view(state, "product") / (
+        method.view(state, "curvature") + method.settings.model.bias_spreads[-1] ** -2
+    )
     return np.stack([none, shifted, *(none + biases)])
 
 

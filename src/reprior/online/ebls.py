@@ -193,11 +193,12 @@ class OnlineEbls:
     def layout(self) -> Layout:
         """Samples; probability of no shift; of F filters their weights, log odds against them in favour of the next
         faster one, and samples held; mean and precision (F, K) of their shares; sums of moments and of their squares in
-        this window; log evidence, amplification and number of the tests; weights of the corrections that labels change,
-        and second derivatives and their products with the biases for two memories of labels."""
+        this window; log evidence, amplification and number of the tests, and log evidence of the last one; weights of
+        the corrections that labels change, and second derivatives and their products with the biases for two memories
+        of labels."""
         f, width = len(self.bank), reference.width(len(self.source.prior))
         return {"n": (), "no_shift": (), "weights": (f,), "behind": (f,), "held": (f,), "mean": (f, width),
-                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "tests": (3,),
+                "precision": (f, width), "moment_sums": (2, DIRECTIONS), "tests": (4,),
                 "corrections": (N_CORRECTIONS,), "curvature": (2, width), "product": (2, width)}  # fmt: skip
 
     @cached_property
@@ -220,7 +221,7 @@ class OnlineEbls:
         part = self.parts(state)
         part["no_shift"][...], part["weights"][:] = self.settings.model.no_shift, self.bank[:, 3]
         part["mean"][:], part["precision"][:] = self.centres, len(self.without_shift) * self.bank[:, :1]
-        part["tests"][:] = 0.0, 1.0, 1.0  # the start counts as a test without evidence
+        part["tests"][:3] = 0.0, 1.0, 1.0  # the start counts as a test without evidence
         return state
 
     def learn(self, state: Vector, rows: Matrix) -> None:
@@ -228,7 +229,7 @@ class OnlineEbls:
 
     def valid(self, states: Vector) -> bool:
         k, part = len(self.source.prior), unpack(self.layout, states)
-        log_evidence, amplification, n_tests = np.moveaxis(part["tests"], -1, 0)
+        log_evidence, amplification, n_tests, last_evidence = np.moveaxis(part["tests"], -1, 0)
         sums, squares = np.moveaxis(part["moment_sums"], -2, 0)
         corrections, precision, curvature = part["corrections"], part["precision"][..., :k], part["curvature"]
         conditions = (
@@ -236,7 +237,8 @@ class OnlineEbls:
             part["held"] <= np.asarray(part["n"])[..., None] + 1e-6,
             (precision > 1e-6) & (precision < 1e16),  # by moments, of at most 2⁵³ samples
             (np.abs(sums) < 1e12), squares >= 0,
-            np.abs(log_evidence) <= MAX_LOG_EVIDENCE, (amplification >= 1) & (amplification < 1e9),
+            np.abs(log_evidence) <= MAX_LOG_EVIDENCE, np.abs(last_evidence) <= MAX_LOG_EVIDENCE,
+            (amplification >= 1) & (amplification < 1e9),
             (n_tests >= 1) & (n_tests <= part["n"] + 1),
             corrections >= 0, (np.abs(corrections.sum(axis=-1) - 1) < 1e-6) | ~corrections.any(axis=-1),
             (curvature >= 0) & (curvature < 1e16), np.abs(part["product"]) < 1e19,

@@ -37,15 +37,16 @@ class StreamSettings:
     window : int
         Samples that a test for label shift compares with held-out samples. It is short because changes may be. The
         first test comes after a quarter of it, later ones after each window.
+    lasting : float
+        Probability that a change that is no label shift lasts from one test to the next. If it lasts, the evidence of
+        both tests counts together.
     label_memories : tuple of two floats
         Half-lives of labels, in labels, for the class biases that they show if `drift` is True.
     label_sharing : float
         Share of the weight of competing corrections that returns to the start with each label.
-    bias_spread : float
-        Prior standard deviation of a class bias, in log probability.
     model : Settings or dict
         Constants of the default estimator that streams share: the probability of no shift, the held-out samples that
-        training counts are worth, and the odds of label shift.
+        training counts are worth, the odds of label shift, and the largest spread of class biases.
 
     Examples
     --------
@@ -58,13 +59,13 @@ class StreamSettings:
     sharing: float = 1e-6
     caution: float = 2.0
     window: int = 100
+    lasting: float = 0.5
     label_memories: tuple[float, float] = (25.0, 100.0)
     label_sharing: float = 0.2
-    bias_spread: float = 1.0
     model: Settings = MODEL
 
     def __post_init__(self) -> None:
-        for name, high in (("sharing", 0.5), ("caution", 1e6), ("label_sharing", 1), ("bias_spread", 100)):
+        for name, high in (("sharing", 0.5), ("caution", 1e6), ("lasting", 0.99), ("label_sharing", 1)):
             self._set(name, check_number(getattr(self, name), WHERE, name, low=0, high=high, open_low=True))
         self._set("window", int(check_number(self.window, WHERE, "window", low=4, high=1e9, whole=True)))
         for name, low in INCREASING:
