@@ -17,7 +17,8 @@ INCREASING = (("sizes", 1e-3), ("memories", 0.2), ("label_memories", 1.0))  # tu
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Constants of `online-ebls`, chosen on sets of `benchmarks/_ordinary.py` and on drifts of CIFAR-10 outputs.
+    """Constants of `online-ebls`, chosen on sets of `benchmarks/_ordinary.py`, on drifts of CIFAR-10 outputs and on the
+    design half of real drift. `benchmarks/results/streams_constants.md` has what other values cost.
 
     Parameters
     ----------
