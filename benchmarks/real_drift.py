@@ -175,9 +175,9 @@ def labelled(pipe: Any, watches: list[Any], rows: tuple[np.ndarray, ...], batch:
     return out
 
 
-def streamed(pipe: Any, proba: np.ndarray, y: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def streamed(pipe: Any, proba: np.ndarray, y: np.ndarray, labels: np.ndarray, **options: Any) -> np.ndarray:
     """Return all samples as a stream corrects them before it learns them; `labels` are positions, in order."""
-    stream, out, next_label = pipe.stream(), [], 0
+    stream, out, next_label = pipe.stream(**options), [], 0
     for first in range(0, len(y), BLOCK):
         block = proba[first : first + BLOCK]
         out.append(np.asarray(stream.correct_many(block)))

@@ -3,12 +3,14 @@
     python benchmarks/streams.py drifts [--seeds 5] [--ols FOLDER] [--cifar FOLDER]
     python benchmarks/streams.py harm [--seeds 2]
     python benchmarks/streams.py alarms [--seeds 200]
+    python benchmarks/streams.py constants [--seeds 1]
 
 `drifts`: classifiers of 10 to 150 classes that nothing was chosen on (`clinc150` was looked at), paths of 500 steps of
 10 samples. Everyone gets the same probabilities after our calibration on 500 held-out samples. `--ols` is a clone of
 acmi-lab/OnlineLabelShift, whose code needs torch, cvxpy, tqdm and Pillow, and runs once: what it reaches is kept in
 `.trials/`. `--cifar` is a clone of wrh14/online_adaptation_to_label_distribution_shift: CIFAR-10 without held-out
 samples, the four drifts of OnlineLabelShift. `harm`: no shift, a mild, a strong one. `alarms`: false alarms and delays.
+`constants`: what other values of the stream's constants cost, on data that they were not chosen on.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from typing import Any, NamedTuple
 from _record import TRIALS, markdown, progress, store, store_cells  # isort: split
 
 import numpy as np
-from _worlds import HARM, SHIFTS, Case, clustered, draw, losses, mean_and_error, shipped, softmax, unseen
+import real_drift
+from _worlds import HARM, SHIFTS, Case, clustered, draw, kl, losses, mean_and_error, shipped, softmax, unseen
 
 import reprior as rp
 from reprior import simulate
@@ -37,6 +40,11 @@ SETS = ("pendigits", "emoji", "commands")
 STEPS, STEP, HELDOUT = 500, 10, 500
 DRIFT_KINDS = ("lin", "squ", "sin", "ber", "swap")
 CIFAR_STEPS = 1000
+VALUES: dict[str, tuple[Any, ...]] = {  # other values of the constants
+    "sizes": ((0.1, 3.0), (1.0, 3.0)), "memories": ((1.0, 20.0), (4.0, 20.0)), "sharing": (1e-4, 3e-3),
+    "caution": (1.0, 4.0), "window": (50, 200), "label_memories": ((50.0, 200.0),),
+    "label_sharing": (0.05, 0.5),
+}  # fmt: skip
 
 
 class Steps(NamedTuple):
@@ -260,6 +268,62 @@ def harm(seeds: int) -> None:
     store_cells("streams_harm", about, head, rows)
 
 
+def resampled(settings: dict[str, Any], size: int, shift: str, seed: int) -> list[dict[str, Any]]:
+    """Return the change of log-loss, and KL at the end, of streams of resampled unseen classifiers."""
+    out = []
+    for case in unseen():
+        d = draw(case, size, shift, seed)
+        pipe, raw, y = rp.pipeline(case.proba[d.heldout], case.y[d.heldout]), case.proba[d.target], case.y[d.target]
+        learner, fixed = pipe.stream(settings=settings), []
+        for first in range(0, len(y), STEP):
+            fixed.append(np.asarray(learner.correct_many(raw[first : first + STEP])))
+            learner.learn_many(raw[first : first + STEP])
+        change = losses(np.concatenate(fixed), y)[0] - losses(np.asarray(pipe.calibrate(raw)), y)[0]
+        out.append({"set": case.set, "loss": change, "kl": kl(d.prior, learner.prior)})
+    return out
+
+
+def drifting(settings: dict[str, Any], size: int, seed: int, labels: bool) -> list[dict[str, Any]]:
+    """Return the change of log-loss by streams of the reported half of real drift, perhaps with late labels."""
+    out, classifiers = [], list(real_drift.load())
+    half = real_drift.halves([c.task for c in classifiers])
+    for c in (c for c in classifiers if half[c.task] == "reported"):
+        rng = np.random.default_rng([seed, size, *map(ord, c.name)])
+        held = rng.permutation(len(c.heldout_y))[:size]
+        pipe = rp.pipeline(c.heldout[held], c.heldout_y[held])
+        raw, y = (np.concatenate([batch[i] for batch in c.batches]) for i in (0, 1))
+        late = np.flatnonzero(rng.random(len(y)) < real_drift.LABELLED) if labels else np.arange(0)
+        corrected = real_drift.streamed(pipe, raw, y, late, settings=settings)
+        change = losses(corrected, y)[0] - losses(np.asarray(pipe.calibrate(raw)), y)[0]
+        out.append({"set": c.task, "loss": change, "harmed": float(change > HARM)})
+    return out
+
+
+def constants(seeds: int) -> None:
+    """Store what other values of the stream's constants cost: one is changed at a time."""
+    rows, figures = [], {}
+    changes = [("as chosen", {}), *((f"{name} = {x}", {name: x}) for name, values in VALUES.items() for x in values)]
+    for label, settings in changes:
+        cells = {}
+        for size in (200, 1000):
+            none, strong = ([r for seed in range(seeds) for r in resampled(settings, size, shift, seed)]
+                            for shift in ("none", "strong"))  # fmt: skip
+            real, late = ([r for seed in range(seeds) for r in drifting(settings, size, seed, labels)]
+                          for labels in (False, True))  # fmt: skip
+            columns = {"none": (none, "loss"), "strong": (strong, "loss"), "KL, strong": (strong, "kl"),
+                       "real": (real, "loss"), "harmed": (real, "harmed"), "late labels": (late, "loss")}  # fmt: skip
+            cells |= {f"{what} ({size})": clustered(*column)[0] for what, column in columns.items()}
+        figures[label] = {key: round(x, 5) for key, x in cells.items()}
+        rows.append([label, *(f"{x:.1%}" if key.startswith("harmed") else f"{x:+.4f}" for key, x in cells.items())])
+        progress(len(rows), len(changes), label)
+    about = (
+        f"# Streams: what other values of the constants cost\n\nOne constant is changed at a time. Draws: {seeds}; the "
+        "number of held-out samples is in brackets. None, strong: change of log-loss on resampled unseen classifiers, "
+        "and KL at the end. Real: on the reported half of real drift, also with 5 % late labels."
+    )
+    store("streams_constants", figures, f"{about}\n\n{markdown(['', *cells], rows)}")
+
+
 def alarms(seeds: int) -> None:
     """Store false alarms of quiet streams at 1 %, and delays after a strong shift."""
     rows, figures = [], {}
@@ -287,7 +351,7 @@ def alarms(seeds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("drifts", "harm", "alarms"))
+    parser.add_argument("part", choices=("drifts", "harm", "alarms", "constants"))
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--ols", type=Path, help="a clone of acmi-lab/OnlineLabelShift")
     parser.add_argument("--cifar", type=Path, help="a clone of wrh14/online_adaptation_to_label_distribution_shift")
@@ -296,7 +360,8 @@ def main() -> None:
     if options.part == "drifts":
         drifts(options.seeds or 5, options.ols, options.cifar)
     else:
-        {"harm": (lambda: harm(options.seeds or 2)), "alarms": (lambda: alarms(options.seeds or 200))}[options.part]()
+        run, seeds = {"harm": (harm, 2), "alarms": (alarms, 200), "constants": (constants, 1)}[options.part]
+        run(options.seeds or seeds)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_the_return_is_recorded_too(call, files, drift, monkeypatch):
     code, out, err = call("stream", drift / "in", "-s", files["heldout"], "--emit", "prior", "--every", 1000)
     assert code == 0
     events = [json.loads(line) for line in out.splitlines() if "kind" in line]
-    assert events == [{"kind": "not label shift", "n": 50, "share": 0.2, "reason": "So."},
+    assert events == [{"kind": "not label shift", "n": 25, "share": 0.2, "reason": "So."},
                       {"kind": "label shift again", "n": 400, "share": 0.9, "reason": "So."}]  # fmt: skip
     assert "Sample 400: label shift again. 90% of the correction is applied. So." in err
 

@@ -99,7 +99,7 @@ def test_options_of_a_bounded_stream_are_its_own_and_the_bound(http, caplog):
     body = {"heldout": {"proba": rows.tolist(), "y": y}, "options": {"robust": 0.01}, "alarm": False}
     assert http.put("/streams/bounded", json=body).status_code == 201
     found = http.get("/streams/bounded").json()["options"]
-    assert found.pop("settings")["no_shift"] == 0.6
+    assert found.pop("settings")["model"]["no_shift"] == 0.6
     assert found == {"drift": True, "base": None, "robust": 0.01}  # and no held-out row
     assert "hardly agree" in caplog.text  # the labels are none of these rows'
 

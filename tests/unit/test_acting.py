@@ -13,7 +13,7 @@ from reprior.model.acting import Evidence
 from reprior.model.label_shift import acting_share
 from reprior.model.labels import fit_biases, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
-from reprior.online.acting import n_tests_before
+from reprior.online.acting import window_end_after
 from reprior.pipelines.watch import Watch
 from reprior.state import decode, encode
 
@@ -256,10 +256,29 @@ def test_evidence_against_counts_and_evidence_in_favour_does_not():
     assert updated_share(0.0, 100.0) > 0.99
 
 
-def test_the_memory_of_a_stream_is_the_mean_of_its_tests(world):
-    """The number of tests follows from the number of samples, so that a state needs no slot for it."""
-    stops = [50, *range(100, 2001, 100), *range(2400, 6001, 400)]
-    assert [n_tests_before(n) for n in stops] == list(range(len(stops)))
+def test_a_stream_tests_often_at_first_and_counts_its_tests(world):
+    pipe, (rows, _), _ = world
+    rows = np.concatenate([rows] * 6)
+    stops = [25, *range(100, 2001, 100), *range(2400, 6001, 400)]
+    stream, found = pipe.stream(), []
+    for row in rows:
+        before = stream.method.view(stream.state.values, "tests")[2]
+        stream.learn_one(row)
+        if stream.method.view(stream.state.values, "tests")[2] > before:
+            found.append(stream.n)
+    assert found == stops
+    windows = [25, *range(100, 2001, 100)]
+    assert [window_end_after(n - 1, 100) for n in windows] == windows
+    assert [window_end_after(n, 100) for n in windows[:-1]] == windows[1:]
+
+
+def test_a_stream_tests_by_the_settings_of_its_pipeline(world):
+    pipe = world[0]
+    strict = replace(pipe, options={**pipe.options, "settings": Settings(label_shift_odds=0.01)})
+    assert pipe.stream().acts.share > 0.9
+    assert strict.stream().acts.share < 0.01
+    assert strict.stream(settings={"window": 40}).acts.share < 0.01
+    assert strict.table(share=False).method.settings.model.label_shift_odds == 0.01
 
 
 def test_biases_are_found_by_labels_and_zero_without_reason():

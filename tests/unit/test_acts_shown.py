@@ -66,7 +66,7 @@ def test_whoever_reports_the_event_gets_no_warning(world):
 
 def test_the_fall_and_the_return_are_events_at_tests(world, monkeypatch):
     pipe, _, moved = world
-    shares = {50: 0.4, 100: 0.6, 200: 0.8, 300: 0.55, 400: 0.1}  # labels may have raised those at 100 and 200
+    shares = {25: 0.4, 100: 0.6, 200: 0.8, 300: 0.55, 400: 0.1}  # labels may have raised those at 100 and 200
     monkeypatch.setattr(OnlineEbls, "acts", lambda self, state: Acts(shares.get(int(state[0]), 0.0), "So.", -1.0))
     stream = pipe.stream()
     found, acting = [], True
@@ -78,4 +78,4 @@ def test_the_fall_and_the_return_are_events_at_tests(world, monkeypatch):
         if event is not None:
             found.append(event)
             acting = event.kind != STOPPED
-    assert found == [(STOPPED, 50, 0.4, "So."), (RESUMED, 200, 0.8, "So."), (STOPPED, 400, 0.1, "So.")]
+    assert found == [(STOPPED, 25, 0.4, "So."), (RESUMED, 200, 0.8, "So."), (STOPPED, 400, 0.1, "So.")]

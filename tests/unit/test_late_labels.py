@@ -10,7 +10,7 @@ from worlds import make_problem, softmax
 
 import reprior as rp
 from reprior import datasets, simulate
-from reprior.online.acting import log_weights, share_of_tests, update_by_label
+from reprior.online.acting import share_of_tests, update_by_label, weights_of
 from reprior.online.ebls import OnlineEbls
 from reprior.online.method import step
 from reprior.rows.correction import correct_rows
@@ -37,8 +37,8 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     state = method.init()
     method.learn(state, problem.proba)
     row, y, part = problem.proba[7], 3, method.parts(state)
-    prior, share = method.prior(state), share_of_tests(method, part)
-    update_by_label(method, part, row, y, prior)
+    prior, share = method.prior(state), share_of_tests(method, state)
+    update_by_label(method, state, row, y, prior)
     shifted = row * prior / problem.source.prior
     p = np.stack([row, shifted / shifted.sum(), row, row])  # no label before: biases of 0
     start = np.array([(1 - share) / 3, share, (1 - share) / 3, (1 - share) / 3])
@@ -47,9 +47,9 @@ def test_a_label_moves_weights_and_biases_as_the_formulas_say(problem) -> None:
     np.testing.assert_allclose(part["corrections"], kept * weights + (1 - kept) * start, rtol=1e-9)
     np.testing.assert_allclose(part["curvature"], np.stack([row * (1 - row)] * 2), atol=2e-12)
     np.testing.assert_allclose(part["product"], np.stack([np.eye(5)[y] - row] * 2), rtol=1e-9)
-    biases = part["product"] / (part["curvature"] + 1)  # a ridge of one, the inverse square of `bias_spread`
+    biases = part["product"] / (part["curvature"] + 1)  # a ridge of one
     expected = part["corrections"] @ np.stack([0 * row, np.log(prior / problem.source.prior), *biases])
-    np.testing.assert_allclose(log_weights(method, part, prior), expected, rtol=1e-9)
+    np.testing.assert_allclose(np.log(weights_of(method, state, prior)), expected, rtol=1e-9)
 
 
 def test_labels_fade_if_the_prior_may_drift(problem) -> None:
@@ -57,10 +57,9 @@ def test_labels_fade_if_the_prior_may_drift(problem) -> None:
     for drift in (True, False):
         method = OnlineEbls(problem.source, drift=drift)
         state = method.init()
-        part = method.parts(state)
         for _ in range(2000):
-            update_by_label(method, part, problem.proba[0], 1, method.prior(state))
-        curvature[drift] = part["curvature"].sum(axis=1)
+            update_by_label(method, state, problem.proba[0], 1, method.prior(state))
+        curvature[drift] = method.parts(state)["curvature"].sum(axis=1)
     np.testing.assert_array_less(curvature[True], 0.5 * curvature[False])
 
 

@@ -13,6 +13,7 @@ from worlds import gaussian_outputs, make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
+from reprior.model.settings import Settings
 from reprior.online.ebls import OnlineEbls
 from reprior.online.fmapls import OnlineFmapls
 from reprior.online.method import init, step
@@ -130,7 +131,7 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
     noise = (1 - error.heldout @ error.information / n_heldout) / n_heldout
     assert 0 < noise < 1 / n_heldout
     m, s = without_shift.copy(), np.full(k, k * settings.sizes[-1])
-    first = odds = np.log(settings.no_shift / (1 - settings.no_shift))
+    first = odds = np.log(settings.model.no_shift / (1 - settings.model.no_shift))
     for t, p in enumerate(problem.proba[:100]):
         part = {name: x.copy() for name, x in method.parts(state.values).items()}
         np.testing.assert_allclose(part["mean"][-1], m, rtol=1e-8)
@@ -141,7 +142,7 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
         before, now = (1 / (1 + settings.caution * n / n_heldout) for n in (t, t + 1))
         gain = np.log((p / source * without_shift).sum() / (part["weights"] @ z))
         all_rows = (odds - first) / before + gain + by_chance
-        odds = float(np.clip(first + now * all_rows, np.log(1e-6 / (1 - 1e-6)), np.log(999.0)))
+        odds = float(np.clip(first + now * all_rows, np.log(1e-6 / (1 - 1e-6)), np.log((1 - 1e-6) / 1e-6)))
         g = (1 + t * noise) ** -2.0
         r = posterior(p, m, source)
         new = (s * m + g * r) / (s + g)
@@ -153,14 +154,16 @@ def test_a_filter_matches_moments_and_the_odds_of_no_shift_are_those_of_the_form
 
 
 def test_settings_are_checked_and_kept_in_bytes(problem) -> None:
-    stream = rp.Stream("online-ebls", problem.source, settings={"no_shift": 0.8, "memories": [50]})
-    assert stream.method.settings == StreamSettings(no_shift=0.8, memories=(50.0,))
+    stream = rp.Stream("online-ebls", problem.source, settings={"model": {"no_shift": 0.8}, "memories": [50]})
+    assert stream.method.settings == StreamSettings(model=Settings(no_shift=0.8), memories=(50.0,))
     stream.learn_many(problem.proba)
     back = rp.Stream.from_bytes(stream.to_bytes())
     assert back == stream
     assert back.method.settings == stream.method.settings
     for sentence, settings in {
-        "`settings` must be": {"speed": 3}, "`no_shift` must": {"no_shift": 0},
+        "`settings` must be": {"speed": 3}, "`model` must be": {"model": {"speed": 3}},
+        "`model.no_shift` must": {"model": {"no_shift": 0}}, "`model.sizes` must": {"model": {"sizes": ["one"]}},
+        "`window` must be a whole number": {"window": 2.5},
         "`memories` must increase": {"memories": (9, 5)},
         "`sizes` must be a tuple": {"sizes": ()}, "`caution` must": {"caution": "much"},
     }.items():  # fmt: skip

@@ -234,7 +234,7 @@ INLINE void add_moments(const Job *job, Py_ssize_t row, double *sums) {
 WIDEST static Py_ssize_t ebls_rows(Job *job) {
     const Py_ssize_t k = job->k, width = job->width, filters = job->filters, whole_blocks = k / 8 * 8;
     const double share = job->options[1], heldout_noise = job->options[2], caution = job->options[3];
-    const double chance_gain = job->options[4], log_odds_start = job->options[5], most = job->options[6];
+    const double chance_gain = job->options[4], log_odds_start = job->options[5];
     const double *without_shift = job->valid + width;
     const Py_ssize_t each = WIDTH(filters);
     double *l = job->scratch + width, *z = l + width, *logs = z + each, *norm = logs + each, *limit = norm + each;
@@ -250,7 +250,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         double *mean = held + filters, *precision = mean + filters * width;
         if (isnan(likelihood(job, row, NULL, l, &unused))) return row;
         state[N] += 1.0;
-        if (job->directions) add_moments(job, row, precision + filters * width + 2);
+        if (job->directions) add_moments(job, row, precision + filters * width);
         const double *next = job->slots && row + 1 < job->n ? job->table + job->slots[row + 1] * job->size : NULL;
         lanes products[2] = {{0}};
         HALVES(i, width) products[h] += LOAD(l + i) * LOAD(without_shift + i);
@@ -302,7 +302,7 @@ WIDEST static Py_ssize_t ebls_rows(Job *job) {
         log_odds = log_odds_start + now / before * log_odds + now * (log(mass / evidence) + chance_gain);
         double no_shift = 1.0 / (1.0 + exp(-log_odds));
         if (!(no_shift >= LEAST_NO_SHIFT)) no_shift = LEAST_NO_SHIFT;
-        if (no_shift > most) no_shift = most;
+        if (no_shift > 1.0 - LEAST_NO_SHIFT) no_shift = 1.0 - LEAST_NO_SHIFT;
         state[NO_SHIFT] = no_shift;
         const double part = (1.0 - share) / evidence;
         for (Py_ssize_t f = 0; f < filters; f++) {
@@ -556,10 +556,10 @@ static PyObject *ebls(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     if (count != 8) return PyErr_Format(PyExc_TypeError, "ebls takes 8 arguments");
     Py_buffer *options = take(&buffers, args[2], "d", 1, 0), *bank = take(&buffers, args[3], "d", 2, 0);
     Py_buffer *directions = take(&buffers, args[4], "d", 2, 0);
-    if (!directions || options->shape[0] != 7 || bank->shape[1] != COLUMNS || directions->shape[1] != DIRECTIONS)
+    if (!directions || options->shape[0] != 6 || bank->shape[1] != COLUMNS || directions->shape[1] != DIRECTIONS)
         return answer(&buffers, REFUSED);
     job.options = options->buf, job.bank = bank->buf, job.filters = bank->shape[0];
-    const Py_ssize_t compared = directions->shape[0] ? 2 + 2 * DIRECTIONS : 0;
+    const Py_ssize_t compared = directions->shape[0] ? 2 * DIRECTIONS : 0;
     if (!take_known(&buffers, &job, args[1], job.options[0], 4) || (compared && directions->shape[0] != 3 * job.k + 1) ||
         !take_table(&buffers, &job, args[0], args[5], 2 + 3 * job.filters + 2 * job.filters * job.width + compared) ||
         !take_rows(&buffers, &job, args[6], args[7]))

@@ -152,15 +152,15 @@ def ebls(
     weight, and whether it is centred at the prior without shift. Options: K; the weight that is shared at each sample;
     `heldout_noise`, by which a sample that a filter holds reduces the count of the next; `caution`, by which a sample
     since the last change reduces the evidence of all; the log-likelihood per sample that a fitted prior gains by
-    chance; the log odds of no shift at the start; the largest probability of no shift. `directions` (3K + 1, D) are
-    those of the moments (see `moments`) whose sums, and sums of squares, the state holds; (0, D) if it holds none.
+    chance; the log odds of no shift at the start. `directions` (3K + 1, D) are those of the moments (see `moments`)
+    whose sums, and sums of squares, the state holds behind its filters; (0, D) if it holds none.
     """
     rows = np.atleast_2d(np.asarray(rows, np.float64))
     bad = first_bad_row(rows)
     if bad >= 0:
         return bad
     k, filters, w = int(options[0]), len(bank), width(int(options[0]))
-    share, heldout_noise, caution, chance_gain, log_odds_start, most = options[1:]
+    share, heldout_noise, caution, chance_gain, log_odds_start = options[1:]
     inverse, without_shift = constants[0, :k], constants[2, :k]
     size, memory, restarts, start = bank[:, :1], bank[:, 1], bank[:, 2] > 0.0, bank[:, 3]
     fades = memory > 0.0
@@ -170,7 +170,7 @@ def ebls(
         state[0] += 1.0
         if len(directions):
             x = moments(p[None])[0] @ directions
-            sums = state[4 + 3 * filters + 2 * filters * w :][: 2 * len(x)].reshape(2, -1)
+            sums = state[2 + 3 * filters + 2 * filters * w :][: 2 * len(x)].reshape(2, -1)
             sums += x, x * x
         weights, behind, held = state[2 : 2 + 3 * filters].reshape(3, filters)
         m, s = state[2 + 3 * filters :][: 2 * filters * w].reshape(2, filters, w)[:, :, :k]
@@ -191,7 +191,7 @@ def ebls(
         before, now = (1.0 / (1.0 + caution * t) for t in (since, since + 1.0))
         log_odds = log_odds_start + now / before * (np.log(state[1] / (1.0 - state[1])) - log_odds_start)
         log_odds += now * (np.log(likelihood / evidence) + chance_gain)
-        state[1] = min(max(1.0 / (1.0 + np.exp(-log_odds)), LEAST_NO_SHIFT), most)
+        state[1] = min(max(1.0 / (1.0 + np.exp(-log_odds)), LEAST_NO_SHIFT), 1.0 - LEAST_NO_SHIFT)
         weights[:] = (1.0 - share) / evidence * weights * z + share * start
         held += 1.0
         for j in np.flatnonzero(restarts):  # a slower filter against the next faster one

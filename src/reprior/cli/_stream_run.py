@@ -234,7 +234,7 @@ class StreamRun:
         self.labels.keep(batch.names[start:stop], some.rows[start:stop])
         while start < stop:
             n = self.stream.n
-            end = min(stop, start + every - n % every, start + next_window_end(n) - n)
+            end = min(stop, start + every - n % every, start + next_window_end(self.stream, n) - n)
             here = slice(start, end)
             if emitted != "prior":
                 out.append(form.write(batch.records[here], correct_rows(some.calibrated[here], self.at.weights)))

@@ -1,9 +1,8 @@
 """How much of its correction a stream applies: it tests itself for label shift, and labels change its weight.
 
-After 50 samples, after every 100 up to 2,000, and then after every 400, a test compares the moments of the last 100
-samples with those of held-out samples (`model.label_shift`). The window is short because changes may be. The evidence
-of all tests counts (`model.acting.Evidence`). Between tests a stream only adds up moments, so any cut into blocks gives
-the same state.
+A test compares the moments of the samples of one window with those of held-out samples (`model.label_shift`). The
+evidence of all tests counts (`model.acting.Evidence`). Between tests a stream only adds up moments, so any cut into
+blocks gives the same state.
 
 With labels, four corrections compete: none, label shift, and class biases that two memories of labels show. Each has a
 weight, which the labels' likelihood under it multiplies; a part of all weight returns to the start with every label, so
@@ -15,52 +14,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from reprior._check import warn
 from reprior._kernels import loops, reference
-from reprior._types import Acts, Labels, Matrix, MomentReference, Vector
+from reprior._types import Acts, Labels, Matrix, Vector
 from reprior.model.acting import MIN_LABEL_SHIFT, Evidence, describe
 from reprior.model.label_shift import acting_share, amplification, log_evidence
 from reprior.model.settings import Settings
+from reprior.online.settings import StreamSettings
 
 if TYPE_CHECKING:
     from reprior.online.ebls import OnlineEbls
     from reprior.online.stream import Stream
 
-BATCH = Settings()
-FIRST_TEST, WINDOW = 50, 100  # samples after which the first test comes; samples that a later test compares
-FREQUENT, PERIOD = 2000, 400  # samples up to which every window is tested; later one per period is, to save time
+ALL_TESTED, TESTED_LATER = 20, 4  # the first 20 windows are tested; later every fourth is, to save time
 DIRECTIONS = 16  # columns of the kernels' directions; those behind the reference's own are zero
 MIN_PRIOR = 1e-12  # smallest class prior, so that its logarithm is defined
 MIN_PROBABILITY = 1e-6  # of a label, so that no label rules a correction out for good
 STOP_BELOW, RESUME_ABOVE = 0.5, 0.75  # shares of the correction at which a stream has stopped, and has resumed
 STOPPED, RESUMED = "not label shift", "label shift again"  # kinds of events
 N_CORRECTIONS = 4  # none, label shift, biases of two memories
-
-Parts = dict[str, Vector]
-
-
-def next_window_end(n: int) -> int:
-    """Return the number of samples, above `n`, at which the next window ends. The first test also ends a window."""
-    return FIRST_TEST if n < FIRST_TEST else (n // WINDOW + 1) * WINDOW
-
-
-def is_window_end(n: float) -> bool:
-    """Return whether a window ends after `n` samples."""
-    return n % WINDOW == 0.0 or n == FIRST_TEST
-
-
-def padded_directions(reference_of: MomentReference | None) -> Matrix:
-    """Return the directions (3K + 1, DIRECTIONS) for the kernel; (0, DIRECTIONS) if nothing can be compared."""
-    if reference_of is None:
-        return np.zeros((0, DIRECTIONS))
-    directions = reference_of.directions
-    out = np.zeros((len(directions), DIRECTIONS))
-    out[:, : directions.shape[1]] = directions
-    return out
 
 
 class NotLabelShift(UserWarning):
@@ -95,162 +72,179 @@ def acts_event(stream: Stream, before: int, acting: bool) -> ActsEvent | None:
     An event comes only with a window end. A stream that has stopped resumes at a higher share than the one below which
     it stops, so that undecided labels do not cause many events.
     """
-    if stream.n < next_window_end(before):
+    if stream.n < next_window_end(stream, before):
         return None
     acts = stream.acts
     now = acts.share >= (STOP_BELOW if acting else RESUME_ABOVE)
     return None if now == acting else ActsEvent(RESUMED if now else STOPPED, stream.n, acts.share, acts.reason)
 
 
-def end_window(method: OnlineEbls, state: Vector) -> bool:
-    """Test the window that ends here, if a test is due, and begin the next one. Return whether less than half of the
-    correction is applied from now on, and more was before."""
-    n, begin = int(state[0]), method.offsets
-    sums = state[begin["moment_sums"] : begin["corrections"]].reshape(2, DIRECTIONS)
-    fallen = False
-    if n <= FREQUENT or n % PERIOD == 0:
-        part, laws, size = method.parts(state), method.explanations, min(n, WINDOW)
-        mean, squares = sums[:, : len(laws.reference.mean)] / size
-        before, variance = share_of_tests(method, part), np.maximum(squares - mean**2, 0.0)
-        prior = np.maximum(method.prior(state), MIN_PRIOR)
-        amplified = amplification(prior - laws.base, laws.reference.information)
-        tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
-        after = evidence_in(part, n_tests=1.0 + n_tests_before(n)) + tested
-        part["log_evidence"][...], part["amplification"][...] = after.log_evidence, after.amplification
-        fallen = before >= STOP_BELOW > share_of_tests(method, part)
-    if n % WINDOW == 0:
-        sums[:] = 0.0
-    return fallen
+# windows of samples, and their tests
 
 
-def n_tests_before(n: int) -> int:
-    """Return the number of tests before the `n`-th sample."""
-    return (n > FIRST_TEST) + min(n - 1, FREQUENT) // WINDOW + max(n - 1 - FREQUENT, 0) // PERIOD
+def window_end_after(n: int, window: int) -> int:
+    """Return the number of samples, above `n`, at which the next window ends. A quarter of the first ends one too,
+    because a drift that is no label shift does much harm early."""
+    return window // 4 if n < window // 4 else (n // window + 1) * window
 
 
-def evidence_in(part: Parts, n_tests: float) -> Evidence:
-    """Return the evidence of a stream's tests so far, from `n_tests` tests."""
-    return Evidence(float(part["log_evidence"]), float(part["amplification"]), n_tests=n_tests)
-
-
-def warn_if_fallen(code: int, fallen: bool) -> int:
-    """Return a kernel's answer, after a warning if a test has made the correction fall below one half."""
-    if fallen and not REPORTED.get():
-        warn("Less than half of the correction is applied from now on: the samples differ from held-out samples by more"
-             " than their class prior. See `stream.acts`.", NotLabelShift)  # fmt: skip
-    return code
+def next_window_end(stream: Stream, n: int) -> int:
+    """Return the number of samples, above `n`, at which the next window of a stream ends."""
+    return window_end_after(n, getattr(stream.method, "settings", StreamSettings()).window)
 
 
 def learn_and_test(method: OnlineEbls, kernel: Callable[..., int], table: Any) -> Callable[..., int]:
     """Return the kernel as a function of (slots, rows, axes of rows) that also ends the windows of the states of
     `table`. Rows are learned all or not at all."""
 
+    window = method.settings.window
     state: Any = table.data if table.ndim == 1 else None  # a memoryview: an index costs less than that of an array
 
     def learn(slots: Any, rows: Any, ndim: int) -> int:
-        if slots is not None:
-            return of_many(slots, rows, ndim)
-        if ndim == 2 and hasattr(rows, "shape") and len(rows) >= next_window_end(int(state[0])) - int(state[0]):
-            return of_block(rows)
-        code = kernel(None, rows, ndim)
-        if code == reference.DONE and is_window_end(state[0]):
-            return warn_if_fallen(code, end_window(method, table))
-        return code
-
-    def of_block(rows: Matrix) -> int:
+        if ndim == 1:
+            code = kernel(slots, rows, 1)
+            if code == reference.DONE and (state[0] % window == 0.0 or state[0] == window // 4):
+                warn_if_fallen(end_window(method, table))
+            return code
+        if not isinstance(rows, np.ndarray) or (slots is not None and len(slots) != len(rows)):
+            return reference.REFUSED
+        ends = window_ends(table, slots, len(rows), window)
+        if not ends:
+            return kernel(slots, rows, 2)
         code, first, fallen = int(loops.first_bad_row(rows)), 0, False
-        while code == reference.DONE and first < len(rows):
-            last = first + next_window_end(int(state[0])) - int(state[0])
-            code, first = kernel(None, rows[first:last], 2), last
-            if code == reference.DONE and is_window_end(state[0]):
-                fallen |= end_window(method, table)
-        return warn_if_fallen(code, fallen)
-
-    def of_many(slots: Labels, rows: Any, ndim: int) -> int:
-        due = window_ends(table, slots) if hasattr(slots, "shape") and len(slots) == len(rows) else []
-        if not len(due):
-            return kernel(slots, rows, ndim)
-        code, first, fallen = int(loops.first_bad_row(rows)), 0, False
-        for end in sorted({*due, len(slots)}):
-            if code == reference.DONE:
-                code = kernel(slots[first:end], rows[first:end], ndim)
-            if code == reference.DONE and end in due:
-                fallen |= end_window(method, table[slots[end - 1]])
+        for end in [*ends, len(rows)]:
+            if code == reference.DONE and first < end:
+                code = kernel(None if slots is None else slots[first:end], rows[first:end], 2)
+            if code == reference.DONE and first < end and end in ends:
+                fallen |= end_window(method, table if slots is None else table[slots[end - 1]])
             first = end
-        return warn_if_fallen(code, fallen)
+        warn_if_fallen(fallen)
+        return code
 
     return learn
 
 
-def window_ends(table: Vector, slots: Labels) -> list[int]:
-    """Return after how many rows of these slots (n,) a window of some stream ends, increasing."""
+def window_ends(table: Vector, slots: Labels | None, n_rows: int, window: int) -> list[int]:
+    """Return after how many of `n_rows` rows a window of some stream ends, increasing."""
+    if slots is None:
+        n = end = int(table[0])
+        ends = []
+        while (end := window_end_after(end, window)) <= n + n_rows:
+            ends.append(end - n)
+        return ends
+    n_after = table[slots, 0] + ranks(slots) + 1
+    return (np.flatnonzero((n_after % window == 0) | (n_after == window // 4)) + 1).tolist()
+
+
+def ranks(slots: Labels) -> Labels:
+    """Return how many earlier rows have the same slot as each row (n,)."""
     order = np.argsort(slots, kind="stable")
     ordered = slots[order]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     rank = np.empty(len(slots), np.int64)
     rank[order] = np.arange(len(slots)) - np.repeat(first, np.diff(np.append(first, len(slots))))
-    n = table[slots, 0] + rank + 1
-    return [int(i) + 1 for i in np.flatnonzero((n % WINDOW == 0) | (n == FIRST_TEST))]
+    return rank
 
 
-def acts_of(method: OnlineEbls, part: Parts) -> Acts:
-    """Return how much of the label-shift correction is applied, and why."""
+def end_window(method: OnlineEbls, state: Vector) -> bool:
+    """Test the window that ends here, if a test is due, and begin the next one. Return whether less than half of the
+    correction is applied from now on, and more was before."""
+    n, window, sums = int(state[0]), method.settings.window, method.view(state, "moment_sums")
+    before = share_of_tests(method, state)
+    if n <= ALL_TESTED * window or n % (TESTED_LATER * window) == 0:
+        laws, size = method.explanations, min(n, window)
+        mean, squares = sums[:, : len(laws.reference.mean)] / size
+        prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
+        amplified = amplification(prior - laws.base, laws.reference.information)
+        tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
+        after = evidence_of(method, state) + tested
+        method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
+    if n % window == 0:
+        sums[:] = 0.0
+    return before >= STOP_BELOW > share_of_tests(method, state)
+
+
+def evidence_of(method: OnlineEbls, state: Vector) -> Evidence:
+    """Return the evidence of a stream's tests so far."""
+    log_evidence, amplified, n_tests = method.view(state, "tests").tolist()
+    return Evidence(log_evidence, amplified, n_tests=n_tests)
+
+
+def warn_if_fallen(fallen: bool) -> None:
+    """Warn if a test has made the correction fall below one half."""
+    if fallen and not REPORTED.get():
+        warn("Less than half of the correction is applied from now on: the samples differ from held-out samples by more"
+             " than their class prior. See `stream.acts`.", NotLabelShift)  # fmt: skip
+
+
+# how much of the correction is applied
+
+
+def share_of_tests(method: OnlineEbls, state: Vector) -> float:
+    """Return the share of the correction that the tests let act."""
     if method.moments is None:
-        acts = describe(None, BATCH)
-    else:
-        acts = describe(evidence_in(part, 1.0 + n_tests_before(int(part["n"]) + 1)), BATCH)
-    if not has_labels(part):
+        return 1.0
+    log_evidence, amplified, _ = method.view(state, "tests").tolist()
+    return remembered_share(log_evidence, amplified, method.settings.model)
+
+
+@lru_cache(maxsize=10_000)
+def remembered_share(log_evidence: float, amplified: float, settings: Settings) -> float:
+    """Return `acting_share` of evidence that changes only with a test, while a server asks for it with every post."""
+    return acting_share(log_evidence, amplified, settings)
+
+
+def has_labels(method: OnlineEbls, state: Vector) -> bool:
+    """Return whether the stream has taken in any label: each adds to every curvature."""
+    return bool(state[method.places["curvature"].start] > 0.0)
+
+
+def acts_of(method: OnlineEbls, state: Vector) -> Acts:
+    """Return how much of the label-shift correction is applied, and why."""
+    acts = describe(None if method.moments is None else evidence_of(method, state), method.settings.model)
+    if not has_labels(method, state):
         return acts
-    share, biases = float(part["corrections"][1]), float(part["corrections"][2:].sum())
+    corrections = method.view(state, "corrections")
+    share, biases = float(corrections[1]), float(corrections[2:].sum())
     reason = f"Given the labels, label shift has the weight {share:.0%}, and class biases {biases:.0%}."
     return acts._replace(share=share, reason=reason)
 
 
-def has_labels(part: Parts) -> bool:
-    """Return whether the stream has taken in any label: each adds to every curvature."""
-    return bool(part["curvature"][0, 0] > 0.0)
+def weights_of(method: OnlineEbls, state: Vector, prior: Vector) -> Vector:
+    """Return the class weights (K,) of the correction, not normalised, given the estimated `prior` (K,)."""
+    if has_labels(method, state):
+        return np.asarray(np.exp(method.view(state, "corrections") @ log_weights_of_each(method, state, prior)))
+    share = share_of_tests(method, state)
+    weights = (np.maximum(prior, MIN_PRIOR) / method.source.prior) ** share
+    return weights if method.base is None else weights * np.exp((1.0 - share) * method.log_unshifted)
 
 
-def share_of_tests(method: OnlineEbls, part: Parts) -> float:
-    """Return the share of the correction that the tests let act."""
-    if method.moments is None:
-        return 1.0
-    return acting_share(float(part["log_evidence"]), float(part["amplification"]), BATCH)
-
-
-def log_weights(method: OnlineEbls, part: Parts, prior: Vector) -> Vector:
-    """Return the log class weights (K,) of the correction, given the estimated `prior` (K,)."""
-    if has_labels(part):
-        return np.asarray(part["corrections"] @ of_corrections(method, part, prior))
-    share = share_of_tests(method, part)
-    shifted = np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
-    return np.asarray(method.log_unshifted + share * (shifted - method.log_unshifted))
-
-
-def of_corrections(method: OnlineEbls, part: Parts, prior: Vector) -> Matrix:
+def log_weights_of_each(method: OnlineEbls, state: Vector, prior: Vector) -> Matrix:
     """Return the log class weights (N_CORRECTIONS, K) of each correction."""
     none, shifted = method.log_unshifted, np.log(np.maximum(prior, MIN_PRIOR) / method.source.prior)
-    biases = part["product"] / (part["curvature"] + method.settings.bias_spread**-2)
+    biases = method.view(state, "product") / (
+        method.view(state, "curvature") + method.settings.model.bias_spreads[-1] ** -2
+    )
     return np.stack([none, shifted, *(none + biases)])
 
 
-def update_by_label(method: OnlineEbls, part: Parts, row: Vector, y: int, prior: Vector) -> None:
+def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prior: Vector) -> None:
     """Take in the label `y` of a sample `row` (K,): weigh the corrections by how well they predict it, then let both
     memories of biases take a step of the logistic regression of labels on probabilities (its second derivative is taken
     to be diagonal)."""
-    each, settings = of_corrections(method, part, prior), method.settings
+    each, settings = log_weights_of_each(method, state, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
-    share = max(share_of_tests(method, part), MIN_LABEL_SHIFT)
+    share = max(share_of_tests(method, state), MIN_LABEL_SHIFT)
     start = np.full(N_CORRECTIONS, (1 - share) / (N_CORRECTIONS - 1))
     start[1] = share
-    weights = part["corrections"] if has_labels(part) else start
+    corrections = method.view(state, "corrections")
+    weights = corrections if has_labels(method, state) else start
     weights = weights * np.maximum(p[:, y], MIN_PROBABILITY)
-    part["corrections"][:] = (1 - settings.label_sharing) * weights / weights.sum() + settings.label_sharing * start
-    biases = each[2:] - each[0]
+    corrections[:] = (1 - settings.label_sharing) * weights / weights.sum() + settings.label_sharing * start
     keep = 0.5 ** (1 / np.array(settings.label_memories))[:, None] if method.drift else 1.0
-    curvature = p[2:] * (1 - p[2:]) + 1e-12
-    gradient = -p[2:]
+    biases, curvature, gradient = each[2:] - each[0], p[2:] * (1 - p[2:]) + 1e-12, -p[2:]
     gradient[:, y] += 1.0
-    part["curvature"][:] = keep * part["curvature"] + curvature
-    part["product"][:] = keep * part["product"] + curvature * biases + gradient
+    for name, step in (("curvature", curvature), ("product", curvature * biases + gradient)):
+        part = method.view(state, name)
+        part[:] = keep * part + step

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import numpy as np
 
 from reprior._check import fail, missing
 from reprior._types import Matrix, Vector
 from reprior.online.alarm import Alarm, check_times
-from reprior.online.bets import BettingState, Verdict, seen_from_fields, seen_to_fields, start
+from reprior.online.bets import BettingState, Verdict, start, state_from_fields
 from reprior.online.table import StreamTable, are_storable, check_storable
 from reprior.rows.blocks import by_name
 from reprior.rows.keys import plain
@@ -61,7 +59,7 @@ class AlarmTable(Saved):
 
     def __init__(self, source: Any, **options: Any) -> None:
         self.model = Alarm(source, **options)
-        self._seen: dict[Hashable, tuple[BettingState, Vector | None]] = {}
+        self._seen: dict[Hashable, BettingState] = {}
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -78,12 +76,12 @@ class AlarmTable(Saved):
         return self._of(key).verdict
 
     def __repr__(self) -> str:
-        raised = sum(bool(purse.verdict) for purse, _ in self._seen.values())
+        raised = sum(bool(purse.verdict) for purse in self._seen.values())
         return f"AlarmTable({len(self):,} keys, {raised:,} raised)"
 
     def _of(self, key: Hashable) -> Alarm:
         alarm = copy(self.model)
-        alarm.purse, alarm._stream_prior = self._seen.get(plain(key), (start(alarm.plan), None))
+        alarm.purse = self._seen.get(plain(key), start(alarm.plan))
         return alarm
 
     def reset(self, key: Hashable) -> None:
@@ -110,7 +108,7 @@ class AlarmTable(Saved):
         raw = by_name(proba, self.model.source.classes, caller)
         rows = self.model._rows(table.calibrated(raw, caller=caller), caller)
         when = check_times(times, len(rows), caller)
-        names, slots = table._find(keys if not isinstance(keys, np.ndarray) else keys.tolist(), caller)
+        names, slots = table._find(keys, caller)
         if len(names) != len(rows):
             fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(names))
         places: dict[Hashable, list[int]] = {}
@@ -123,14 +121,13 @@ class AlarmTable(Saved):
         for name, where in places.items():
             alarm = self._of(name)
             verdicts[name] = alarm.watch_calibrated(Keyed(table, name), rows[where], when[where])
-            self._seen[name] = alarm.purse, alarm._stream_prior
+            self._seen[name] = alarm.purse
         return verdicts
 
     def to_bytes(self, key: Key = None) -> bytes:
         """Return all alarms as bytes for `from_bytes`. Keys must be strings or whole numbers."""
         check_storable(self._seen, "AlarmTable.to_bytes")
-        purses = [seen_to_fields(*pair) for pair in self._seen.values()]
-        arrays = {f"{i}_{name}": x for i, one in enumerate(purses) for name, x in one.items()}
+        arrays = {f"{i}_{name}": x for i, purse in enumerate(self._seen.values()) for name, x in asdict(purse).items()}
         return encode("alarm-table", {**self.model._fixed(), "keys": list(self._seen), **arrays}, key)
 
     @classmethod
@@ -148,5 +145,5 @@ class AlarmTable(Saved):
             if number.isdecimal() and int(number) < len(keys):
                 parts[int(number)][field] = value
         plan = table.model.plan
-        table._seen = {name: seen_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
+        table._seen = {name: state_from_fields(part, plan, caller) for name, part in zip(keys, parts, strict=True)}
         return table

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -52,33 +53,55 @@ class Verdict:
         return self.raised_at is not None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The fixed part: the `mean` (K,) of the reference rows, the margins for it, and how the stake is spread.
 
     The class bets (F, K) are 1 + slope·(p/mean − 1), divided by `price`. A bet with weights 1 + d on the classes pays
-    √(Σ d²·spread). `log_share` (3 + F·K,) is the logarithm of each bet's share of the stake at the start.
+    √(Σ d²·spread).
     """
 
     mean: Vector
     spread: Vector
-    slope: Matrix
     price: Matrix
-    log_share: Vector
     log_threshold: float
     forgets: bool
+
+    @cached_property
+    def slope(self) -> Matrix:
+        """The slopes (F, K) of the class bets."""
+        return slopes(self.mean)
+
+    @cached_property
+    def log_share(self) -> Vector:
+        """The logarithm of each bet's share of the stake at the start (3 + F·K,)."""
+        of_class = np.tile(0.5 * class_shares(self.mean) / len(FACTORS), len(FACTORS))
+        return np.asarray(np.log(np.concatenate([np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), of_class])))
 
 
 @dataclass(frozen=True, slots=True)
 class BettingState:
     """The part that changes: log gain of each bet (3 + F·K,), its lowest value so far, the number of samples after
-    which it was last there (within FLAT), and the time of the next sample (NaN if unknown)."""
+    which it was last there (within FLAT), and the time of the next sample (NaN if unknown); the verdict; and the prior
+    of the stream that is bet on, None before the first sample."""
 
     gain: Vector
     lowest: Vector
     lowest_at: Labels
     lowest_time: Vector
     verdict: Verdict
+    stream_prior: Vector | None = None
+
+
+def slopes(mean: Vector) -> Matrix:
+    """Return the slopes (F, K) of bets that multiply the share of one class by each of FACTORS, up to half the rest."""
+    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
+    return np.asarray((share - mean) / (1 - mean))
+
+
+def class_shares(mean: Vector) -> Vector:
+    """Return each class's share (K,) of the stake on classes: a frequent class gets more of it."""
+    return np.asarray((mean / mean.sum() + 1 / len(mean)) / 2)
 
 
 def mean_bounds(mean: Vector, n: float, log_inverse_delta: Any) -> tuple[Vector, Vector]:
@@ -103,22 +126,6 @@ def mean_bounds(mean: Vector, n: float, log_inverse_delta: Any) -> tuple[Vector,
     return ends[0], ends[1]
 
 
-class Stakes(NamedTuple):
-    """The slopes (F, K) of the class bets, the weight of each class (K,), and the logarithm of each bet's share."""
-
-    slope: Matrix
-    weight: Vector
-    log_share: Vector
-
-
-def initial_stakes(mean: Vector) -> Stakes:
-    """Return the stakes before the first sample, for a mean prediction (K,)."""
-    share = np.minimum(FACTORS[:, None] * mean, (1 + mean) / 2)
-    weight = (mean / mean.sum() + 1 / len(mean)) / 2  # a frequent class gets more of what is shared out
-    shares = [np.full(len(BOLDNESS), 0.5 / len(BOLDNESS)), np.tile(0.5 * weight / len(FACTORS), len(FACTORS))]
-    return Stakes((share - mean) / (1 - mean), weight, np.log(np.concatenate(shares)))
-
-
 def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run_length: float) -> Plan:
     """Return the test against reference rows (n, K) with this mean (K,), or against the mean itself if it is exact."""
     from scipy.stats import chi2
@@ -127,8 +134,7 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
     mean = np.clip(mean, 1e-12, 1 - 1e-12)  # where the reference is all of one class, there is still a bet to make
     # α pays for the margins, a half for each kind of bet, and in mode "ever" first a half of it for the stakes
     spare = alpha / 2 if mode == "ever" else alpha
-    slope, weight, log_share = initial_stakes(mean)
-    low, high = mean_bounds(mean, n, np.log(4 / (spare * weight))) if n < math.inf else (mean, mean)
+    low, high = (mean, mean) if rows is None else mean_bounds(mean, n, np.log(4 / (spare * class_shares(mean))))
     # n·Σ (mean − truth)²/mean is about a weighted sum of χ², and it bounds what a bet in any direction gains by chance;
     # 1/n and the quarter more are for classes with few rows, where it has a longer tail
     c_squared = 0.0
@@ -137,10 +143,11 @@ def make_plan(mean: Vector, rows: Matrix | None, *, alpha: float, mode: str, run
         gram = x.T @ x if len(mean) < n else x @ x.T  # the same trace and norm, by the smaller of the two
         first, second = float(np.trace(gram)), float((gram**2).sum())
         c_squared = second / first * float(chi2.isf(spare / 2, first**2 / second)) if first > 0 else 0.0
+    slope = slopes(mean)
     price = 1 + slope * (np.where(slope > 0, high, low) / mean - 1)
     threshold = 2 / alpha if mode == "ever" else run_length
     spread = 1.25 * c_squared * (mean + 1 / n) / n
-    return Plan(mean, spread, slope, price, log_share, math.log(threshold), mode == "monitor")
+    return Plan(mean, spread, price, math.log(threshold), mode == "monitor")
 
 
 def in_blocks(plan: Plan, *arrays: Any) -> Iterator[tuple[Any, ...]]:
@@ -196,7 +203,7 @@ def update(plan: Plan, state: BettingState, rows: Matrix, prior: Vector, times: 
         then = [None if math.isnan(time) else float(time) for time in (times[at], since_time)]
         verdict = replace(verdict, raised_at=n + at + 1, since=int(since) + 1, classes=gained,
                           raised_time=then[0], since_time=then[1])  # fmt: skip
-    return BettingState(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict)
+    return BettingState(gain[-1], lowest[-1], *lowest_at(len(rows)), verdict, prior)
 
 
 def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
@@ -211,33 +218,26 @@ def followers_gain(plan: Plan, rows: Matrix, sigma: Vector) -> Any:
     return (growth > 0).any(axis=0)
 
 
-def seen_to_fields(state: BettingState, stream_prior: Vector | None) -> dict[str, Any]:
-    """Return the fields that store the state of a test and the prior that it bets on."""
-    parts = asdict(state)
-    verdict = parts.pop("verdict")
-    return {"verdict": verdict, "believed": stream_prior, **{f"purse_{name}": x for name, x in parts.items()}}
-
-
-def seen_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> tuple[BettingState, Vector | None]:
-    """Return what `seen_to_fields` stored, after checks."""
+def state_from_fields(stored: dict[str, Any], plan: Plan, caller: str) -> BettingState:
+    """Return the state whose `asdict` was stored, after checks."""
     bets, nothing, k = plan.log_share.shape, type(None), len(plan.mean)
-    gain, lowest = (take(stored, f"purse_{name}", np.ndarray, caller, bets) for name in ("gain", "lowest"))
-    lowest_at = take(stored, "purse_lowest_at", np.ndarray, caller, bets).astype(np.intp)
-    time = stored.get("purse_lowest_time")
+    names = ("gain", "lowest", "lowest_at")
+    gain, lowest, lowest_at = (take(stored, name, np.ndarray, caller, bets).astype(np.float64) for name in names)
+    time = stored.get("lowest_time")  # NaN if unknown
     fields = take(stored, "verdict", dict, caller)
-    names = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
+    kinds = {"n": int, "evidence": float, "raised_at": (int, nothing), "since": (int, nothing), "classes": list,
              "raised_time": (float, nothing), "since_time": (float, nothing)}  # fmt: skip
-    values = {name: take(fields, name, kinds, caller) for name, kinds in names.items()}
+    values = {name: take(fields, name, kind, caller) for name, kind in kinds.items()}
     n, raised, since, classes = values["n"], values["raised_at"], values["since"], values["classes"]
     ordered = 0 <= n <= 2**53 and (raised is None) == (since is None) == (not classes)
     ordered &= raised is None or since is None or 1 <= since <= raised <= n
-    counted = ((lowest_at >= 0) & (lowest_at <= n)).all() and ((lowest <= 0) & (lowest > -1e100)).all()
-    counted &= (np.abs(gain) < 1e100).all()
+    ordered &= all(type(c) is int and 0 <= c < k for c in classes)
     timed = isinstance(time, np.ndarray) and time.shape == bets and not np.isinf(time).any()
-    if not (ordered and counted and timed and all(type(c) is int and 0 <= c < k for c in classes)):
+    counted = (lowest_at >= 0) & (lowest_at <= n) & (lowest <= 0) & (lowest > -1e100) & (np.abs(gain) < 1e100)
+    if not (ordered and timed and counted.all()):
         refuse(caller, "data", "an invalid verdict")
-    stream_prior = take(stored, "believed", (np.ndarray, nothing), caller, (k,))
-    if stream_prior is not None:
-        check_prior(stream_prior, caller, "believed", allow_zero=True)
+    prior = take(stored, "stream_prior", (np.ndarray, nothing), caller, (k,))
+    if prior is not None:
+        check_prior(prior, caller, "stream_prior", allow_zero=True)
     verdict = Verdict(**{**values, "classes": tuple(classes), "threshold": plan.log_threshold})
-    return BettingState(gain, lowest, lowest_at, np.asarray(time, np.float64), verdict), stream_prior
+    return BettingState(gain, lowest, lowest_at.astype(np.intp), np.asarray(time, np.float64), verdict, prior)

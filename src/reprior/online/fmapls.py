@@ -111,7 +111,7 @@ class OnlineFmapls:
         return partial(loops.fmapls, *views(table, self.kernel_priors, self.options)) if native else refuse
 
     def bind_top(self, table: Matrix) -> Kernel:
-        lazy = self.update == "lsf" and self.variant == "stable" and self.c == "auto" and self.gamma == 1.0
+        lazy = NATIVE and self.update == "lsf" and self.variant == "stable" and self.c == "auto" and self.gamma == 1.0
         return partial(loops.fmapls_top, *views(table, self.kernel_priors, self.options)) if lazy else refuse
 
     def learn_by_gradient(self, state: Vector, rows: Matrix) -> None:

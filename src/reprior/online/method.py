@@ -30,7 +30,7 @@ class StreamMethod(Protocol):
     each class's share (K,), with a sentence on how far to trust it. `valid` tells of finite numbers (S, size) with a
     whole `n` whether they are S states of this method, so that bytes can be refused. `bind` gives the native kernel as
     a function of (slots, rows, axes of rows), `bind_top` the one for top-k rows of (slots, indices, values, axes), or
-    `refuse`.
+    `refuse`. A kernel that refuses has learned nothing; `learn` then takes checked rows.
 
     A method may have `acts`, how much of its correction is applied and why, `checks`, what its tests found, and
     `weights`, the class weights (K,) of what is applied.
@@ -111,14 +111,14 @@ def method_checks(method: StreamMethod, state: Vector) -> StreamChecks:
     return method.checks(state) if hasattr(method, "checks") else StreamChecks()
 
 
-def applied_prior(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:
-    """Return the class prior (K,) that the correction leads to: the estimate, or what is applied of it.
+def class_weights(method: StreamMethod, state: Vector, prior: Vector | None = None) -> Vector:
+    """Return the class weights (K,) of the correction, as far as it is applied.
 
     `prior` is the one of the state, if the caller has it already.
     """
     if hasattr(method, "weights"):
-        return np.asarray(method.weights(state, prior) * method.source.prior)
-    return method.prior(state) if prior is None else prior
+        return method.weights(state, prior)  # type: ignore[no-any-return]
+    return np.asarray((method.prior(state) if prior is None else prior) / method.source.prior)
 
 
 def simplex(shares: Vector) -> bool:

@@ -18,7 +18,7 @@ from reprior._labels import check_label, check_learned
 from reprior._types import Acts, Interval, Labels, Matrix, Source, StreamChecks, Vector
 from reprior.estimates import show
 from reprior.model.interval import Moments, beta_parameters
-from reprior.online.method import StreamMethod, StreamState, applied_prior, learned, method_acts, method_checks, refuse
+from reprior.online.method import StreamMethod, StreamState, class_weights, learned, method_acts, method_checks
 from reprior.online.registry import described, labels_in, online_method, recovered
 from reprior.rows.blocks import ArrayBlocks, TopKBlocks, as_stored, by_name, check_top_k, is_top_k
 from reprior.rows.calibrated import Calibrator
@@ -220,13 +220,14 @@ class Stream(show.Plotted, Saved):
         applied.
         """
         with self._lock:
-            return np.asarray(applied_prior(self.method, self._values) / self.source.prior)
+            return class_weights(self.method, self._values)
 
     @property
     def acts(self) -> Acts:
         """How much of the correction is applied, and why.
 
-        The stream tests for label shift after 50 samples, after every 100 up to 2,000, and then after every 400.
+        The stream tests for label shift after 25 samples, after every 100 up to 2,000, and then after
+        every 400. `StreamSettings.window` changes that.
         """
         with self._lock:
             return method_acts(self.method, self._values)
@@ -241,18 +242,17 @@ class Stream(show.Plotted, Saved):
         """Return probabilities (n, K) as the method uses them: calibrated, if the stream has a calibrator."""
         return calibrated(proba, self.source, self.calibrator, caller)
 
-    def _row(self, p: Any, caller: str) -> Vector:
-        return raw_row(p, self.source, caller, self.calibrator)
-
     def learn_one(self, p: Any) -> None:
         """Learn from the probabilities (K,) of one sample, or its top-k pair (indices (k,), values (k,))."""
         with self._lock:
-            if self.calibrator is not None or self._kernel(None, p, 1) != DONE:
-                if is_top_k(p) and self.calibrator is None:
-                    if not NATIVE or self._top(None, *p, 1) != DONE:
-                        self._learn(one_top_k(p, self.source, "Stream.learn_one"), None)
-                else:
-                    self.method.learn(self._values, self._row(p, "Stream.learn_one")[None])
+            if self.calibrator is None:
+                top = is_top_k(p)
+                if (self._top(None, *p, 1) if top else self._kernel(None, p, 1)) == DONE:
+                    return
+                if top:
+                    self._learn(one_top_k(p, self.source, "Stream.learn_one"), None)
+                    return
+            self.method.learn(self._values, raw_row(p, self.source, "Stream.learn_one", self.calibrator)[None])
 
     def learn_many(self, proba: Any) -> None:
         """Learn from the probabilities (n, K) of samples in order, or from their top-k pair (indices, values)."""
@@ -264,64 +264,49 @@ class Stream(show.Plotted, Saved):
 
     def _learn_rows(self, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
         LOCKS.let_forks_pass()
-        with self._lock:
-            if calibrator is None and is_top_k(proba):
-                if NATIVE and self._top(None, *proba, 2) == DONE:
-                    return
-            elif calibrator is None and self._kernel(None, proba, 2) == DONE:
+        with self._lock:  # a kernel checks the rows itself
+            top = is_top_k(proba)
+            if calibrator is None and (self._top(None, *proba, 2) if top else self._kernel(None, proba, 2)) == DONE:
                 return
             self._learn(checked(proba, self.source, caller, calibrator), calibrator)
 
     def _learn(self, blocks: ArrayBlocks | TopKBlocks, calibrator: Calibrator | None) -> None:
-        if isinstance(blocks, TopKBlocks) and self._top is not refuse:
-            learned(self._top(None, *contiguous(blocks), 2))
-        else:
-            for block in blocks:
-                self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
+        if isinstance(blocks, TopKBlocks) and self._top(None, *contiguous(blocks), 2) == DONE:
+            return
+        for block in blocks:
+            self.method.learn(self._values, block if calibrator is None else calibrator.of_block(block))
 
     def correct_one(self, p: Any) -> Vector:
         """Return the corrected probabilities (K,) of one sample, and learn nothing. A Series or dict keeps its names.
         """
         with self._lock:
-            if is_top_k(p) and self.calibrator is None:
+            weights, k = class_weights(self.method, self._values), len(self.source.prior)
+            if self.calibrator is None and is_top_k(p):
                 row = one_top_k(p, self.source, "Stream.correct_one")
-                return np.asarray(correct_top_k(self.source, applied_prior(self.method, self._values)[None], row)[0])
-            k = len(self.source.prior)
-            out, known = np.empty(k), self._padded_weights()
-            if not NATIVE or self.calibrator is not None or loops.correct(known, k, p, out, 1) != DONE:
-                learned(loops.correct(known, k, self._row(p, "Stream.correct_one"), out, 1))
+                return np.asarray(correct_top_k(self.source, (weights * self.source.prior)[None], row)[0])
+            self._weights[0, :k], out = weights, np.empty(k)
+            if not NATIVE or self.calibrator is not None or loops.correct(self._weights, k, p, out, 1) != DONE:
+                calibrated = raw_row(p, self.source, "Stream.correct_one", self.calibrator)
+                learned(loops.correct(self._weights, k, calibrated, out, 1))
             return out if isinstance(p, np.ndarray) else like_input(out, p, self.classes)
-
-    def _padded_weights(self, prior: Vector | None = None) -> Vector:
-        source = self.source.prior
-        np.divide(applied_prior(self.method, self._values, prior), source, out=self._weights[0, : len(source)])
-        return self._weights
-
-    def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
-        """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
-        with self._lock:
-            out = np.empty(rows.shape, rows.dtype)
-            if NATIVE and loops.correct(self._padded_weights(prior), len(self.source.prior), rows, out, 2) == DONE:
-                return out
-            return np.asarray(correct_rows(as_stored(rows), self.weights).astype(rows.dtype, copy=False))
 
     def correct_many(self, proba: Any) -> Matrix:
         """Return corrected probabilities (n, K), and learn nothing.
 
         A DataFrame keeps its columns. For a top-k pair the probabilities of the listed classes are returned.
         """
-        k = len(self.source.prior)
-        if NATIVE and isinstance(proba, np.ndarray) and self.calibrator is None:
-            out = np.empty(proba.shape, proba.dtype)
-            with self._lock:
-                if loops.correct(self._padded_weights(), k, proba, out, 2) == DONE:
-                    return out
         blocks = checked(proba, self.source, "Stream.correct_many", self.calibrator)
         if isinstance(blocks, TopKBlocks):
-            return correct_top_k(self.source, applied_prior(self.method, self._values)[None], blocks)
+            return correct_top_k(self.source, (self.weights * self.source.prior)[None], blocks)
         rows = blocks.array if self.calibrator is None else self.calibrator(np.asarray(blocks.array, np.float64))
-        fixed = correct_rows(as_stored(rows), self.weights).astype(blocks.array.dtype, copy=False)
+        fixed = self.correct_calibrated(rows).astype(blocks.array.dtype, copy=False)
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
+
+    def correct_calibrated(self, rows: Matrix, prior: Vector | None = None) -> Matrix:
+        """Return corrected probabilities (n, K), given what `calibrated` returned. `prior` saves computing it again."""
+        with self._lock:
+            weights = class_weights(self.method, self._values, prior)
+        return np.asarray(correct_rows(as_stored(rows), weights).astype(rows.dtype, copy=False))
 
     def observe(self, p: Any, y: Any) -> None:
         """Learn the label `y` of a sample `p` (K,) that the stream has learned before. Labels may arrive late.
@@ -329,12 +314,11 @@ class Stream(show.Plotted, Saved):
         The label replaces what the sample had added to the shares, so a stream takes at most as many labels as samples.
         With "online-ebls" labels also decide how to correct: not at all, by label shift, or by a bias per class.
         """
-        row, label = (
-            self._row(p, "Stream.observe"),
-            check_label(y, "Stream.observe", len(self.source.prior), self.source.classes),
-        )
+        caller = "Stream.observe"
+        row = raw_row(p, self.source, caller, self.calibrator)
+        label = check_label(y, caller, len(self.source.prior), self.source.classes)
         with self._lock:
-            check_learned(self._labels + 1, self._values[0], "Stream.observe")
+            check_learned(self._labels + 1, self._values[0], caller)
             self.method.observe(self._values, row, label)
             self._labels += 1
 

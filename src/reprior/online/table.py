@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial
+from functools import partial, partialmethod
 from itertools import repeat
 from typing import Any, NoReturn
 
 import numpy as np
 
 from reprior._check import check_flag, check_int, check_level, fail, like_input, missing
-from reprior._kernels import NATIVE
-from reprior._kernels.reference import DONE, REFUSED
+from reprior._kernels.reference import DONE
 from reprior._labels import check_label, check_learned, is_missing, same_rows
 from reprior._types import Acts, Interval, Labels, Matrix, Vector
 from reprior.estimates import show
-from reprior.online.method import StreamState, applied_prior, learned, method_acts, refuse
+from reprior.online.method import StreamState, class_weights, learned, method_acts, refuse
 from reprior.online.registry import chosen, described, labels_in, online_method, recovered
 from reprior.online.shared_start import SharedStart, can_share_start
 from reprior.online.stream import (
@@ -29,7 +28,7 @@ from reprior.online.stream import (
     fitting,
     raw_row,
 )
-from reprior.rows.blocks import TopKBlocks, as_stored, is_top_k, numbered
+from reprior.rows.blocks import TopKBlocks, as_stored, numbered
 from reprior.rows.calibrated import Calibrator
 from reprior.rows.correction import correct_rows, correct_top_k
 from reprior.rows.keys import plain
@@ -55,21 +54,14 @@ class Snapshot(Stream):
 
     __slots__ = ()
 
-    def _refuse(self, caller: str) -> NoReturn:
+    def _refuse(self, caller: str, *_: Any) -> NoReturn:
         fail(f"Stream.{caller}", "stream", "be able to learn", "a read-only copy from a table",
              remedy="Call `learn` or `observe` of the table, or take the stream out with `pop`")  # fmt: skip
 
-    def learn_one(self, p: Any) -> None:
-        self._refuse("learn_one")
-
-    def learn_many(self, proba: Any) -> None:
-        self._refuse("learn_many")
-
-    def observe(self, p: Any, y: Any) -> None:
-        self._refuse("observe")
-
-    def learn_calibrated(self, rows: Any) -> None:
-        self._refuse("learn_calibrated")
+    learn_one = partialmethod(_refuse, "learn_one")
+    learn_many = partialmethod(_refuse, "learn_many")
+    learn_calibrated = partialmethod(_refuse, "learn_calibrated")
+    observe = partialmethod(_refuse, "observe")
 
 
 class StreamTable(Saved):
@@ -116,7 +108,6 @@ class StreamTable(Saved):
         self._table = np.empty((0, len(self._alone)))  # states, when they were last used, and their labels
         self._used, self._labels = np.zeros((2, 0), np.int64)
         self._slots: dict[Hashable, int] = {}
-        self._numbered = np.full(0, -1)  # the slots of small whole numbers once more: an array is faster than a dict
         self._free: list[int] = []
         self._clock = 0
         self._grow(0)
@@ -194,31 +185,19 @@ class StreamTable(Saved):
             return stream
 
     def _remove(self, key: Hashable) -> None:
-        slot, number = self._slots.pop(key), hash(key)
+        slot = self._slots.pop(key)
         self._free.append(slot)
         if self._shared_start is not None:
             self._shared_start.forget(slot)
-        # whatever equals a small whole number, as 1.0 does, has it as its hash
-        if 0 <= number < len(self._numbered) and self._numbered[number] == slot:
-            self._numbered[number] = -1
 
     def _add(self, key: Hashable) -> None:
         self._slots[key] = slot = self._free.pop()
         self._table[slot], self._labels[slot] = self._fresh, 0
-        if type(key) is int and 0 <= key < 8 * len(self._table):  # True would index them all
-            if key >= len(self._numbered):
-                self._numbered = np.append(self._numbered, np.full(8 * len(self._table) - len(self._numbered), -1))
-            self._numbered[key] = slot
 
     def _find(self, keys: Any, caller: str) -> tuple[list[Hashable], Labels]:
-        """Return the keys as a list (empty if they were numbers found at once), and their slots, -1 for new keys."""
+        """Return the keys as a list of Python values, and their slots, -1 for new keys."""
         if isinstance(keys, (str, bytes)):
             fail(caller, "keys", "be a list or vector of hashable keys, one per row", repr(keys)[:60])
-        numbers = isinstance(keys, np.ndarray) and keys.dtype.kind in "iu" and keys.ndim == 1 and len(keys) > 0
-        if numbers and keys.min() >= 0 and keys.max() < len(self._numbered):
-            slots = self._numbered[keys]
-            if slots.min() >= 0:
-                return [], slots
         try:
             plainly = isinstance(keys, np.ndarray) and keys.dtype.kind != "M"  # whose items may be numbers
             names: list[Hashable] = keys.tolist() if plainly else list(keys)
@@ -286,19 +265,12 @@ class StreamTable(Saved):
 
     def _learn(self, keys: Any, proba: Any, calibrator: Calibrator | None, caller: str) -> None:
         names, slots = self._find(keys, caller)
-        if len(slots) and slots.min() >= 0 and calibrator is None and self._shared_start is None:
-            top = is_top_k(proba)  # the kernel checks the rows itself
-            code = self._kernel(slots, proba, 2) if not top else self._top(slots, *proba, 2) if NATIVE else REFUSED
-            if code == DONE:
-                self._use(slots)
-                return
         blocks = checked(proba, self.source, caller, calibrator)
         n = len(blocks.values) if isinstance(blocks, TopKBlocks) else len(blocks.array)
         if len(slots) != n:
             fail(caller, "keys", f"name the stream of each of {n} rows", len(slots))
         new, slots = slots < 0, self._claim(names, slots, caller)
-        if isinstance(blocks, TopKBlocks) and self._top is not refuse:
-            learned(self._top(slots, *contiguous(blocks), 2))
+        if isinstance(blocks, TopKBlocks) and self._top(slots, *contiguous(blocks), 2) == DONE:
             return
         for first, block in numbered(blocks):
             rows = np.ascontiguousarray(block if calibrator is None else calibrator.of_block(block))
@@ -343,12 +315,12 @@ class StreamTable(Saved):
             if len(slots) != len(rows):
                 fail(caller, "keys", f"name the stream of each of {len(rows)} rows", len(slots))
             used, which = np.unique(slots, return_inverse=True)
-            priors = [applied_prior(self.method, self._fresh if slot < 0 else self._table[slot]) for slot in used]
-        prior = np.stack(priors)[which]
+            states = [self._fresh if slot < 0 else self._table[slot] for slot in used]
+            weights = np.stack([class_weights(self.method, state) for state in states])[which]
         if isinstance(blocks, TopKBlocks):
-            return correct_top_k(self.source, prior, blocks)
+            return correct_top_k(self.source, weights * self.source.prior, blocks)
         seen = rows if self.calibrator is None else self.calibrator(np.asarray(rows, np.float64))
-        fixed = correct_rows(as_stored(seen), prior / self.source.prior).astype(rows.dtype, copy=False)
+        fixed = correct_rows(as_stored(seen), weights).astype(rows.dtype, copy=False)
         return like_input(fixed, proba, self.classes)  # type: ignore[no-any-return]
 
     def prior(self, key: Hashable) -> Vector:

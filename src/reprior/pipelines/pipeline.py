@@ -337,12 +337,19 @@ class Pipeline(Saved):
         **options
             Options of the method, as for `Stream`.
         """
-        return Stream(method, self.source, calibrator=self.calibrator, **{**self._kept(method), **options})
+        return Stream(method, self.source, calibrator=self.calibrator, **self._stream_options(method, options))
 
-    def _kept(self, method: str) -> dict[str, Any]:
-        """Return the prior that a stream keeps if nothing has shifted, as an option, where it takes one."""
+    def _stream_options(self, method: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a stream: the default one has the prior without shift and settings of the pipeline."""
+        if method != "online-ebls":
+            return options
+        own: dict[str, Any] = {}
         base = self.options.get("base")
-        return {} if base is None or method != "online-ebls" else {"base": tuple(np.asarray(base).tolist())}
+        if base is not None:
+            own["base"] = tuple(np.asarray(base).tolist())
+        if "settings" in self.options and isinstance(options.get("settings", {}), dict):
+            own["settings"] = {"model": self.settings, **options.pop("settings", {})}
+        return {**own, **options}
 
     def table(
         self, max_streams: int | None = None, on_evict: Callable[[Hashable, Stream], object] | None = None, *,
@@ -360,7 +367,7 @@ class Pipeline(Saved):
             As in `stream`.
         """
         limit = {} if max_streams is None else {"max_streams": max_streams}
-        arguments = {**limit, **self._kept(method), **options}
+        arguments = {**limit, **self._stream_options(method, options)}
         return StreamTable(method, self.source, calibrator=self.calibrator, on_evict=on_evict, **arguments)
 
     def fields(self, caller: str) -> dict[str, Any]:

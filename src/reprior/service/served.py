@@ -124,7 +124,7 @@ class ServedStream:
         if stream.calibrator is not None:
             rows = stream.calibrated(rows, caller="samples")
         before = stream.n
-        window_ended = before + len(rows) >= next_window_end(before)
+        window_ended = before + len(rows) >= next_window_end(stream, before)
         with without_warning() if window_ended else NO_WARNING:  # the server raises an alarm
             if watch.active:
                 raised = self._learn_watched(rows, now)
