@@ -195,7 +195,7 @@ class NotLabelShiftDrift(StreamDrift):
     ...     detector.update([0.5, 0.5])
     ...     if detector.drift_detected:
     ...         print(i + 1, f"{detector.acts.share:.0%}")
-    50 0%
+    25 0%
     """
 
     def __init__(self, source: Any, method: str = "online-ebls") -> None:

@@ -75,15 +75,15 @@ def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Mat
     shift, or of something else. For the latter they are the mean prediction, of a `sample` (m, K) under the class
     weights `unshifted` (K,) without label shift, and intervals allow for both.
     """
-    scaled = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
+    applied = replace(estimate, weights=scaled_weights(estimate.weights, share, unshifted, estimate.source.prior))
     if share >= 0.5:
-        return scaled
+        return applied
     mean = correct_float64(sample, unshifted).mean(axis=0)
-    scaled, posterior = replace(scaled, shares=mean, prior=mean), estimate.posterior
+    applied, posterior = replace(applied, shares=mean, prior=mean), estimate.posterior
     if posterior is None:
-        return scaled
-    shares, prior = (either(x, mean, estimate.n) for x in (posterior.shares, posterior.prior))
-    return with_posterior(scaled, replace(posterior, shares=shares, prior=prior))
+        return applied
+    shares, prior = (equal_mixture(x, mean, estimate.n) for x in (posterior.shares, posterior.prior))
+    return with_posterior(applied, replace(posterior, shares=shares, prior=prior))
 
 
 def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prior: Vector) -> Vector:
@@ -92,7 +92,7 @@ def scaled_weights(weights: Vector, share: float, unshifted: Vector, source_prio
     return np.asarray(out / (out @ source_prior)[..., None])
 
 
-def either(under_label_shift: Moments, mean: Vector, n: Any) -> Moments:
+def equal_mixture(under_label_shift: Moments, mean: Vector, n: Any) -> Moments:
     """Return moments (..., K) that allow for label shift and for the mean prediction of `n` samples alike."""
     variance = mean * (1 - mean) / n
     return mixture(np.full(2, 0.5), np.stack([under_label_shift.mean, mean]),

@@ -93,7 +93,7 @@ def ebls(
 
 def mean_corrected(target: Blocks, weights: Matrix, n: int) -> tuple[Matrix, float]:
     """Return the mean corrected probabilities (C, K) of all samples under each of some weights (C, K), in one pass, and
-    Σ log r under the last of them. A sample with a label is certain of its class."""
+    Σ log r under the last of them."""
 
     def of_block(block: Matrix) -> Matrix:
         r = np.asarray(block, np.float64) @ weights.T

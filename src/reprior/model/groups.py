@@ -17,7 +17,7 @@ from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.groups import Groups, Population
-from reprior.model.acting import either, scaled_weights
+from reprior.model.acting import equal_mixture, scaled_weights
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, beta_interval, posterior_of
@@ -241,7 +241,7 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
     scaled = replace(groups, weights=scaled_weights(groups.weights, share, unshifted, groups.source.prior))
     if share >= 0.5:
         return scaled
-    about = {of: either(x, means, groups.n[:, None]) for of, x in groups.spread.about.items()}
+    about = {of: equal_mixture(x, means, groups.n[:, None]) for of, x in groups.spread.about.items()}
     spread = replace(groups.spread, about=about, estimates={"shares": means, "prior": means})
     return replace(scaled, shares=means, prior=means, spread=spread)
 

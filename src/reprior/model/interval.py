@@ -51,7 +51,7 @@ def effect_of_weights(p: Matrix, covariance: Matrix) -> tuple[Vector, Vector]:
     """Return the variance (K,) of the mean of corrected probabilities (n, K) due to the covariance (K, K) of log
     weights, and their mean ambiguity p(1 − p) (K,).
 
-    The mean moves by ∂mean/∂log w = diag(mean) − mean p pᵀ. With variances (K,) alone, correlations are ignored.
+    The mean moves by ∂(mean p)/∂log w = diag(mean p) − mean(p pᵀ). With variances (K,) alone, correlations are ignored.
     """
     mean = p.mean(axis=0, dtype=np.float64)
     if covariance.ndim == 1:

@@ -43,7 +43,7 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
 
     Probabilities imply `source_prior` (K,). `information` (K,) is that of the predictions about each class.
     """
-    stride = max(-(-len(y) // MAX_HELDOUT), -(-proba.size // MAX_NUMBERS))
+    stride = heldout_stride(len(y), proba.shape[1])
     p = np.asarray(proba[::stride], np.float64)
     x, counts = moments(p), np.bincount(y, minlength=p.shape[1])
     responsibilities = class_responsibilities(p, y[::stride], counts, source_prior)
@@ -58,6 +58,11 @@ def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information
         deviations[~has_samples] = np.sqrt(scatter + offsets**2)
     prior = np.maximum(mass, MIN_MASS) / np.maximum(mass, MIN_MASS).sum()
     return MomentReference(directions, centre, means + centre, within, deviations, prior, information, float(len(y)))
+
+
+def heldout_stride(n: float, k: int) -> int:
+    """Return the distance between those of `n` held-out samples of `k` classes that are looked at."""
+    return int(max(-(-n // MAX_HELDOUT), -(-n * k // MAX_NUMBERS), 1))
 
 
 def class_responsibilities(p: Matrix, y: Labels, counts: Labels, source_prior: Vector) -> Matrix:
@@ -143,8 +148,7 @@ class Explanations:
 
     `log_chances` (2, C) are their prior log probabilities, without and with another change. `moves` (C, D) are their
     means and `spreads` (C, D, D) their covariances without noise. `base` (K,) is the prior without shift, `noise` that
-    of this prior, and `drift` (D, D) the covariance of another change. If `with_estimate`, the last law is the
-    estimated prior itself.
+    of this prior, and `drift` (D, D) the covariance of another change. The last law is the estimated prior itself.
     """
 
     reference: MomentReference
@@ -154,35 +158,30 @@ class Explanations:
     spreads: NDArray[np.float64]
     noise: Noise
     drift: Matrix
-    with_estimate: bool
 
 
 def explanations(reference: MomentReference, settings: Settings, unshifted: Vector | None = None) -> Explanations:
     """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default that of held-out samples.
 
-    No Dirichlet law has odd classes (`Settings`), so with many classes the estimated prior itself is one more law, as
-    probable as all Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
+    No Dirichlet law has odd classes (`Settings`), so the estimated prior itself is one more law, as probable as all
+    Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
     same probability as that of another change.
     """
     means, base = reference.class_means, reference.source_prior if unshifted is None else unshifted
     k, d = means.shape
     sizes = np.array(settings.sizes) * k
-    with_estimate = k * settings.odd_share > 1
     law_chances, moves, spreads = list[float](), [np.zeros(d)], [np.zeros((d, d))]
     for centre in (base, np.full(k, 1 / k)):
         centred = means - centre @ means
         covariance = (centred.T * centre) @ centred  # MᵀCM, times the size of the Dirichlet law + 1
-        law_chances += [0.5 / len(sizes)] * len(sizes)
+        law_chances += [0.25 / len(sizes)] * len(sizes)
         moves += [(centre - base) @ means] * len(sizes)
         spreads += [covariance / (size + 1) for size in sizes]
-    if with_estimate:
-        law_chances = [*(0.5 * np.array(law_chances)), 0.5]
-        moves, spreads = [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
+    law_chances, moves, spreads = [*law_chances, 0.5], [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
     shifted = np.array([[1 - settings.no_shift], [1 / (1 + settings.label_shift_odds)]])
     log_chances = np.log(np.hstack([1 - shifted, shifted * law_chances]))
     drift = settings.drift_scale**2 * reference.within
-    return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base),
-                        drift, with_estimate)  # fmt: skip
+    return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base), drift)
 
 
 def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, prior: Vector) -> float:
@@ -194,8 +193,7 @@ def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, p
     reference, base = laws.reference, laws.base
     moved = prior - base
     d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means - laws.moves
-    if laws.with_estimate:
-        d[-1] -= moved @ reference.class_means
+    d[-1] -= moved @ reference.class_means
     covariance = laws.spreads + noise(reference, prior).of(variance, n)
     covariance[0] = laws.noise.of(variance, n)
     both = np.concatenate([covariance, covariance + laws.drift])
@@ -222,11 +220,12 @@ def noise(reference: MomentReference, prior: Vector) -> Noise:
     samples."""
     deviation = np.sqrt(np.diag(reference.within))
     centred = reference.class_means - prior @ reference.class_means
-    heldout = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / reference.n_heldout
+    n_heldout = reference.n_heldout / heldout_stride(reference.n_heldout, len(prior))
+    heldout = prior * (1 + reference.information * (prior / reference.source_prior - 1)) / n_heldout
     counts = np.stack([prior, heldout])[:, :, None]
     own, between = (x.T @ (counts * x) for x in (reference.deviations, centred))
-    target, mean = own * (reference.within / np.outer(deviation, deviation)) + between
-    return Noise(target, mean)
+    of_target, of_heldout_mean = own * (reference.within / np.outer(deviation, deviation)) + between
+    return Noise(of_target, of_heldout_mean)
 
 
 def log_normal(d: Matrix, covariance: NDArray[np.float64]) -> Vector:

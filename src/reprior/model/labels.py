@@ -98,19 +98,22 @@ def bias_mode(rows: LabelledRows, log_weights: Vector, spread: float, start: Vec
 
 
 class Curvature:
-    """The negative second derivative D − AᵀA by the biases, D (K,) diagonal and A (m, K). It is solved in the smaller
-    of the two spaces (Woodbury's identity)."""
+    """The negative second derivative D − AᵀA by the biases, D (K,) diagonal and A (m, K).
+
+    With A = QᵀR, R has at most K rows, so that many labels of few classes are cheap. By Woodbury's identity the inverse
+    is D⁻¹ + D⁻¹Rᵀ(I − RD⁻¹Rᵀ)⁻¹RD⁻¹.
+    """
 
     def __init__(self, p: Matrix, counts: Vector, spread: float) -> None:
+        rows = p * np.sqrt(counts)[:, None]
+        if len(rows) > rows.shape[1]:
+            rows = np.asarray(np.linalg.qr(rows, mode="r"))
         self.diagonal = counts @ p + spread**-2
-        self.rows = p * np.sqrt(counts)[:, None]
-        self.scaled = self.rows / self.diagonal
-        self.inner = np.eye(len(p)) - self.scaled @ self.rows.T
+        self.scaled = rows / self.diagonal
+        self.inner = np.eye(len(rows)) - self.scaled @ rows.T
 
     def solve(self, x: Vector) -> Vector:
         """Return the inverse times x (K,)."""
-        if len(self.inner) > len(x):
-            return np.asarray(np.linalg.solve(np.diag(self.diagonal) - self.rows.T @ self.rows, x))
         return np.asarray(x / self.diagonal + self.scaled.T @ np.linalg.solve(self.inner, self.scaled @ x))
 
     def covariance(self) -> Matrix:

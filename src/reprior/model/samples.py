@@ -50,17 +50,17 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     are then weighted to it, and probabilities that imply another prior are moved to it.
     """
     k = len(source.prior)
-    rows = Rows(base_factor(source, base), missing_classes(source, base))
+    factor, missing = base_factor(source, base), missing_classes(source, base)
     kept = min(settings.max_samples, max(MAX_NUMBERS // k, 100))
     raw_heldout, heldout_y = (np.zeros((0, k)), np.zeros(0, np.intp)) if source.heldout is None else source.heldout
-    heldout, weights = rows.of(raw_heldout), np.ones(len(heldout_y))
+    heldout, weights = density_rows(raw_heldout, factor, missing), np.ones(len(heldout_y))
     prior = source.prior if base is None else base
     if len(heldout_y) and base is not None:
         wanted, present = len(heldout_y) * base, np.bincount(heldout_y, minlength=k)
         weights = ((wanted + settings.pseudo_count) / (present + settings.pseudo_count))[heldout_y]
     elif len(heldout_y):
         prior = np.asarray(np.maximum(weights @ heldout, settings.pseudo_count) / weights.sum())
-    sample = rows.of(some_rows(target, n, kept))
+    sample = density_rows(some_rows(target, n, kept), factor, missing)
     # each sample is corrected by the other n − 1: one that corrected itself would count twice
     target_weight = (n - 1) / n
     if not len(heldout_y):  # nothing has checked the probabilities
@@ -68,21 +68,14 @@ def two_samples(source: Source, target: Blocks, n: int, base: Vector | None, set
     return TwoSamples(heldout, heldout_y, weights, sample, target_weight, prior)
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """How probabilities become rows of `TwoSamples`: times `factor` (K,), and divided by what they give to classes that
-    have held-out samples. The density of held-out samples has no classes that are `missing` (K,)."""
-
-    factor: Vector
-    missing: NDArray[np.bool_]
-
-    def of(self, proba: Matrix) -> Matrix:
-        """Return rows (n, K) of float32."""
-        if (self.factor == 1).all() and not self.missing.any():
-            return np.ascontiguousarray(proba, np.float32)
-        scaled = proba * self.factor
-        total = scaled[:, ~self.missing].sum(axis=1, keepdims=True)
-        return np.ascontiguousarray(scaled / np.maximum(total, 1e-6 * scaled.sum(axis=1, keepdims=True)), np.float32)
+def density_rows(proba: Matrix, factor: Vector, missing: NDArray[np.bool_]) -> Matrix:
+    """Return probabilities (n, K) as rows of `TwoSamples`, float32: times `factor` (K,), and divided by their sum over
+    classes that are not `missing` (K,), because the density of held-out samples has no others."""
+    if (factor == 1).all() and not missing.any():
+        return np.ascontiguousarray(proba, np.float32)
+    scaled = proba * factor
+    total = scaled[:, ~missing].sum(axis=1, keepdims=True)
+    return np.ascontiguousarray(scaled / np.maximum(total, 1e-6 * scaled.sum(axis=1, keepdims=True)), np.float32)
 
 
 def missing_classes(source: Source, base: Vector | None) -> NDArray[np.bool_]:

@@ -25,15 +25,15 @@ EM_STEPS = 10  # that find the share of odd classes; it settles within a few
 class GammaPrior:
     """Gamma priors of class weights: shapes `size` and means `mean`, (K,) each.
 
-    `log_probability` is that of this kind of shift, given a shift. If classes may be odd, `log_odd_factor` is what the
-    mixture of usual and odd classes changes in the log evidence. `for_interval`: intervals assume it.
+    `log_probability` is that of this kind of shift, given a shift. If classes may be odd, `log_mixture_gain` is what
+    the mixture of usual and odd classes changes in the log evidence. `for_interval`: intervals assume it.
     """
 
     size: Vector
     mean: Vector
     log_probability: float
     for_interval: bool = False
-    log_odd_factor: float = 0.0
+    log_mixture_gain: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def laplace(samples: TwoSamples, prior: GammaPrior, weights: Vector) -> Hypothes
     shape = 1 / variances(covariance)
     stirling_error = gammaln(shape) - (shape - 0.5) * np.log(shape) + shape  # its ½ log 2π cancels that of Laplace
     evidence = log_likelihood(samples, weights) - 0.5 * log_determinant + stirling_error.sum()
-    evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_odd_factor
+    evidence += log_gamma_density(weights, prior.size, prior.mean).sum() + prior.log_mixture_gain
     return Hypothesis(prior, weights, covariance, float(evidence))
 
 
@@ -215,7 +215,7 @@ def fit_odd_classes(
         density = np.logaddexp(np.log(1 - odd.share) + log_gamma_density(weights, usual_size, odd.usual_mean),
                                np.log(odd.share) + log_gamma_density(weights, settings.odd_size, centre))  # fmt: skip
         gain = float((density - log_gamma_density(weights, size, prior.mean)).sum()) - odd.bic_penalty
-        hypotheses.append(laplace(samples, replace(prior, log_odd_factor=gain), weights))
+        hypotheses.append(laplace(samples, replace(prior, log_mixture_gain=gain), weights))
         if negligible(hypotheses, settings):
             break
     return hypotheses, fits
