@@ -80,7 +80,7 @@ def fit_weights(
 
     def em_step(log_weights: Matrix) -> Matrix:
         observed, expected = class_counts(samples, np.exp(log_weights), label_trust)
-        return np.asarray(np.log((size + observed) / (size / mean + expected)))
+        return np.clip(np.log((size + observed) / (size / mean + expected)), -MAX_LOG_WEIGHT, MAX_LOG_WEIGHT)
 
     at, second, steps, converged = np.log(start), np.log(start), 0, False
     for _ in range(MAX_CYCLES):
