@@ -171,18 +171,18 @@ def fit_pooled_groups(
     heldout = settings.counts_worth * len(training.prior)
     if training.heldout is not None:
         heldout = len(training.heldout[1])
-    alike = GroupCounts(*rows.map_groups(lambda some: some.counts(weights)))
-    scatter = scatter_of(alike.observed, alike.squares, n)
-    mean = np.maximum(alike.observed.sum(axis=0) / n.sum(), MIN_MEAN)
+    common_counts = GroupCounts(*rows.map_groups(lambda some: some.counts(weights)))
+    scatter = scatter_of(common_counts.observed, common_counts.squares, n)
+    mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
     fit = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common)))
     own_weights, about = weights * fit.ratios, group_moments(common, scatter, fit, n)
     shares, prior = about["shares"].mean, about["prior"].mean
-    stand_out = tuple(names[g] for g in np.flatnonzero(unlikeness(alike.observed, n, scatter) > STANDS_OUT))
+    stand_out = tuple(names[g] for g in np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT))
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
     return Groups(
-        names, shares, prior, own_weights, rows.sizes, shifted(common, scatter, fit, n, whole, settings),
+        names, shares, prior, own_weights, rows.sizes, shift_probability(common, scatter, fit, n, whole, settings),
         fit.log_ratio - n * np.log(own_weights @ training.prior), fit.change < TOLERANCE, population, training,
         group_spread(shares, prior, {of: add_common_error(whole, of, x) for of, x in about.items()}, n, training),
         rows.of_group, whole,
@@ -194,14 +194,15 @@ def group_moments(common: Common, scatter: Scatter, fit: GroupFit, n: Vector) ->
 
     A class against all others has the information I. With N the effective samples of a group and b = N/(c + N), its
     log v has the variance (m + (1 − m)/(1 − b(1 − I)))/((c + N) m). The shares of the samples at hand vary with v only
-    as far as samples are ambiguous.
+    as far as samples are ambiguous. The variance of the prior also has the standard error of 1/(c + 1), `intraclass_se`,
+    times the squared weight of the common prior (c/(c + N))²: groups may scatter further than estimated.
     """
     c, n = common.concentration, n[:, None]
     effective, ambiguity = common.effective(n), 1 - scatter.information
     shares, prior = fit.observed / n, c * common.prior + effective / n * fit.observed
     prior /= prior.sum(axis=1, keepdims=True)
     ambiguous = (1 - common.mean) / (1 - effective / (c + effective) * ambiguity)
-    of_prior = (common.mean + ambiguous) / (c + effective + 1) + (c / (c + effective)) ** 2 * scatter.inverse_se
+    of_prior = (common.mean + ambiguous) / (c + effective + 1) + (c / (c + effective)) ** 2 * scatter.intraclass_se
     of_shares = prior * ambiguous * ambiguity**2 / (c + effective) + (fit.observed - fit.squares) / n**2
     of_prior = prior * (1 - prior) * np.minimum(of_prior, 1)
     return {"shares": Moments(shares, of_shares), "prior": Moments(prior, of_prior)}
@@ -218,7 +219,7 @@ def add_common_error(whole: PriorEstimate, of: str, own: Moments) -> Moments:
     return Moments(own.mean, np.minimum(own.variance + error * share, most))
 
 
-def shifted(
+def shift_probability(
     common: Common, scatter: Scatter, fit: GroupFit, n: Vector, whole: PriorEstimate, settings: Settings
 ) -> Vector:
     """Return the probability that each group (G,) has shifted.
@@ -231,8 +232,8 @@ def shifted(
     evidence = factor * (fit.log_ratio - n * np.log(whole.source.prior @ whole.weights)) + np.log(fit.ratios) @ size
     evidence -= 0.5 * (np.log1p(factor[:, None] * fit.squares / size).sum(axis=1) - np.log1p(effective / c))
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
-    alike = odds / (odds + np.exp(min(scatter.gain, 700.0)))
-    return np.asarray(alike * (1 - posterior_of(whole).no_shift) + (1 - alike) * own)
+    p_alike = odds / (odds + np.exp(min(scatter.gain, 700.0)))
+    return np.asarray(p_alike * (1 - posterior_of(whole).no_shift) + (1 - p_alike) * own)
 
 
 def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector) -> Groups:

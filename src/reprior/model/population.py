@@ -19,15 +19,15 @@ CONCENTRATIONS = 10.0 ** np.arange(0.0, 4.1, 0.25)  # samples, from one sample t
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How far groups scatter: their `concentration` c, the standard error `inverse_se` of 1/(c + 1), and the log
-    likelihood `gain` over groups that do not differ.
+    """How far groups scatter: their `concentration` c, the standard error `intraclass_se` of their intraclass
+    correlation 1/(c + 1), and the log likelihood `gain` over groups that do not differ.
 
     Mean corrected probabilities have the variance `within` (K,) for one sample and `between` (K,) groups. If the share
     of a class differs by 1, its mean corrected probability differs by `information` (K,).
     """
 
     concentration: float
-    inverse_se: float
+    intraclass_se: float
     gain: float
     within: Vector
     between: Vector
@@ -47,18 +47,18 @@ def scatter_of(p: Matrix, squares: Matrix, n: Vector) -> Scatter:
     information = np.clip((squares.sum(axis=0) / total - mean) / np.maximum(1 - mean, 1e-12), 0, 1)
     freedom = len(n) - 1 if n.sum() > len(n) else 0  # 0: nothing is known, every concentration is possible
     within = np.maximum(squares.sum(axis=0) - n @ means**2, 1e-12) / max(n.sum() - len(n), 1)
-    observed = n @ (means - mean) ** 2 / max(freedom, 1)
-    samples = (n.sum() - (n**2).sum() / n.sum()) / max(len(n) - 1, 1)
-    inverse = np.append(1 / (CONCENTRATIONS + 1), 0.0)  # the last: groups do not differ
+    between_square = n @ (means - mean) ** 2 / max(freedom, 1)
+    mean_group_size = (n.sum() - (n**2).sum() / n.sum()) / max(len(n) - 1, 1)
+    intraclass = np.append(1 / (CONCENTRATIONS + 1), 0.0)  # the last: groups do not differ
     unit = information**2 * mean * (1 - mean)
-    expected = within + samples * inverse[:, None] * unit
-    log_likelihood = -0.5 * freedom * (k - 1) / k * (np.log(expected) + observed / expected).sum(axis=1)
+    expected = within + mean_group_size * intraclass[:, None] * unit
+    log_likelihood = -0.5 * freedom * (k - 1) / k * (np.log(expected) + between_square / expected).sum(axis=1)
     posterior = np.exp(log_likelihood[:-1] - log_likelihood[:-1].max())
     posterior /= posterior.sum()
-    average = float(posterior @ inverse[:-1])
-    inverse_se = float(np.sqrt(posterior @ (inverse[:-1] - average) ** 2))
+    average = float(posterior @ intraclass[:-1])
+    intraclass_se = float(np.sqrt(posterior @ (intraclass[:-1] - average) ** 2))
     gain = float(log_likelihood[:-1].max() - log_likelihood[-1])
-    return Scatter(1 / average - 1, inverse_se, gain, within, average * unit, information)
+    return Scatter(1 / average - 1, intraclass_se, gain, within, average * unit, information)
 
 
 def unlikeness(p: Matrix, n: Vector, scatter: Scatter) -> Vector:
