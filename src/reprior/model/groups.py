@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from reprior.model.acting import either, scaled_weights
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, beta_interval, posterior_of
-from reprior.model.population import Scatter, scatter_of, unlikeness
+from reprior.model.population import Scatter, information, scatter_of, unlikeness
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
 from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows
@@ -34,6 +34,21 @@ BYTES = 250  # of memory per group and class: measured with 20 groups of 100,000
 MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
 STANDS_OUT = 5.0  # standard deviations from which a group stands out; by chance no group has so many
+ODD_CONCENTRATION = 1.0  # of a group that stands out: the others show little about it, so one sample of their prior
+
+
+class FittedGroups(NamedTuple):
+    """Groups fitted with one concentration: class `weights`, mean and variance of shares and priors (G, K), and what
+    `GroupFit` and `Groups` have per group (G,)."""
+
+    weights: Matrix
+    shares: Matrix
+    shares_variance: Matrix
+    prior: Matrix
+    prior_variance: Matrix
+    log_ratio: Vector
+    change: Vector
+    shifted: Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +190,41 @@ def fit_pooled_groups(
     scatter = scatter_of(common_counts.observed, common_counts.squares, n)
     mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
-    fit = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common)))
-    own_weights, about = weights * fit.ratios, group_moments(common, scatter, fit, n)
-    shares, prior = about["shares"].mean, about["prior"].mean
-    stand_out = tuple(names[g] for g in np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT))
+    odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT)
+    fitted = fit_with(common, scatter, rows, whole, settings)
+    if len(odd):
+        loose = replace(common, concentration=ODD_CONCENTRATION)
+        for array, alone in zip(fitted, fit_with(loose, scatter, rows, whole, settings, alone=True), strict=True):
+            array[odd] = alone[odd]
+    stand_out = tuple(names[g] for g in odd)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
+    about = {"shares": Moments(fitted.shares, fitted.shares_variance),
+             "prior": Moments(fitted.prior, fitted.prior_variance)}  # fmt: skip
     return Groups(
-        names, shares, prior, own_weights, rows.sizes, shift_probability(common, scatter, fit, n, whole, settings),
-        fit.log_ratio - n * np.log(own_weights @ training.prior), fit.change < TOLERANCE, population, training,
-        group_spread(shares, prior, {of: add_common_error(whole, of, x) for of, x in about.items()}, n, training),
-        rows.of_group, whole,
+        names, fitted.shares, fitted.prior, fitted.weights, rows.sizes, fitted.shifted,
+        fitted.log_ratio - n * np.log(fitted.weights @ training.prior), fitted.change < TOLERANCE, population, training,
+        group_spread(fitted.shares, fitted.prior, about, n, training), rows.of_group, whole,
+    )  # fmt: skip
+
+
+def fit_with(
+    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, settings: Settings, *, alone: bool = False
+) -> FittedGroups:
+    """Return all groups fitted with the concentration of `common`.
+
+    If `alone`, groups are known to differ, and variances follow from the samples of each group only.
+    """
+    n = rows.sizes.astype(np.float64)
+    fit, centre = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common))), common
+    if alone:
+        centre = replace(common, mean=np.maximum(fit.observed / n[:, None], MIN_MEAN))
+        scatter = replace(scatter, gain=np.inf, information=information(fit.observed, fit.squares, n[:, None]))
+    about = {of: add_common_error(whole, of, x) for of, x in group_moments(centre, scatter, fit, n).items()}
+    return FittedGroups(
+        common.weights * fit.ratios, about["shares"].mean, about["shares"].variance, about["prior"].mean,
+        about["prior"].variance, fit.log_ratio, fit.change,
+        shift_probability(common, scatter, fit, n, whole, settings),
     )  # fmt: skip
 
 
