@@ -41,11 +41,11 @@ class FittedGroups(NamedTuple):
     """Groups fitted with one concentration: class `weights`, mean and variance of shares and priors (G, K), and what
     `GroupFit` and `Groups` have per group (G,)."""
 
-    weights: Matrix
-    shares: Matrix
-    shares_variance: Matrix
-    prior: Matrix
-    prior_variance: Matrix
+    weights: Vector
+    shares: Vector
+    shares_variance: Vector
+    prior: Vector
+    prior_variance: Vector
     log_ratio: Vector
     change: Vector
     shifted: Vector
@@ -233,8 +233,8 @@ def group_moments(common: Common, scatter: Scatter, fit: GroupFit, n: Vector) ->
 
     A class against all others has the information I. With N the effective samples of a group and b = N/(c + N), its
     log v has the variance (m + (1 − m)/(1 − b(1 − I)))/((c + N) m). The shares of the samples at hand vary with v only
-    as far as samples are ambiguous. The variance of the prior also has the standard error of 1/(c + 1), `intraclass_se`,
-    times the squared weight of the common prior (c/(c + N))²: groups may scatter further than estimated.
+    as far as samples are ambiguous. Groups may scatter further than estimated: the standard error `intraclass_se` of
+    1/(c + 1), times the squared weight (c/(c + N))² of the common prior, adds to the variance of the prior.
     """
     c, n = common.concentration, n[:, None]
     effective, ambiguity = common.effective(n), 1 - scatter.information

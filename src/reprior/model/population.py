@@ -35,21 +35,21 @@ class Scatter:
     information: Vector
 
 
-def information(p: Vector, squares: Vector, n: Any) -> Vector:
-    """Return how much the mean of p_k grows with the share of class k, from sums of p and of p² (..., K) over n samples.
+def information(p: Matrix, squares: Matrix, n: Any) -> Vector:
+    """Return how far the mean of p_k moves with the share of class k, from sums of p and p² (..., K) over n samples.
 
     With m the mean of p_k over all samples and a = Σ p_k² / Σ p_k that over samples of class k, it is (a − m)/(1 − m).
     """
     mean = p / n
-    return np.clip((squares / np.maximum(p, 1e-300) - mean) / np.maximum(1 - mean, 1e-12), 0, 1)
+    return np.asarray(np.clip((squares / np.maximum(p, 1e-300) - mean) / np.maximum(1 - mean, 1e-12), 0, 1))
 
 
 def scatter_of(p: Matrix, squares: Matrix, n: Vector) -> Scatter:
     """Return how far groups scatter, by an analysis of variance of the sums of p and of p² (G, K) over n (G,) samples.
 
     With m the mean of p_k over all samples and I its `information`, the mean of p_k over n samples of a group has the
-    variance within/n + I² m(1 − m)/(c + 1), and its sum of squares over groups a gamma likelihood. 1/(c + 1) is averaged
-    over a grid of c by this likelihood. Shares add up to 1, so K classes count as K − 1.
+    variance within/n + I² m(1 − m)/(c + 1), and its sum of squares over groups a gamma likelihood. 1/(c + 1) is
+    averaged over a grid of c by this likelihood. Shares add up to 1, so K classes count as K − 1.
     """
     total, k = np.maximum(p.sum(axis=0), 1e-300), p.shape[1]
     mean, means = total / total.sum(), p / n[:, None]
