@@ -283,7 +283,10 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
         return scaled
     about = {of: either(x, means, groups.n[:, None]) for of, x in groups.spread.about.items()}
     spread = replace(groups.spread, about=about, estimates={"shares": means, "prior": means})
-    return replace(scaled, shares=means, prior=means, spread=spread)
+    population = groups.population
+    if population is not None:
+        population = replace(population, prior=groups.n @ means / groups.n.sum())
+    return replace(scaled, shares=means, prior=means, spread=spread, population=population)
 
 
 def group_means(rows: Grouped, weights: Vector) -> Vector:
