@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_flag, fail
+from reprior._check import check_flag, check_prior, fail
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.estimates.estimate import OF, PriorEstimate
@@ -22,6 +22,7 @@ from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, beta_interval, posterior_of
 from reprior.model.population import Scatter, information, scatter_of, unlikeness
+from reprior.model.samples import base_factor
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
 from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows
@@ -134,6 +135,8 @@ def groups(
     check_memory(len(names), k)
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
+    if base is not None:
+        base = check_prior(base, "groups", "base", n_classes=len(training.prior), like="`source`")
     target = labelled(target, labels, training, "groups", label_weights)
     if not share or len(names) == 1:
         estimates = [ebls(training, rows, **options) for rows in GroupedRows.of(target, codes, len(names)).each()]
@@ -142,7 +145,9 @@ def groups(
     if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
         rows = ArrayBlocks(some_rows(rows, n, n))  # a labelled sample is certain of its class
     grouped = GroupedRows.of(rows, codes, len(names))
-    return fit_pooled_groups(training, names, grouped, ebls(training, target, **options), settings)
+    whole, unshifted = ebls(training, target, **options), base_factor(training, base)
+    made = fit_pooled_groups(training, names, grouped, whole, unshifted, settings)
+    return replace(made, rows_of=GroupedRows.of(target, codes, len(names)).of_group)  # with labels, if there are any
 
 
 def check_memory(n_groups: int, n_classes: int) -> None:
@@ -179,9 +184,11 @@ def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[
 
 
 def fit_pooled_groups(
-    training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
-) -> Groups:
-    """Return groups of one population, given the estimate `whole` of all samples together."""
+    training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, unshifted: Vector,
+    settings: Settings,
+) -> Groups:  # fmt: skip
+    """Return groups of one population, given the estimate `whole` of all samples together and the class weights without
+    shift, `unshifted` (K,)."""
     n, weights = rows.sizes.astype(np.float64), whole.weights
     heldout = settings.counts_worth * len(training.prior)
     if training.heldout is not None:
@@ -191,11 +198,15 @@ def fit_pooled_groups(
     mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
     odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT)
-    fitted = fit_with(common, scatter, rows, whole, settings)
+    no_shift = np.zeros(len(n))
+    if (unshifted != 1).any():
+        no_shift = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
+    fitted = fit_with(common, scatter, rows, whole, no_shift, settings)
     if len(odd):
         loose = replace(common, concentration=ODD_CONCENTRATION)
-        for array, alone in zip(fitted, fit_with(loose, scatter, rows, whole, settings, alone=True), strict=True):
-            array[odd] = alone[odd]
+        alone = fit_with(loose, scatter, rows, whole, no_shift, settings, alone=True)
+        for array, own in zip(fitted, alone, strict=True):
+            array[odd] = own[odd]
     stand_out = tuple(names[g] for g in odd)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
@@ -209,9 +220,10 @@ def fit_pooled_groups(
 
 
 def fit_with(
-    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, settings: Settings, *, alone: bool = False
-) -> FittedGroups:
-    """Return all groups fitted with the concentration of `common`.
+    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, no_shift: Vector, settings: Settings, *,
+    alone: bool = False,
+) -> FittedGroups:  # fmt: skip
+    """Return all groups fitted with the concentration of `common`; `no_shift` (G,) is Σ log r without shift.
 
     If `alone`, groups are known to differ, and variances follow from the samples of each group only.
     """
@@ -224,7 +236,7 @@ def fit_with(
     return FittedGroups(
         common.weights * fit.ratios, about["shares"].mean, about["shares"].variance, about["prior"].mean,
         about["prior"].variance, fit.log_ratio, fit.change,
-        shift_probability(common, scatter, fit, n, whole, settings),
+        shift_probability(common, scatter, fit._replace(log_ratio=fit.log_ratio - no_shift), n, whole, settings),
     )  # fmt: skip
 
 
@@ -264,7 +276,8 @@ def shift_probability(
     """Return the probability that each group (G,) has shifted.
 
     If groups do not differ, all have shifted or none has. Otherwise the samples of a group are compared under its own
-    weights and under the source prior. The prior of its weights enters by Laplace's method in log v.
+    weights and without shift: `fit.log_ratio` is relative to that. The prior of its weights enters by Laplace's method
+    in log v.
     """
     odds, c, effective = settings.no_shift / (1 - settings.no_shift), common.concentration, common.effective(n)
     size, factor = c * common.mean, effective / n
