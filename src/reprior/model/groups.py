@@ -20,7 +20,7 @@ from reprior.estimates.groups import Groups, Population
 from reprior.model.acting import either, scaled_weights
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
-from reprior.model.interval import Moments, beta_interval, posterior_of
+from reprior.model.interval import Moments, Posterior, beta_interval, posterior_of
 from reprior.model.population import Scatter, information, scatter_of, unlikeness
 from reprior.model.samples import base_factor
 from reprior.model.settings import Settings
@@ -55,11 +55,13 @@ class FittedGroups(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
     """What is known about groups, by "shares" and "prior": estimates, their moments `about`, and the samples that
-    intervals are rounded to. All have one row per group, or are those of one group."""
+    intervals are rounded to. `log_weight_variance` is that of `Posterior`. All have one row per group, or are those of
+    one group."""
 
     estimates: dict[str, Any]
     about: dict[str, Moments]
     samples: dict[str, Any]
+    log_weight_variance: Vector
     note: str
 
     def at(self, level: float, of: str = "shares") -> Interval:
@@ -71,21 +73,28 @@ class GroupSpread:
         """Return what is known about one group."""
         about = {of: Moments(x.mean[g], x.variance[g]) for of, x in self.about.items()}
         return GroupSpread({of: x[g] for of, x in self.estimates.items()}, about,
-                           {of: x[g] for of, x in self.samples.items()}, self.note)  # fmt: skip
+                           {of: x[g] for of, x in self.samples.items()}, self.log_weight_variance[g],
+                           self.note)  # fmt: skip
+
+    def posterior(self, no_shift: float) -> Posterior:
+        """Return the posterior of one group, given the probability that nothing has shifted."""
+        return Posterior(self.about["shares"], self.about["prior"], no_shift, self.log_weight_variance)
 
     def without_rows(self) -> GroupSpread:
         """Return the same: it holds no samples."""
         return self
 
 
-def group_spread(shares: Matrix, prior: Matrix, about: dict[str, Moments], n: Vector, source: Source) -> GroupSpread:
+def group_spread(
+    shares: Matrix, prior: Matrix, about: dict[str, Moments], log_weight_variance: Vector, n: Vector, source: Source
+) -> GroupSpread:
     """Return what is known about groups of n (G,) samples. Priors are rounded to one of all samples."""
     note = "Optimistic: without held-out samples the classifier error is unknown."
     if source.heldout is not None:
         note = ("The intervals include the noise of each group and the uncertainty about the classifier error. This "
                 "error has the same direction in every group.")  # fmt: skip
     samples = {"shares": n[:, None], "prior": np.full((len(n), 1), n.sum())}
-    return GroupSpread({"shares": shares, "prior": prior}, about, samples, note)
+    return GroupSpread({"shares": shares, "prior": prior}, about, samples, log_weight_variance, note)
 
 
 def groups(
@@ -126,6 +135,8 @@ def groups(
     (('a', 'b'), (2, 2), 2)
     """
     training, target = check_inputs(source, proba, "groups")
+    if base is not None:
+        base = check_prior(base, "groups", "base", n_classes=len(training.prior), like="`source`")
     check_flag(share, "groups", "share")
     same_rows(proba, keys, "groups", "keys")
     names, codes = factorize(keys)
@@ -135,8 +146,6 @@ def groups(
     check_memory(len(names), k)
     if not isinstance(target, ArrayBlocks) and n * k <= GATHERED:
         target = ArrayBlocks(some_rows(target, n, n))
-    if base is not None:
-        base = check_prior(base, "groups", "base", n_classes=len(training.prior), like="`source`")
     target = labelled(target, labels, training, "groups", label_weights)
     if not share or len(names) == 1:
         estimates = [ebls(training, rows, **options) for rows in GroupedRows.of(target, codes, len(names)).each()]
@@ -178,7 +187,8 @@ def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[
         names, shares, prior, stacked(lambda e: e.weights), n.astype(np.int64),
         stacked(lambda e: 1 - posterior_of(e).no_shift), stacked(lambda e: e.log_likelihood),
         stacked(lambda e: e.status.ok), population, training,
-        group_spread(shares, prior, {of: moments(of) for of in OF}, n, training),
+        group_spread(shares, prior, {of: moments(of) for of in OF},
+                     stacked(lambda e: posterior_of(e).log_weight_variance), n, training),
         lambda g: estimates[g].target, one,  # type: ignore[arg-type,return-value]
     )  # fmt: skip
 
@@ -212,10 +222,11 @@ def fit_pooled_groups(
                             scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
     about = {"shares": Moments(fitted.shares, fitted.shares_variance),
              "prior": Moments(fitted.prior, fitted.prior_variance)}  # fmt: skip
+    of_log = np.log1p(fitted.prior_variance / np.maximum(fitted.prior, MIN_MEAN) ** 2)  # if the prior were log-normal
     return Groups(
         names, fitted.shares, fitted.prior, fitted.weights, rows.sizes, fitted.shifted,
         fitted.log_ratio - n * np.log(fitted.weights @ training.prior), fitted.change < TOLERANCE, population, training,
-        group_spread(fitted.shares, fitted.prior, about, n, training), rows.of_group, whole,
+        group_spread(fitted.shares, fitted.prior, about, of_log, n, training), rows.of_group, whole,
     )  # fmt: skip
 
 
