@@ -38,7 +38,7 @@ FORMS: dict[str, dict[str, float]] = {  # and what to change in the package for 
     "one centre, odd groups": {"reprior.model.groups:MAX_CENTRES": 1},
     "one centre": {"reprior.model.groups:MAX_CENTRES": 1, "reprior.model.population:ODD_GROUPS": 1e-300},
     "one population": {},
-    "no unlike keys": {"reprior.online.shared_start:UNLIKE": 1e-9},
+    "no unlike keys": {"reprior.online.shared_start:P_UNLIKE_KEY": 1e-9},
 }
 NOW, KEY_FORMS = "one population", ("clusters, odd groups", "one population", "no unlike keys")
 STRUCTURES = ("far from one prior", "near one prior", "two clusters", "four clusters", "alike but one", "alike")

@@ -246,7 +246,8 @@ class Checks(NamedTuple):
     `labels_conflict`: how labels of target samples contradict the predictions. `label_mismatch`: why the held-out
     labels may belong to other samples. `heldout_in_training`: whether held-out samples look like training samples.
     `causes`: what else was found that makes new samples differ from held-out ones. `labels_needed`: about how many more
-    labels of random samples settle whether corrected or calibrated probabilities are right (see `query`).
+    labels of random samples settle whether corrected or calibrated probabilities are right (see `query`). `pooled`:
+    whether the estimate is that of one group and the tests are those of all groups together.
     """
 
     shift_p: float
@@ -258,3 +259,4 @@ class Checks(NamedTuple):
     label_mismatch: str = ""
     causes: str = ""
     labels_needed: int | None = None
+    pooled: bool = False

@@ -31,7 +31,7 @@ def test_groups_read_as_what_they_have_in_common_and_a_short_table(groups, pipe)
     lines = repr(groups).splitlines()
     assert lines[0] == "12 groups with 400 samples."
     assert lines[1].startswith("Common prior: ")
-    assert lines[2].startswith("The groups ")
+    assert lines[2] == "No clear difference between the groups."
     assert "array(" not in repr(groups) + repr(groups.population)
     assert lines.count("… and 2 groups of at most this size") == 1
     assert len(lines) < 20

@@ -542,3 +542,71 @@ def test_groups_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.Monk
     with pytest.raises(MemoryError, match=r"at most 19 groups of 6 classes, which fit into memory; got 20\."):
         groups(np.ones(K), keys, proba)
     assert len(groups(np.ones(K), keys % 19, proba)) == 19
+
+
+@pytest.mark.parametrize("sharp", [1.5, 2.5])
+def test_a_group_that_stands_out_is_estimated_almost_alone(sharp: float) -> None:
+    """Shrunk to the common prior, its share was 22 points too low at 1.5, and 30 % of its intervals covered it."""
+    covered, errors, widths = [], [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        keys, common, odd = np.repeat(np.arange(40), 60), [0.4, 0.25, 0.2, 0.1, 0.05], [0.025] * 4 + [0.9]
+        y = np.array([*rng.choice(5, 600), *(rng.choice(5, p=odd if g == 17 else common) for g in keys)])
+        proba = score_outputs(rng, y, 5, sharp)
+        pipe, proba, y = rp.pipeline(proba[:600], y[:600]), proba[600:], y[600:]
+        found, alone = pipe.groups(keys, proba), pipe.estimate(proba[keys == 17])
+        assert found.population.stand_out == (17,)
+        true, own, other = (y[keys == 17] == 4).mean(), found[17].interval(), alone.interval()
+        covered.append(own.lower[4] <= true <= own.upper[4])
+        errors.append(np.abs(found[17].shares - alone.shares).max())
+        widths.append([x.upper[4] - x.lower[4] for x in (own, other)])
+        assert found.shifted[17] > 0.99
+    assert np.mean(covered) >= 0.9
+    assert np.max(errors) < 0.12
+    assert 0.7 < np.divide(*np.mean(widths, axis=0)) < 1.3
+
+
+def test_groups_at_a_known_training_prior_have_not_shifted() -> None:
+    """They were compared with the prior that the probabilities imply, so each had shifted for certain."""
+    rng, base = np.random.default_rng(0), np.array([0.5, 0.25, 0.1, 0.05, 0.05, 0.05])
+    keys, y = np.repeat(np.arange(20), 100), rng.choice(K, size=2000, p=base)
+    y[keys >= 18] = rng.choice(K, size=200, p=base[::-1])
+    proba = score_outputs(rng, y, K, 2.0)
+    found = groups(np.ones(K), keys, proba, base=base)
+    assert np.median(found.shifted[:18]) < 0.2
+    assert found.shifted[18:].min() > 0.99
+    at_base = proba * base / (proba @ base)[:, None]  # the same samples, moved to the training prior
+    np.testing.assert_allclose(found.shifted, groups(base, keys, at_base).shifted, atol=1e-3)
+
+
+def test_a_group_has_its_labels_and_posterior_and_not_the_test_of_all() -> None:
+    problem = make_problem(n=1000, separation=4.0, seed=1, alpha=5.0)
+    pipe, keys = rp.pipeline(*problem.source.heldout), np.arange(1000) % 4
+    labels = np.where((np.arange(1000) % 10 == 0) & (keys == 2), problem.y, -1)
+    found = pipe.groups(keys, problem.proba, labels=labels)
+    assert [found[g].n_labels for g in found] == [0, 0, 50, 0]
+    assert found[2].posterior.no_shift == pytest.approx(1 - found.shifted[2])
+    np.testing.assert_array_equal(found[2].posterior.prior.mean, found.prior[2])
+    assert np.isfinite(found[2].posterior.log_weight_variance).all()
+    assert "All groups together: the predictions have shifted" in str(found[2]).splitlines()[1]
+    assert "All groups" not in str(pipe.groups(["one"] * 1000, problem.proba)["one"])
+    alone, est = pipe.groups(keys, problem.proba, share=False)[1], pipe.estimate(problem.proba[keys == 1])
+    np.testing.assert_array_equal(alone.posterior.log_weight_variance, est.posterior.log_weight_variance)
+
+
+def test_the_common_prior_is_the_mean_prediction_if_the_change_is_no_label_shift() -> None:
+    problem = make_problem(n=1000, separation=4.0, seed=1, alpha=5.0)
+    pipe, keys = rp.pipeline(*problem.source.heldout), np.repeat(np.arange(4), [100, 200, 300, 400])
+    other = problem.proba[:, ::-1] ** 0.3  # not what the classifier returns
+    other = np.ascontiguousarray(other / other.sum(axis=1, keepdims=True))
+    found = pipe.groups(keys, other)
+    assert found.whole.acts.share < 0.5
+    np.testing.assert_allclose(found.population.prior, pipe.calibrate(other).mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found.population.prior, found.whole.prior, atol=1e-6)
+
+
+def test_groups_that_do_not_clearly_differ_are_not_called_equal() -> None:
+    _, proba, keys = draw(10, 30, 1e6)
+    found = groups(np.ones(K), keys, proba)
+    assert not found.population.differ
+    assert "No clear difference between the groups." in str(found)

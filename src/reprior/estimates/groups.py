@@ -43,7 +43,7 @@ class Population:
     classes : tuple of str, optional
         Names of the classes.
     differ : bool
-        Whether the samples show that groups differ.
+        Whether the samples clearly show that groups differ. If False, single groups may still differ.
     """
 
     prior: Vector
@@ -76,7 +76,7 @@ class Groups:
     n : (G,)
         Number of samples per group.
     shifted : (G,)
-        Probability that the class prior of the group differs from the source.
+        Probability that the class prior of the group differs from that of the training data.
     log_likelihood : (G,)
         Log-likelihood of the samples under the group's weights, minus that under the source prior.
     converged : (G,) of bool
@@ -125,11 +125,14 @@ class Groups:
         status = Status.CONVERGED if self.converged[g] else Status.NOT_CONVERGED
         checked: dict[str, Any] = {}
         if whole is not None:
-            checked = {"checks": whole.checks, "on_reject": whole.on_reject, "acts": whole.acts}
+            checks = whole.checks and whole.checks._replace(pooled=len(self) > 1)
+            checked = {"checks": checks, "on_reject": whole.on_reject, "acts": whole.acts}
+        target, spread = self.rows_of(g), self.spread.of_group(g)
         return PriorEstimate(
             self.prior[g], self.weights[g], status=status, n_iter=0, n=int(self.n[g]),
-            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=self.rows_of(g),
-            calibrator=self.calibrator, spread=self.spread.of_group(g), shares=self.shares[g], **checked,
+            log_likelihood=float(self.log_likelihood[g]), source=self.source, target=target,
+            calibrator=self.calibrator, spread=spread, shares=self.shares[g], n_labels=getattr(target, "n_labels", 0),
+            posterior=spread.posterior(1 - float(self.shifted[g])), **checked,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Hashable]:

@@ -124,12 +124,17 @@ def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
         first = applied(acts) if acts else not_label_shift(checks.label_shift)
         sentences.insert(0, f"{first}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
-        sentences.append(mean_differs(checks.shift_p))
+        sentences.append(of_all_groups(mean_differs(checks.shift_p), checks))
     else:
-        sentences.append(shift_found(checks))
+        sentences.append(of_all_groups(shift_found(checks), checks))
         if acts is not None and acts.amplification >= WEAK:
             sentences.append(weak_evidence(acts.amplification, checks.labels_needed))
     return sentences
+
+
+def of_all_groups(sentence: str, checks: Checks) -> str:
+    """Return the result of a test. For one group, it begins with whose result it is."""
+    return f"All groups together: {sentence[0].lower()}{sentence[1:]}" if checks.pooled else sentence
 
 
 def shift_found(checks: Checks) -> str:

@@ -50,7 +50,7 @@ def population_sentences(population: Population) -> list[str]:
     if population.n_groups == 1:
         return out
     if not population.differ:
-        out.append("The groups do not differ by more than chance explains.")
+        out.append("No clear difference between the groups.")
     elif deviation < ALIKE:
         low, high = 0.1 - ALIKE, 0.1 + ALIKE
         out.append("The groups are alike: a class with a prior of 10 % has "

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from reprior._check import check_flag, fail
+from reprior._check import check_flag, check_prior, fail
 from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.estimates.estimate import OF, PriorEstimate
@@ -20,8 +20,9 @@ from reprior.estimates.groups import Groups, Population
 from reprior.model.acting import equal_mixture, scaled_weights
 from reprior.model.ebls import DEFAULT, ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
-from reprior.model.interval import Moments, beta_interval, posterior_of
-from reprior.model.population import Scatter, scatter_of, unlikeness
+from reprior.model.interval import Moments, Posterior, beta_interval, posterior_of
+from reprior.model.population import Scatter, information, scatter_of, unlikeness
+from reprior.model.samples import base_factor
 from reprior.model.settings import Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
 from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows
@@ -34,16 +35,33 @@ BYTES = 250  # of memory per group and class: measured with 20 groups of 100,000
 MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
 STANDS_OUT = 5.0  # standard deviations from which a group stands out; by chance no group has so many
+ODD_CONCENTRATION = 1.0  # of a group that stands out: the others show little about it, so one sample of their prior
+
+
+class FittedGroups(NamedTuple):
+    """Groups fitted with one concentration: class `weights`, mean and variance of shares and priors (G, K), and what
+    `GroupFit` and `Groups` have per group (G,)."""
+
+    weights: Vector
+    shares: Vector
+    shares_variance: Vector
+    prior: Vector
+    prior_variance: Vector
+    log_ratio: Vector
+    change: Vector
+    shifted: Vector
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
     """What is known about groups, by "shares" and "prior": estimates, their moments `about`, and the samples that
-    intervals are rounded to. All have one row per group, or are those of one group."""
+    intervals are rounded to. `log_weight_variance` is that of `Posterior`. All have one row per group, or are those of
+    one group."""
 
     estimates: dict[str, Any]
     about: dict[str, Moments]
     samples: dict[str, Any]
+    log_weight_variance: Vector
     note: str
 
     def at(self, level: float, of: str = "shares") -> Interval:
@@ -55,21 +73,28 @@ class GroupSpread:
         """Return what is known about one group."""
         about = {of: Moments(x.mean[g], x.variance[g]) for of, x in self.about.items()}
         return GroupSpread({of: x[g] for of, x in self.estimates.items()}, about,
-                           {of: x[g] for of, x in self.samples.items()}, self.note)  # fmt: skip
+                           {of: x[g] for of, x in self.samples.items()}, self.log_weight_variance[g],
+                           self.note)  # fmt: skip
+
+    def posterior(self, no_shift: float) -> Posterior:
+        """Return the posterior of one group, given the probability that nothing has shifted."""
+        return Posterior(self.about["shares"], self.about["prior"], no_shift, self.log_weight_variance)
 
     def without_rows(self) -> GroupSpread:
         """Return the same: it holds no samples."""
         return self
 
 
-def group_spread(shares: Matrix, prior: Matrix, about: dict[str, Moments], n: Vector, source: Source) -> GroupSpread:
+def group_spread(
+    shares: Matrix, prior: Matrix, about: dict[str, Moments], log_weight_variance: Vector, n: Vector, source: Source
+) -> GroupSpread:
     """Return what is known about groups of n (G,) samples. Priors are rounded to one of all samples."""
     note = "Optimistic: without held-out samples the classifier error is unknown."
     if source.heldout is not None:
         note = ("The intervals include the noise of each group and the uncertainty about the classifier error. This "
                 "error has the same direction in every group.")  # fmt: skip
     samples = {"shares": n[:, None], "prior": np.full((len(n), 1), n.sum())}
-    return GroupSpread({"shares": shares, "prior": prior}, about, samples, note)
+    return GroupSpread({"shares": shares, "prior": prior}, about, samples, log_weight_variance, note)
 
 
 def groups(
@@ -110,6 +135,8 @@ def groups(
     (('a', 'b'), (2, 2), 2)
     """
     training, target = check_inputs(source, proba, "groups")
+    if base is not None:
+        base = check_prior(base, "groups", "base", n_classes=len(training.prior), like="`source`")
     check_flag(share, "groups", "share")
     same_rows(proba, keys, "groups", "keys")
     names, codes = factorize(keys)
@@ -127,7 +154,9 @@ def groups(
     if not isinstance(rows, ArrayBlocks) and n * k <= GATHERED:
         rows = ArrayBlocks(some_rows(rows, n, n))  # a labelled sample is certain of its class
     grouped = GroupedRows.of(rows, codes, len(names))
-    return fit_pooled_groups(training, names, grouped, ebls(training, target, **options), settings)
+    whole, unshifted = ebls(training, target, **options), base_factor(training, base)
+    made = fit_pooled_groups(training, names, grouped, whole, unshifted, settings)
+    return replace(made, rows_of=GroupedRows.of(target, codes, len(names)).of_group)  # with labels, if there are any
 
 
 def check_memory(n_groups: int, n_classes: int) -> None:
@@ -158,34 +187,67 @@ def of_estimates(training: Source, names: tuple[Hashable, ...], estimates: list[
         names, shares, prior, stacked(lambda e: e.weights), n.astype(np.int64),
         stacked(lambda e: 1 - posterior_of(e).no_shift), stacked(lambda e: e.log_likelihood),
         stacked(lambda e: e.status.ok), population, training,
-        group_spread(shares, prior, {of: moments(of) for of in OF}, n, training),
+        group_spread(shares, prior, {of: moments(of) for of in OF},
+                     stacked(lambda e: posterior_of(e).log_weight_variance), n, training),
         lambda g: estimates[g].target, one,  # type: ignore[arg-type,return-value]
     )  # fmt: skip
 
 
 def fit_pooled_groups(
-    training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, settings: Settings
-) -> Groups:
-    """Return groups of one population, given the estimate `whole` of all samples together."""
+    training: Source, names: tuple[Hashable, ...], rows: Grouped, whole: PriorEstimate, unshifted: Vector,
+    settings: Settings,
+) -> Groups:  # fmt: skip
+    """Return groups of one population, given the estimate `whole` of all samples together and the class weights without
+    shift, `unshifted` (K,)."""
     n, weights = rows.sizes.astype(np.float64), whole.weights
     heldout = settings.counts_worth * len(training.prior)
     if training.heldout is not None:
         heldout = len(training.heldout[1])
-    alike = GroupCounts(*rows.map_groups(lambda some: some.counts(weights)))
-    scatter = scatter_of(alike.observed, alike.squares, n)
-    mean = np.maximum(alike.observed.sum(axis=0) / n.sum(), MIN_MEAN)
+    common_counts = GroupCounts(*rows.map_groups(lambda some: some.counts(weights)))
+    scatter = scatter_of(common_counts.observed, common_counts.squares, n)
+    mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
-    fit = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common)))
-    own_weights, about = weights * fit.ratios, group_moments(common, scatter, fit, n)
-    shares, prior = about["shares"].mean, about["prior"].mean
-    stand_out = tuple(names[g] for g in np.flatnonzero(unlikeness(alike.observed, n, scatter) > STANDS_OUT))
+    odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT)
+    no_shift = np.zeros(len(n))
+    if (unshifted != 1).any():
+        no_shift = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
+    fitted = fit_with(common, scatter, rows, whole, no_shift, settings)
+    if len(odd):
+        loose = replace(common, concentration=ODD_CONCENTRATION)
+        alone = fit_with(loose, scatter, rows, whole, no_shift, settings, alone=True)
+        for array, own in zip(fitted, alone, strict=True):
+            array[odd] = own[odd]
+    stand_out = tuple(names[g] for g in odd)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
                             scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
+    about = {"shares": Moments(fitted.shares, fitted.shares_variance),
+             "prior": Moments(fitted.prior, fitted.prior_variance)}  # fmt: skip
+    of_log = np.log1p(fitted.prior_variance / np.maximum(fitted.prior, MIN_MEAN) ** 2)  # if the prior were log-normal
     return Groups(
-        names, shares, prior, own_weights, rows.sizes, shifted(common, scatter, fit, n, whole, settings),
-        fit.log_ratio - n * np.log(own_weights @ training.prior), fit.change < TOLERANCE, population, training,
-        group_spread(shares, prior, {of: add_common_error(whole, of, x) for of, x in about.items()}, n, training),
-        rows.of_group, whole,
+        names, fitted.shares, fitted.prior, fitted.weights, rows.sizes, fitted.shifted,
+        fitted.log_ratio - n * np.log(fitted.weights @ training.prior), fitted.change < TOLERANCE, population, training,
+        group_spread(fitted.shares, fitted.prior, about, of_log, n, training), rows.of_group, whole,
+    )  # fmt: skip
+
+
+def fit_with(
+    common: Common, scatter: Scatter, rows: Grouped, whole: PriorEstimate, no_shift: Vector, settings: Settings, *,
+    alone: bool = False,
+) -> FittedGroups:  # fmt: skip
+    """Return all groups fitted with the concentration of `common`; `no_shift` (G,) is Σ log r without shift.
+
+    If `alone`, groups are known to differ, and variances follow from the samples of each group only.
+    """
+    n = rows.sizes.astype(np.float64)
+    fit, centre = GroupFit(*rows.map_groups(lambda some: fit_groups(some, common))), common
+    if alone:
+        centre = replace(common, mean=np.maximum(fit.observed / n[:, None], MIN_MEAN))
+        scatter = replace(scatter, gain=np.inf, information=information(fit.observed, fit.squares, n[:, None]))
+    about = {of: add_common_error(whole, of, x) for of, x in group_moments(centre, scatter, fit, n).items()}
+    return FittedGroups(
+        common.weights * fit.ratios, about["shares"].mean, about["shares"].variance, about["prior"].mean,
+        about["prior"].variance, fit.log_ratio, fit.change,
+        shift_probability(common, scatter, fit._replace(log_ratio=fit.log_ratio - no_shift), n, whole, settings),
     )  # fmt: skip
 
 
@@ -194,14 +256,15 @@ def group_moments(common: Common, scatter: Scatter, fit: GroupFit, n: Vector) ->
 
     A class against all others has the information I. With N the effective samples of a group and b = N/(c + N), its
     log v has the variance (m + (1 − m)/(1 − b(1 − I)))/((c + N) m). The shares of the samples at hand vary with v only
-    as far as samples are ambiguous.
+    as far as samples are ambiguous. Groups may scatter further than estimated: the standard error `intraclass_se` of
+    1/(c + 1), times the squared weight (c/(c + N))² of the common prior, adds to the variance of the prior.
     """
     c, n = common.concentration, n[:, None]
     effective, ambiguity = common.effective(n), 1 - scatter.information
     shares, prior = fit.observed / n, c * common.prior + effective / n * fit.observed
     prior /= prior.sum(axis=1, keepdims=True)
     ambiguous = (1 - common.mean) / (1 - effective / (c + effective) * ambiguity)
-    of_prior = (common.mean + ambiguous) / (c + effective + 1) + (c / (c + effective)) ** 2 * scatter.inverse_se
+    of_prior = (common.mean + ambiguous) / (c + effective + 1) + (c / (c + effective)) ** 2 * scatter.intraclass_se
     of_shares = prior * ambiguous * ambiguity**2 / (c + effective) + (fit.observed - fit.squares) / n**2
     of_prior = prior * (1 - prior) * np.minimum(of_prior, 1)
     return {"shares": Moments(shares, of_shares), "prior": Moments(prior, of_prior)}
@@ -218,21 +281,22 @@ def add_common_error(whole: PriorEstimate, of: str, own: Moments) -> Moments:
     return Moments(own.mean, np.minimum(own.variance + error * share, most))
 
 
-def shifted(
+def shift_probability(
     common: Common, scatter: Scatter, fit: GroupFit, n: Vector, whole: PriorEstimate, settings: Settings
 ) -> Vector:
     """Return the probability that each group (G,) has shifted.
 
     If groups do not differ, all have shifted or none has. Otherwise the samples of a group are compared under its own
-    weights and under the source prior. The prior of its weights enters by Laplace's method in log v.
+    weights and without shift: `fit.log_ratio` is relative to that. The prior of its weights enters by Laplace's method
+    in log v.
     """
     odds, c, effective = settings.no_shift / (1 - settings.no_shift), common.concentration, common.effective(n)
     size, factor = c * common.mean, effective / n
     evidence = factor * (fit.log_ratio - n * np.log(whole.source.prior @ whole.weights)) + np.log(fit.ratios) @ size
     evidence -= 0.5 * (np.log1p(factor[:, None] * fit.squares / size).sum(axis=1) - np.log1p(effective / c))
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
-    alike = odds / (odds + np.exp(min(scatter.gain, 700.0)))
-    return np.asarray(alike * (1 - posterior_of(whole).no_shift) + (1 - alike) * own)
+    p_alike = odds / (odds + np.exp(min(scatter.gain, 700.0)))
+    return np.asarray(p_alike * (1 - posterior_of(whole).no_shift) + (1 - p_alike) * own)
 
 
 def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector) -> Groups:
@@ -243,7 +307,10 @@ def scale_groups(groups: Groups, share: float, unshifted: Vector, means: Vector)
         return scaled
     about = {of: equal_mixture(x, means, groups.n[:, None]) for of, x in groups.spread.about.items()}
     spread = replace(groups.spread, about=about, estimates={"shares": means, "prior": means})
-    return replace(scaled, shares=means, prior=means, spread=spread)
+    population = groups.population
+    if population is not None:
+        population = replace(population, prior=groups.n @ means / groups.n.sum())
+    return replace(scaled, shares=means, prior=means, spread=spread, population=population)
 
 
 def group_means(rows: Grouped, weights: Vector) -> Vector:

@@ -15,7 +15,7 @@ from reprior.state import refuse as refuse_bytes
 from reprior.state import take
 
 MIN_SIZE, MAX_SIZE = 0.3, 30.0  # samples per class that the common prior may count as
-UNLIKE = 0.1  # probability that a new key is unlike the others (benchmarks/results/groups_forms.md)
+P_UNLIKE_KEY = 0.1  # probability that a new key is unlike the others (benchmarks/results/groups_forms.md)
 
 
 def can_share_start(method: StreamMethod) -> bool:
@@ -32,10 +32,10 @@ def start_sizes(sums: Matrix, n: int) -> tuple[Vector, Vector]:
     samples, low, high = sums[0].sum(axis=1), MIN_SIZE, MAX_SIZE
     if len(samples):
         scatter = scatter_of(sums[0], sums[1], samples)
-        inverse = 1 / (scatter.concentration + 1) + np.array([1, -1]) * scatter.inverse_se
-        low, high = np.clip((1 / np.maximum(inverse, 1e-9) - 1) / sums.shape[2], MIN_SIZE, MAX_SIZE)
+        intraclass = 1 / (scatter.concentration + 1) + np.array([1, -1]) * scatter.intraclass_se
+        low, high = np.clip((1 / np.maximum(intraclass, 1e-9) - 1) / sums.shape[2], MIN_SIZE, MAX_SIZE)
     return (np.append(MIN_SIZE, np.geomspace(low, high, n - 1)),
-            np.append(UNLIKE, np.full(n - 1, (1 - UNLIKE) / (n - 1))))  # fmt: skip
+            np.append(P_UNLIKE_KEY, np.full(n - 1, (1 - P_UNLIKE_KEY) / (n - 1))))  # fmt: skip
 
 
 class SharedStart:
@@ -114,8 +114,8 @@ class SharedStart:
     def update(self) -> None:
         """Compute the start of new keys from the keys so far."""
         self.slots[self.sums[0].sum(axis=1) > self.ROWS_PER_KEY - 0.5] = -1
-        longest = (self.rows // self.PERIOD - 1) % self.KEYS  # one place per period gets free, so rare keys leave
-        self.slots[longest : longest + 1] = -1
+        freed_place = (self.rows // self.PERIOD - 1) % self.KEYS  # one place per period gets free, so rare keys leave
+        self.slots[freed_place : freed_place + 1] = -1
         self.method.fade(self.values, self.MAX_REMEMBERED)
         self.begin(self.method.start(self.values, self.keys / (self.keys + self.PRIOR_KEYS), self.sums))
 

@@ -63,22 +63,22 @@ class GroupedRows:
         """Return class counts under the class weights `weights` (K,), times `ratios` (G, K) if given, in one pass."""
         k = len(weights)
         ratios = np.ones((len(self.sizes), k)) if ratios is None else ratios
-        inverse, wide = np.zeros(width(k)), np.zeros((len(self.sizes), width(k)))
-        inverse[:k], wide[:, :k] = weights, ratios
+        padded_weights, wide = np.zeros(width(k)), np.zeros((len(self.sizes), width(k)))
+        padded_weights[:k], wide[:, :k] = weights, ratios
         sums, logs = np.zeros((len(self.sizes), 2, width(k))), np.zeros(len(self.sizes))
-        observed, codes = 0, self.codes  # alone: `of_block` may be sent to where the rows are
+        rows_read, codes = 0, self.codes  # alone: `of_block` may be sent to where the rows are
 
         def of_block(first: int, block: Matrix) -> int:
-            nonlocal observed
-            observed += len(block)
+            nonlocal rows_read
+            rows_read += len(block)
             slots = codes[first : first + len(block)].astype(np.int64)
-            if loops.group_counts(block, inverse, slots, wide, sums, logs) == reference.REFUSED:
-                reference.group_counts(block, inverse, slots, wide, sums, logs)
+            if loops.group_counts(block, padded_weights, slots, wide, sums, logs) == reference.REFUSED:
+                reference.group_counts(block, padded_weights, slots, wide, sums, logs)
             return 0
 
         map_numbered(self.target, of_block)
-        if observed != len(codes):  # blocks that other processes read: nothing of them is here
-            fail("groups", "proba", f"be {len(codes)} rows that this process reads in order", f"{observed} such rows",
+        if rows_read != len(codes):  # blocks that other processes read: nothing of them is here
+            fail("groups", "proba", f"be {len(codes)} rows that this process reads in order", f"{rows_read} such rows",
                  remedy="On Spark call `reprior.adapters.spark.groups`")  # fmt: skip
         return GroupCounts(ratios * sums[:, 0, :k], ratios**2 * sums[:, 1, :k], logs)
 

@@ -82,7 +82,8 @@ def groups(
     rows, names = cluster_rows(shuffled, pipe)
     options: dict[str, Any] = {"settings": DEFAULT, **(pipe.options if pipe.method == "ebls" else {})}
     if share:
-        made = fit_pooled_groups(pipe.source, names, rows, ebls(pipe.source, target, **options), options["settings"])
+        of_all = ebls(pipe.source, target, **options)
+        made = fit_pooled_groups(pipe.source, names, rows, of_all, pipe.unshifted, options["settings"])
     else:
         made = of_estimates(pipe.source, names, rows.each(pipe.source, options))
     estimate = pipe.estimate(whole) if estimate is None else estimate
