@@ -148,7 +148,8 @@ class Explanations:
 
     `log_chances` (2, C) are their prior log probabilities, without and with another change. `moves` (C, D) are their
     means and `spreads` (C, D, D) their covariances without noise. `base` (K,) is the prior without shift, `noise` that
-    of this prior, and `drift` (D, D) the covariance of another change. The last law is the estimated prior itself.
+    of this prior, and `drift` (D, D) the covariance of another change. If `with_estimate`, the last law is the
+    estimated prior itself.
     """
 
     reference: MomentReference
@@ -158,30 +159,35 @@ class Explanations:
     spreads: NDArray[np.float64]
     noise: Noise
     drift: Matrix
+    with_estimate: bool
 
 
 def explanations(reference: MomentReference, settings: Settings, unshifted: Vector | None = None) -> Explanations:
     """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default that of held-out samples.
 
-    No Dirichlet law has odd classes (`Settings`), so the estimated prior itself is one more law, as probable as all
-    Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
+    No Dirichlet law has odd classes (`Settings`). So if at least one class is expected to be odd, the estimated prior
+    itself is one more law, as probable as all Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
     same probability as that of another change.
     """
     means, base = reference.class_means, reference.source_prior if unshifted is None else unshifted
     k, d = means.shape
     sizes = np.array(settings.sizes) * k
+    with_estimate = k * settings.odd_share >= 1
     law_chances, moves, spreads = list[float](), [np.zeros(d)], [np.zeros((d, d))]
     for centre in (base, np.full(k, 1 / k)):
         centred = means - centre @ means
         covariance = (centred.T * centre) @ centred  # MᵀCM, times the size of the Dirichlet law + 1
-        law_chances += [0.25 / len(sizes)] * len(sizes)
+        law_chances += [0.5 / len(sizes)] * len(sizes)
         moves += [(centre - base) @ means] * len(sizes)
         spreads += [covariance / (size + 1) for size in sizes]
-    law_chances, moves, spreads = [*law_chances, 0.5], [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
+    if with_estimate:
+        law_chances = [*(0.5 * np.array(law_chances)), 0.5]
+        moves, spreads = [*moves, np.zeros(d)], [*spreads, np.zeros((d, d))]
     shifted = np.array([[1 - settings.no_shift], [1 / (1 + settings.label_shift_odds)]])
     log_chances = np.log(np.hstack([1 - shifted, shifted * law_chances]))
     drift = settings.drift_scale**2 * reference.within
-    return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base), drift)
+    return Explanations(reference, base, log_chances, np.array(moves), np.array(spreads), noise(reference, base),
+                        drift, with_estimate)  # fmt: skip
 
 
 def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, prior: Vector) -> float:
@@ -193,7 +199,8 @@ def log_evidence(laws: Explanations, mean: Vector, variance: Vector, n: float, p
     reference, base = laws.reference, laws.base
     moved = prior - base
     d = mean - reference.mean - (base - reference.source_prior) @ reference.class_means - laws.moves
-    d[-1] -= moved @ reference.class_means
+    if laws.with_estimate:
+        d[-1] -= moved @ reference.class_means
     covariance = laws.spreads + noise(reference, prior).of(variance, n)
     covariance[0] = laws.noise.of(variance, n)
     both = np.concatenate([covariance, covariance + laws.drift])
