@@ -43,6 +43,15 @@ def test_a_stream_records_the_fall_once(call, ask, files, drift):
     assert (after["n"], set(after["prior"])) == (1800, set(CLASSES))
 
 
+@pytest.mark.parametrize("emit", ["rows", "both"])
+def test_predictions_alone_have_no_record_and_standard_error_has_the_event(call, files, drift, emit):
+    chosen = [] if emit == "rows" else ["--emit", emit]
+    code, _, err = call("stream", drift / "in", "-s", files["heldout"], "-o", drift / "out", *chosen)
+    assert code == 0
+    assert "Sample 1,100: not label shift." in err
+    assert ["not label shift"] * (emit == "both") == [r["kind"] for r in records(drift / "out") if "kind" in r]
+
+
 def test_a_restart_does_not_repeat_the_event(call, ask, files, drift):
     given = ["-s", files["heldout"], "--emit", "prior", "--every", 300]
     data = (drift / "in").read_bytes()
@@ -68,6 +77,16 @@ def test_the_return_is_recorded_too(call, files, drift, monkeypatch):
     assert events == [{"kind": "not label shift", "n": 25, "share": 0.2, "reason": "So."},
                       {"kind": "label shift again", "n": 400, "share": 0.9, "reason": "So."}]  # fmt: skip
     assert "Sample 400: label shift again. 90% of the correction is applied. So." in err
+
+
+def test_the_mean_prediction_has_no_log_likelihood_under_label_shift(call, ask, files, drift):
+    assert ask("estimate", drift / "blurred.npy", "-s", files["heldout"])["log_likelihood"] is None
+    assert ask("estimate", files["npy"], "-s", files["heldout"])["log_likelihood"] > 0
+    compared = ask("compare", drift / "blurred.npy", "-s", files["heldout"])["methods"]
+    missing = {row["method"]: row["log_likelihood"] is None for row in compared if "skipped" not in row}
+    assert (missing["the default"], missing["mlls"]) == (True, False)
+    line = call("compare", drift / "blurred.npy", "-s", files["heldout"])[1].splitlines()[1]
+    assert line.split()[:4] == ["the", "default", "0.0000", "—"]
 
 
 def test_the_first_line_says_that_little_is_applied(call, ask, files, drift):

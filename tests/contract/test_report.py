@@ -11,11 +11,11 @@ import pytest
 from worlds import make_problem, score_outputs, softmax
 
 import reprior as rp
-from reprior._types import Interval, Status
+from reprior._types import Acts, Interval, Status
 from reprior.assess.diagnose import Diagnosis
 from reprior.estimates.show import cut, share, times
 from reprior.report.charts import cloud_chart, named, shift_chart
-from reprior.report.collect import collect, ending, headline
+from reprior.report.collect import collect, ending, headline, shares_shown
 from reprior.report.page import STYLE, before_after, page
 
 EXPONENT = re.compile(r"\de[+-]?\d+\s*%")
@@ -117,10 +117,14 @@ def test_rejected_label_shift_is_the_first_line_and_a_warning(report):
     assert lead[0][1].startswith("0% of the correction is applied. The data differ by more than their class prior")
     assert "have shifted" not in "".join(said for _, said in lead)
     assert out.splitlines()[0] == lead[0][1]
-    assert text.count("The intervals hold under label shift. The correction is not applied.") == 2  # chart and table
-    assert Reader(text).text.count("95 % interval under label shift") == 2
+    allows = "The intervals allow for label shift and for other changes. "
+    assert text.count(f"{allows}The correction is not applied.") == 2  # chart and table
+    assert "assumes label shift" not in text
+    assert "The shares in this report are the mean prediction." in text
+    assert "<td>ebls (this report)</td><td>—</td><td>—</td>" in text  # the log-likelihood belongs to another prior
     applied = report(draw(rng, 2000, prior)[0], draw(rng, 1000, prior))[1]
-    assert "under label shift" not in applied
+    assert allows not in applied
+    assert "<td>ebls (this report)</td><td>—</td><td>—</td>" not in applied
 
 
 def found(shift_p, label_shift):
@@ -149,6 +153,14 @@ def test_headline_agrees_with_tests_and_intervals(shift_p, label_shift, wide, go
     assert [sentence.good for sentence in said] == good
     for sentence, part in zip(said, says, strict=True):
         assert part in sentence.text
+
+
+def test_the_report_says_which_shares_it_shows():
+    estimate = rp.ebls([1, 1], [[0.9, 0.1], [0.2, 0.8]])
+    assert shares_shown(estimate) == "The rest of this report assumes label shift."
+    estimate = replace(estimate, acts=Acts(0.2, "So.", -1.0))
+    assert shares_shown(estimate) == "The shares in this report are the mean prediction."
+    assert shares_shown(replace(estimate, n_labels=1)) == "The shares in this report are estimated with the labels."
 
 
 def test_how_a_method_ended():

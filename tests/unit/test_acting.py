@@ -9,7 +9,7 @@ import pytest
 from worlds import make_problem, posteriors
 
 import reprior as rp
-from reprior.model.acting import Evidence
+from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import acting_share
 from reprior.model.labels import fit_biases, labelled_rows, labelled_weights, updated_share
 from reprior.model.settings import Settings
@@ -336,3 +336,17 @@ def test_a_saved_estimate_acts_as_before(world):
     light = replace(est.detach(), on_reject="scale")
     with pytest.warns(UserWarning, match="of the correction is applied"):
         np.testing.assert_array_equal(light.correct(rows), rp.correct(pipe.calibrate(rows), est.weights))
+
+
+@pytest.mark.parametrize(
+    ("share", "sentence"),
+    [
+        (0.9, "Consistent with label shift (probability 90%, with 1 label)."),
+        (0.52, "It is unclear whether the change is label shift (probability 52%, with 1 label)."),
+        (0.3, "It is unclear whether the change is label shift (probability 30%, with 1 label)."),
+        (0.1, "The data differ by more than their class prior (probability of label shift 10%, with 1 label)."),
+    ],
+)
+def test_the_reason_is_as_sure_as_the_probability(monkeypatch, share, sentence):
+    monkeypatch.setattr(Evidence, "share", lambda self, settings: share)
+    assert describe(Evidence(), Settings(), n_labels=1).reason == sentence

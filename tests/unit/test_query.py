@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.stats import norm
 from worlds import make_problem, score_outputs
 
 import reprior as rp
 from reprior import datasets
 from reprior.assess import query as module
 from reprior.assess.query import inclusion, information_value, label_values, precision, systematic
+from reprior.estimates.verdict import label_advice
 from reprior.rows.correction import correct_rows
 
 
@@ -182,3 +186,35 @@ def test_labels_needed_grow_as_the_correction_shrinks_and_have_a_cap():
     moved = correct_rows(rows, 1 / weights)
     assert module.labels_needed(moved, weights * weights, weights) == needed[0]
     assert module.labels_needed(rows, weights, np.ones(4), so_far=-np.log(20)) == 0
+
+
+def test_the_decisive_evidence_is_what_its_formula_gives():
+    mean = module.DECISIVE
+    assert norm.sf(np.log(20), mean, np.sqrt(2 * mean)) == pytest.approx(0.8, abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("needed", "unlabelled", "sentence"),
+    [
+        (None, 300, " Label some random samples."),
+        (0, 300, ""),
+        (1, 300, " Label about 1 random sample."),
+        (300, 300, " Label about 300 random samples."),
+        (301, 300, " Even labels of all samples might not decide."),
+        (10_000, 50_000, " Even 10,000 labels might not decide."),
+    ],
+)
+def test_advice_on_labels_is_possible_to_follow(needed, unlabelled, sentence):
+    assert label_advice("Label {}.", needed, unlabelled) == sentence
+
+
+def test_a_small_batch_is_not_told_to_label_more_samples_than_it_has():
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 900)
+    rows = score_outputs(rng, y, 3, 1.5)
+    est = rp.pipeline(rows[:600], y[:600]).estimate(rows[600:])
+    est = replace(est, acts=est.acts._replace(share=0.1), checks=est.checks._replace(labels_needed=10_000))
+    with pytest.warns(UserWarning, match=r"Even labels of all samples might not decide\.$"):
+        est.correct(rows[600:])
+    with pytest.raises(rp.InputError, match=r"Even labels of all samples might not decide\. To correct anyway"):
+        replace(est, on_reject="refuse").correct(rows[600:])

@@ -47,8 +47,9 @@ class Accuracy(NamedTuple):
 
 class PredictedAccuracy(NamedTuple):
     """Accuracy on the target by corrected probabilities: its `mean` (2,), its variance per sample `spread` (2,), the
-    part from classes without held-out samples `unchecked` (2,), and the accuracy `redrawn` (2, m) under other shares
-    that might be true, under the estimated shares (`kept`), and under those without the bet that nothing has shifted.
+    part from classes without held-out samples `unchecked` (2,), and the accuracy under other shares: `redrawn` (2, m)
+    under shares that might be true, `kept` (2,) under the estimated shares, and `shifted` (2,) under the posterior mean
+    of the shares, which does not bet that nothing has shifted.
     """
 
     mean: Vector
@@ -127,19 +128,21 @@ def by_heldout(
 
     Shares fitted to the same predictions raise the predicted accuracy; the part `optimism` of this gain is removed.
     """
-    each, calibrator, redrawn = (estimate.shares / np.maximum(counts, 1))[y], estimate.calibrator, made.redrawn
+    sample_weights = (estimate.shares / np.maximum(counts, 1))[y]
+    calibrator, redrawn = estimate.calibrator, made.redrawn
     rows = np.asarray(rows, np.float64) if calibrator is None else calibrator.left_out(rows, y)
     predicted, confidence = made.mean, prediction_confidence(rows, estimate.weights)
     if redrawn.size:
         predicted = predicted - optimism * np.maximum(predicted - redrawn.mean(axis=1), 0.0)
     # classes without a held-out sample are mostly rare and rarely right: their predicted accuracy counts
-    measured = np.clip(are_right(rows, y, estimate.weights) @ each + made.unchecked, 0.0, 1.0)
-    plain = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
-    noise = np.maximum((each**2) @ (confidence * (1 - confidence)).T, plain * float(each @ each))
+    measured = np.clip(are_right(rows, y, estimate.weights) @ sample_weights + made.unchecked, 0.0, 1.0)
+    min_variance = MIN_VARIANCE_PART * smoothed_variance(measured, len(y))
+    by_confidence = (confidence * (1 - confidence)) @ sample_weights**2
+    noise = np.maximum(by_confidence, min_variance * float(sample_weights @ sample_weights))
     noise = noise + 2 * made.spread * float((estimate.shares[counts == 0] ** 2).sum())  # these count as half a sample
     # variance of the predicted accuracy: of a check by n samples at the held-out prior, plus that of another prior
     moved = estimate.shares - counts / len(y)
-    unproven = np.maximum(made.spread, plain) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
+    unproven = np.maximum(made.spread, min_variance) / len(y) + CLASS_ACCURACY_SD**2 * float(moved @ moved)
     doubted = widened_variance(unproven, measured - predicted, noise)
     gain = doubted / (doubted + noise)
     # both stand on the same held-out samples: that they agree makes neither surer, until there are very many of those
@@ -154,32 +157,49 @@ def with_labels(now: Expected, target: LabelledBlocks, estimate: PriorEstimate, 
     Samples without a label have the predicted accuracy, plus the mean of right or wrong minus confidence of labelled
     samples, which are corrected as if they had no label. Labelled samples are as right as they are.
     """
-    there = target.labels >= 0
-    rows, y, weights = taken_rows(target.raw, there), target.labels[there], estimate.weights
-    part, index = len(y) / len(there), np.arange(len(y))
-    each = np.ones(len(y)) if target.weights is None else target.weights[there]
-    each = np.maximum(each / each.mean() - part, 1e-9)  # a chosen sample also stands for itself: that part is no news
-    each /= each.sum()
-    posterior, p = estimate.posterior, correct_float64(rows, weights)
-    step = posterior.log_weight_variance if posterior is not None else np.zeros(p.shape[1])
-    # one Newton step back: a label moved log w by its variance times (1 at its class − p)
-    apart = rows * np.exp(p * step)
-    apart[index, y] *= np.exp(-step[y])
-    alone = correct_float64(apart, weights)
-    right, own_right = np.stack([rows.argmax(axis=1) == y, alone.argmax(axis=1) == y]), are_right(rows, y, weights)
-    confidence = np.stack([alone[index, rows.argmax(axis=1)], alone.max(axis=1)])
-    missed = right - confidence
-    plain = MIN_VARIANCE_PART * smoothed_variance(right @ each, len(y)) * float(each @ each)
-    # variance by the confidence, and as observed
-    chance = confidence * (1 - confidence), (missed - (missed @ each)[:, None]) ** 2
-    noise = np.maximum(np.maximum(*(x @ each**2 for x in chance)), plain)
+    has_label, weights = target.labels >= 0, estimate.weights
+    rows, y = taken_rows(target.raw, has_label), target.labels[has_label]
+    part = len(y) / len(has_label)
+    sample_weights = np.ones(len(y)) if target.weights is None else target.weights[has_label]
+    # a chosen sample also stands for itself: that part is no news
+    sample_weights = np.maximum(sample_weights / sample_weights.mean() - part, 1e-9)
+    sample_weights /= sample_weights.sum()
+    residual, noise = label_residuals(rows, y, left_out_labels(rows, y, estimate), sample_weights)
     # samples without a label are predicted to be right more often than all by this: those with one may be chosen
-    apart_by = part / max(1 - part, 1e-6) * (predicted - prediction_confidence(rows, weights).mean(axis=1))
-    accuracy, mean = predicted + apart_by + missed @ each, now.mean + apart_by
+    unlabelled_offset = part / max(1 - part, 1e-6) * (predicted - prediction_confidence(rows, weights).mean(axis=1))
+    accuracy, mean = predicted + unlabelled_offset + residual, now.mean + unlabelled_offset
     variance = widened_variance(now.variance, accuracy - mean, noise)
     gain = variance / (variance + noise) if np.isfinite(variance).all() else np.ones(2)
-    mean = (1 - part) * (accuracy + (1 - gain) * (mean - accuracy)) + part * own_right.mean(axis=1)
+    of_labelled = are_right(rows, y, weights).mean(axis=1)
+    mean = (1 - part) * (accuracy + (1 - gain) * (mean - accuracy)) + part * of_labelled
     return Expected(mean, (1 - part) ** 2 * noise * gain)
+
+
+def left_out_labels(rows: Matrix, y: Labels, estimate: PriorEstimate) -> Matrix:
+    """Return labelled samples (n, K) corrected as if each had no label.
+
+    This takes one Newton step back: a label moved log w by its variance times (1 at its class − p).
+    """
+    posterior, p = estimate.posterior, correct_float64(rows, estimate.weights)
+    step = posterior.log_weight_variance if posterior is not None else np.zeros(p.shape[1])
+    moved_back = rows * np.exp(p * step)
+    moved_back[np.arange(len(y)), y] *= np.exp(-step[y])
+    return correct_float64(moved_back, estimate.weights)
+
+
+def label_residuals(rows: Matrix, y: Labels, left_out: Matrix, sample_weights: Vector) -> Expected:
+    """Return the weighted mean of right or wrong minus confidence of labelled samples, and its variance.
+
+    `left_out` (n, K) are their corrected probabilities without their labels.
+    """
+    made = np.stack([rows.argmax(axis=1), left_out.argmax(axis=1)])
+    right, confidence = made == y, left_out[np.arange(len(y)), made]
+    residual = right - confidence
+    mean = residual @ sample_weights
+    min_variance = MIN_VARIANCE_PART * smoothed_variance(right @ sample_weights, len(y))
+    by_confidence, observed = confidence * (1 - confidence), (residual - mean[:, None]) ** 2
+    noise = np.maximum(by_confidence @ sample_weights**2, observed @ sample_weights**2)
+    return Expected(mean, np.maximum(noise, min_variance * float(sample_weights @ sample_weights)))
 
 
 def smoothed_variance(rate: Vector, n: int) -> Vector:

@@ -13,6 +13,7 @@ from reprior._types import Vector
 from reprior.assess.metrics import kl
 from reprior.batch.registry import METHODS, Method, estimate, method_name
 from reprior.estimates.estimate import PriorEstimate
+from reprior.estimates.show import prior_log_likelihood
 from reprior.rows.blocks import check_inputs
 from reprior.rows.passes import e_step
 
@@ -35,6 +36,12 @@ class Compared(NamedTuple):
     def prior(self) -> Vector | None:
         return None if self.estimate is None else self.estimate.prior
 
+    @property
+    def log_likelihood(self) -> float | None:
+        """Log-likelihood of `prior` per sample; None if most of the correction is not applied."""
+        total = None if self.estimate is None else prior_log_likelihood(self.estimate)
+        return None if self.estimate is None or total is None else total / self.estimate.n
+
 
 class Comparison(tuple[Compared, ...]):
     """Results of several methods, in the order asked for; `print` shows a table."""
@@ -46,9 +53,9 @@ class Comparison(tuple[Compared, ...]):
             if row.estimate is None:
                 lines.append(f"{row.method:<14} {row.skipped}")
                 continue
-            fit = row.estimate.log_likelihood / row.estimate.n
+            fit = row.log_likelihood
             took = "" if row.seconds is None else f"{1000 * row.seconds:.0f} ms"
-            line = f"{row.method:<14} {row.distance:>9.4f} {fit:>13.4f} {took:>9}"
+            line = f"{row.method:<14} {row.distance:>9.4f} {'—' if fit is None else f'{fit:.4f}':>13} {took:>9}"
             lines.append((line + (f" {row.kl:>14.4f}" if row.kl is not None else "")).rstrip())
         first = self[0].method if self else ""
         lines.append(f"Distance: total variation from {first} (0: the same prior, 1: no class in common).")

@@ -21,6 +21,7 @@ import numpy as np
 from reprior._check import as_rng, check_int, fail
 from reprior._types import Labels, Matrix, Vector
 from reprior.estimates.estimate import PriorEstimate, check_estimate
+from reprior.estimates.verdict import MAX_LABELS
 from reprior.rows.blocks import Blocks, map_numbered
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks, some_blocks
@@ -31,10 +32,10 @@ STEPS, STRIDE = 4, 0.75  # multiplicative steps, and their power; by trials 1000
 RIDGE_SAMPLES = 0.3  # samples added to each class's information, a ridge against confused classes; by these trials
 DESIGNED = 3  # samples per class, and at least 1,000 times as many in all, that the design is computed on
 ONE_SIGMA = 0.6826894921
-# mean log Bayes factor of labels at which it exceeds log 20 with probability 0.8, if its variance is twice its mean;
-# class biases, which labels are fitted with too, make that about three of four draws
-DECISIVE = 6.3
-MAX_LABELS = 10_000  # that are asked for; if more are needed, corrected and calibrated probabilities hardly differ
+# mean m of the log Bayes factor of labels at which it exceeds log 20 with probability 0.8, m − 0.84 √(2m) = log 20: the
+# factor of two near models is about normal with variance 2m. Class biases, which labels are fitted with too, make that
+# about three of four draws.
+DECISIVE = 5.9
 FLOAT32_CLASSES = 256  # classes from which on matrix products take most of the time; float32 then halves it
 DIAGONAL_CLASSES = 1024  # classes from which on matrix products take too long, and correlations are ignored
 MAX_LOG_VARIANCE = 1.0  # largest variance of a log share; a class that may be absent has a larger one
@@ -74,8 +75,9 @@ def query(estimate: PriorEstimate, n: int = 100, *, rng: int | np.random.Generat
     Query
         A pair (rows (n,), weights (n,)). A weight is the probability of the sample in a uniform draw over its
         probability here. Its `labels_needed` is about how many more labels of random samples settle whether corrected
-        or calibrated probabilities are right: the Bayes factor is then above 20 in about three of four draws. It is 0
-        if labels have settled it, and at most 10,000.
+        or calibrated probabilities are right: the Bayes factor is then above 20 in about three of four draws. It is at
+        most 10,000. If a pipeline made the estimate with its tests, it is 0 once labels have settled it. Otherwise it
+        compares with a target that has the source prior, and counts neither a `base` nor earlier labels.
 
     Examples
     --------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reprior._check import REJECTED, p_text, percent
-from reprior.estimates.verdict import WEAK, mean_differs, not_label_shift, weak_evidence
+from reprior._check import REJECTED, counted, p_text, percent
+from reprior.estimates.verdict import UNCLEAR, WEAK, is_label_shift, mean_differs, sensitive_shares
 
 if TYPE_CHECKING:
     from reprior.assess.diagnose import Diagnosis
@@ -24,10 +24,10 @@ class Sentence(NamedTuple):
 def sentences(diagnosis: Diagnosis) -> list[Sentence]:
     """Return the diagnosis in plain sentences."""
     conflict = [Sentence(diagnosis.labels_conflict, False)] if diagnosis.labels_conflict else []
-    precision = f"are as precise as from {diagnosis.effective_labels:,.0f} labels."
+    n, labels = counted(diagnosis.estimate.n, "sample"), counted(diagnosis.effective_labels, "label")
     return [
         *conflict, *about_shift(diagnosis), *about_classes(diagnosis), *about_confidence(diagnosis),
-        Sentence(f"The shares from these {diagnosis.estimate.n:,.0f} samples {precision}"),
+        Sentence(f"The shares from {n} are as precise as from {labels}."),
         *about_accuracy(diagnosis), *about_heldout(diagnosis),
     ]  # fmt: skip
 
@@ -46,10 +46,9 @@ def about_shift(diagnosis: Diagnosis) -> list[Sentence]:
         untested = "Not tested for label shift: this needs held-out samples. Whether correction helps is unknown."
         return [first, Sentence(untested, False)]
     if diagnosis.applies:
-        return [first, Sentence(f"Consistent with label shift (probability {share:.0%}).")]
-    return [first, Sentence(
-        f"{not_label_shift(share)} The inputs look different within classes, or a class is new. Check the data before"
-        " you use the estimate.", False)]  # fmt: skip
+        return [first, Sentence(is_label_shift(share))]
+    why = " The inputs look different within classes, or a class is new." if share < UNCLEAR[0] else ""
+    return [first, Sentence(f"{is_label_shift(share)}{why} Check the data before you use the estimate.", False)]
 
 
 def about_classes(diagnosis: Diagnosis) -> list[Sentence]:
@@ -91,7 +90,8 @@ def about_accuracy(diagnosis: Diagnosis) -> list[Sentence]:
                                 f" {labels} would show whether it does.", False)]  # fmt: skip
     if diagnosis.amplification < WEAK:
         return [first]
-    return [first, Sentence(weak_evidence(diagnosis.amplification, diagnosis.labels_needed), False)]
+    unlabelled = diagnosis.estimate.n - diagnosis.estimate.n_labels
+    return [first, Sentence(sensitive_shares(diagnosis.amplification, diagnosis.labels_needed, unlabelled), False)]
 
 
 def about_heldout(diagnosis: Diagnosis) -> list[Sentence]:

@@ -53,7 +53,7 @@ def command(truth: Path | None, **files: Any) -> Answer:
         compared = compare(job.source, first.target, true=true, first=first, name="the default")
     rows = [{"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.prior, "status": row.estimate.status.name.lower(), "kl": row.kl,
-             "log_likelihood": row.estimate.log_likelihood / row.estimate.n, "seconds": row.seconds,
+             "log_likelihood": row.log_likelihood, "seconds": row.seconds,
              "distance": row.distance} for row in compared]  # fmt: skip
     value = {"classes": job.classes, "methods": rows}
     note = f"All methods had the same samples. The default is {job.method_text}."

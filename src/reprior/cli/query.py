@@ -15,6 +15,7 @@ from reprior.cli._inputs import read_inputs
 from reprior.cli._options import input_options, method_options
 from reprior.cli._progress import progress
 from reprior.cli._shell import Answer, print_answer
+from reprior.estimates.verdict import label_advice
 from reprior.io.labels import filled_in, read_ids, write_list
 from reprior.state import whole_file
 
@@ -63,7 +64,8 @@ def command(size: int, output: Path, name: str | None, seed: int, **files: Any) 
         lines[0] += f"; {counted(estimate.n_labels, 'row')} had one already"
     if waiting:
         lines.append(f"{counted(len(waiting), 'row')} of the earlier list still without a label.")
-    lines.append(f"About {counted(chosen.labels_needed, 'label')} of random samples would settle whether to correct.")
+    advice = label_advice("Labels of {} would settle whether to correct.", chosen.labels_needed, left)
+    lines += [advice.strip()] * bool(advice)
     lines.append(f"Fill in the column label, then pass --labels {output}.")
     return Answer(value, "\n".join(lines) + job.note())
 

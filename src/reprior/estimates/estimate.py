@@ -47,7 +47,7 @@ class PriorEstimate(show.Plotted):
     n : float
         Number of target samples.
     log_likelihood : float
-        Log-likelihood of the samples under `prior`, minus that under the source prior.
+        Log-likelihood of the samples under the prior of label shift, minus that under the source prior.
     source : Source
         The training side.
     target : Blocks, optional

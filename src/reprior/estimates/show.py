@@ -11,7 +11,7 @@ import numpy as np
 
 from reprior._check import NOTED, REJECTED, InputError, counted, fail, listed, p_text
 from reprior._types import Acts, Checks, Interval, Source, Status, Vector
-from reprior.estimates.verdict import WEAK, in_training, mean_differs, not_label_shift, weak_evidence
+from reprior.estimates.verdict import WEAK, in_training, is_label_shift, mean_differs, sensitive_shares
 from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks
 from reprior.rows.calibrated import FEW_FOR_BIASES
 from reprior.rows.labelled import LabelledBlocks
@@ -72,7 +72,7 @@ def cut(name: str, size: int = 40) -> str:
 
 def verdicts(estimate: PriorEstimate) -> list[str]:
     """Return the sentences that must come first: about the tests, few held-out samples, and classes without any."""
-    first = [] if estimate.checks is None else judged(estimate.checks, estimate.acts)
+    first = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels, estimate.acts)
     return first + few(estimate.source) + unseen(estimate.source)
 
 
@@ -111,24 +111,29 @@ def stopped(acts: Acts | None) -> str:
     return applied(acts) if acts is not None and acts.log_evidence is not None and acts.share < 0.5 else ""
 
 
+def prior_log_likelihood(estimate: PriorEstimate) -> float | None:
+    """Return the log-likelihood of the prior; None if that is not the prior under label shift which was fitted."""
+    return None if stopped(estimate.acts) else float(estimate.log_likelihood)
+
+
 def first_lines(head: str, sentences: Sequence[str], stopped: str) -> list[str]:
     """Return the lines above a table. The one that the correction is `stopped` comes first, if there is one."""
     first = [line for line in sentences if stopped and stopped in line]
     return [*first, head, *(line for line in sentences if line not in first)]
 
 
-def judged(checks: Checks, acts: Acts | None = None) -> list[str]:
-    """Return what the tests of a pipeline found, in sentences."""
+def judged(checks: Checks, unlabelled: float, acts: Acts | None = None) -> list[str]:
+    """Return what the tests of a pipeline found, in sentences; `unlabelled` samples have no label."""
     sentences = [line for line in (checks.label_mismatch, checks.labels_conflict) if line]
     if checks.label_shift is not None and checks.label_shift < 0.5:
-        first = applied(acts) if acts else not_label_shift(checks.label_shift)
+        first = applied(acts) if acts else is_label_shift(checks.label_shift)
         sentences.insert(0, f"{first}{in_training(checks)}")
     elif checks.label_shift is None and checks.shift_p < NOTED:
         sentences.append(of_all_groups(mean_differs(checks.shift_p), checks))
     else:
         sentences.append(of_all_groups(shift_found(checks), checks))
         if acts is not None and acts.amplification >= WEAK:
-            sentences.append(weak_evidence(acts.amplification, checks.labels_needed))
+            sentences.append(sensitive_shares(acts.amplification, checks.labels_needed, unlabelled))
     return sentences
 
 
@@ -178,7 +183,7 @@ class Shown(NamedTuple):
 
 def notes(estimate: PriorEstimate) -> list[str]:
     """Return all that there is to know about an estimate, in sentences: its tests, held-out samples and interval."""
-    checks = [] if estimate.checks is None else judged(estimate.checks)
+    checks = [] if estimate.checks is None else judged(estimate.checks, estimate.n - estimate.n_labels)
     note = known_interval(estimate, 0.95)[1] if is_cheap(estimate) else ""
     status = "" if estimate.status.normal else estimate.status.value
     lines = [*checks, *few(estimate.source), *unseen(estimate.source, named=len(estimate.prior)), status, note]
@@ -270,7 +275,7 @@ def estimate_dict(estimate: PriorEstimate, level: float | None = 0.95) -> dict[s
         "classes": list(estimate.source.called), "source_prior": estimate.source.prior.tolist(),
         "weights": estimate.weights.tolist(),
         "status": estimate.status.name.lower(), "message": estimate.status.value, "n": float(estimate.n),
-        "n_labels": estimate.n_labels, "n_iter": estimate.n_iter, "log_likelihood": float(estimate.log_likelihood),
+        "n_labels": estimate.n_labels, "n_iter": estimate.n_iter, "log_likelihood": prior_log_likelihood(estimate),
         "level": level, "note": "" if interval is None else interval.note, "source": estimate.source.made,
     }  # fmt: skip
 

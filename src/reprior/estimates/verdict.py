@@ -12,7 +12,9 @@ from reprior._types import Checks, Source
 if TYPE_CHECKING:
     from reprior.estimates.estimate import PriorEstimate
 
-WEAK = 1.85  # amplification from which the evidence of a shift is called weak
+WEAK = 1.85  # amplification from which the shares are called sensitive to small errors
+UNCLEAR = 0.2, 0.8  # probabilities between which it is unclear whether a change is label shift
+MAX_LABELS = 10_000  # that are asked for; if more are needed, corrected and calibrated probabilities hardly differ
 TRAINED = (
     " The classifier is right on nearly all held-out samples, and less sure on these samples. Were the held-out samples"
     " used for training?"
@@ -26,20 +28,34 @@ def mean_differs(p: float) -> str:
             " which.")  # fmt: skip
 
 
-def not_label_shift(share: float) -> str:
-    """Return the sentence about samples that differ by more than their class prior."""
-    return f"The data differ by more than their class prior (probability of label shift {share:.0%})."
+def is_label_shift(share: float, by: str = "", who: str = "The data differ by more than their") -> str:
+    """Return the sentence about the probability of label shift, `share`, which is known `by` labels perhaps."""
+    low, high = UNCLEAR
+    if low <= share <= high:
+        return f"It is unclear whether the change is label shift (probability {share:.0%}{by})."
+    if share > high:
+        return f"Consistent with label shift (probability {share:.0%}{by})."
+    return f"{who} class prior (probability of label shift {share:.0%}{by})."
 
 
-def weak_evidence(amplification: float, labels_needed: int | None) -> str:
-    """Return the sentence about an estimate that amplifies a small change of the mean prediction."""
-    return (f"Weak evidence: the estimated shares moved {amplification:.1f} times as far as the mean prediction. Label"
-            f" {random_samples(labels_needed)} to be sure.")  # fmt: skip
+def sensitive_shares(amplification: float, needed: int | None, unlabelled: float) -> str:
+    """Return the sentence about an estimate that amplifies a small change of the mean prediction, with advice."""
+    return (f"Sensitive to small errors: the estimated shares moved {amplification:.1f} times as far as the mean"
+            f" prediction.{label_advice('Label {} to be sure.', needed, unlabelled)}")  # fmt: skip
 
 
-def random_samples(n: int | None) -> str:
-    """Return how many samples to label, as sentences have it; None if the number is not known."""
-    return "some random samples" if n is None else f"about {counted(n, 'random sample')}"
+def label_advice(advice: str, needed: int | None, unlabelled: float) -> str:
+    """Return, after a space, the advice to label random samples; "" if earlier labels have settled it.
+
+    `needed` is the number of labels, None if it is not known; `unlabelled` samples of the batch have no label yet.
+    """
+    if needed == 0:
+        return ""
+    if needed is not None and needed > unlabelled:
+        return " Even labels of all samples might not decide."
+    if needed is not None and needed >= MAX_LABELS:
+        return f" Even {MAX_LABELS:,} labels might not decide."
+    return " " + advice.format("some random samples" if needed is None else f"about {counted(needed, 'random sample')}")
 
 
 def in_training(checks: Checks) -> str:
@@ -61,13 +77,16 @@ def report_rejected(estimate: PriorEstimate, caller: str = "correct", name: str 
         return
     if acts.share >= 0.5:
         return
+    labels, unlabelled = checks.labels_needed, estimate.n - estimate.n_labels
     if refuse:
+        advice = label_advice("Pass labels of {} as `labels`.", labels, unlabelled)
         fail(caller, name, "differ from the held-out samples in their class prior alone",
              f"a probability of label shift of {acts.share:.0%}",
-             remedy=f"Check the data.{in_training(checks)} Pass labels of {random_samples(checks.labels_needed)} as"
-                    " `labels`, or estimate with `on_reject='scale'`")  # fmt: skip
+             remedy=f"Check the data.{in_training(checks)}{advice} To {caller} anyway, estimate with"
+                    " `on_reject='scale'`")  # fmt: skip
+    advice = label_advice("Pass labels of {} as `labels` to decide.", labels, unlabelled)
     warn(f"{acts.share:.0%} of the correction is applied. {acts.reason}{in_training(checks)} Calibration is applied in"
-         f" full. Pass labels of {random_samples(checks.labels_needed)} as `labels` to decide.")  # fmt: skip
+         f" full.{advice}")  # fmt: skip
 
 
 def interval_notes(source: Source, n: float) -> list[str]:

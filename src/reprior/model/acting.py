@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from reprior._check import counted
 from reprior._kernels.reference import moments
 from reprior._types import Acts, Matrix, MomentReference, Vector
 from reprior.estimates.estimate import PriorEstimate
-from reprior.estimates.verdict import WEAK
+from reprior.estimates.verdict import WEAK, is_label_shift
 from reprior.model.interval import Moments, Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.label_shift import acting_share, amplification, explanations, log_evidence
 from reprior.model.labels import LabelledWeights, labelled_rows, labelled_weights, updated_share
@@ -165,13 +166,9 @@ def describe(evidence: Evidence | None, settings: Settings, n_labels: int = 0, *
     share = evidence.share(settings)
     weak = (f" The estimated shares moved {evidence.amplification:.1f} times as far as the mean prediction."
             if evidence.amplification >= WEAK else "")  # fmt: skip
-    by = f", with {n_labels} labels" if n_labels else ""
-    if share >= 0.5:
-        reason = f"Consistent with label shift (probability {share:.0%}{by})."
-    else:
-        who = "This batch or an earlier one differs by more than its"
-        who = who if remembers else "The data differ by more than their"
-        reason = f"{who} class prior (probability of label shift {share:.0%}{by}).{weak}"
+    by = f", with {counted(n_labels, 'label')}" if n_labels else ""
+    who = "This batch or an earlier one differs by more than its" if remembers else "The data differ by more than their"
+    reason = is_label_shift(share, by, who) + weak * (share < 0.5)
     return Acts(share, reason, evidence.log_evidence, evidence.amplification)
 
 

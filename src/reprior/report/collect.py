@@ -15,7 +15,7 @@ from reprior.batch.finish import ModelSpread
 from reprior.batch.registry import METHODS
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
-from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, unseen, verdicts
+from reprior.estimates.show import CHEAP, cut, few, judged, movers, share, stopped, unseen, verdicts
 from reprior.rows.blocks import ArrayBlocks, Blocks
 from reprior.rows.correction import correct_rows
 from reprior.rows.labelled import LabelledBlocks
@@ -68,13 +68,22 @@ def headline(estimate: PriorEstimate, interval: Interval, diagnosis: Diagnosis) 
     sentences = [Sentence(own.label_mismatch, False)] * bool(own.label_mismatch)
     sentences += [
         Sentence(text, not rejected and not unknown and text != own.labels_conflict)
-        for text in judged(tested, estimate.acts)
+        for text in judged(tested, estimate.n - estimate.n_labels, estimate.acts)
     ]
     sentences += [Sentence(text, False) for text in few(estimate.source) + unseen(estimate.source)]
     if rejected:
-        sentences.append(Sentence("The rest of this report assumes label shift.", True))
+        sentences.append(Sentence(shares_shown(estimate), True))
     sentences.append(Sentence(moved_classes(estimate, interval, shifted=shifted, rejected=rejected), True))
     return sentences
+
+
+def shares_shown(estimate: PriorEstimate) -> str:
+    """Return which shares the report shows, although label shift is improbable."""
+    if not stopped(estimate.acts):
+        return "The rest of this report assumes label shift."
+    if estimate.n_labels:
+        return "The shares in this report are estimated with the labels."
+    return "The shares in this report are the mean prediction."
 
 
 def moved_classes(estimate: PriorEstimate, interval: Interval, *, shifted: bool, rejected: bool) -> str:
@@ -141,7 +150,7 @@ def collect(estimate: PriorEstimate, raw: Blocks, *, level: float, made: dict[st
         "agreement": [
             {"method": row.method, "skipped": row.skipped} if row.estimate is None else
             {"method": row.method, "prior": row.estimate.shares, "distance": row.distance, "seconds": row.seconds,
-             "log_likelihood": row.estimate.log_likelihood / row.estimate.n}
+             **({} if row.log_likelihood is None else {"log_likelihood": row.log_likelihood})}
             for row in compared
         ],
     }  # fmt: skip

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
-from math import isfinite
+from math import isinf, isnan, nan
 from typing import Any
 
 from reprior._check import counted
@@ -157,8 +157,8 @@ def glance(report: dict[str, Any], top: list[int]) -> str:
 
 
 def interval_name(report: dict[str, Any]) -> str:
-    """Return what the intervals are called: those of a correction that is not applied hold under label shift only."""
-    return f"{100 * report['level']:g}\u00a0% interval" + " under label shift" * bool(not_applied(report))
+    """Return what the intervals are called."""
+    return f"{100 * report['level']:g}\u00a0% interval"
 
 
 def not_applied(report: dict[str, Any]) -> str:
@@ -168,7 +168,7 @@ def not_applied(report: dict[str, Any]) -> str:
         return ""
     nothing = acts["share"] < 0.005
     applied = "The correction is not applied." if nothing else f"{acts['share']:.0%} of the correction is applied."
-    return f"The intervals hold under label shift. {applied}"
+    return f"The intervals allow for label shift and for other changes. {applied}"
 
 
 def groups(report: dict[str, Any]) -> str:
@@ -214,8 +214,8 @@ def agreement(report: dict[str, Any]) -> str:
             continue
         far = by_change(report["shares"], row["prior"])[0]
         same = abs(row["prior"][far] - report["shares"][far]) < 1e-9
-        fit = row["log_likelihood"]
-        likelihood = f"{fit:.4f}".replace("-", "−") if fit is not None and isfinite(fit) else "−∞"  # it rules out a row
+        fit = row.get("log_likelihood", nan)  # a mean prediction has none; one that rules out a row is null in JSON
+        likelihood = "−∞" if fit is None or isinf(fit) else "—" if isnan(fit) else f"{fit:.4f}".replace("-", "−")
         most = "—" if same else f"{named(report['classes'][far], 32)}: {percent(row['prior'][far])}"
         distance = "—" if same else percent(row["distance"])
         rows.append(f"<tr><td>{method}</td><td>{distance}</td><td>{likelihood}</td><td>{most}</td></tr>")
