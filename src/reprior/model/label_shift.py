@@ -166,8 +166,8 @@ def explanations(reference: MomentReference, settings: Settings, unshifted: Vect
     """Return the laws that compete. `unshifted` (K,) is the prior without shift, by default that of held-out samples.
 
     No Dirichlet law has odd classes (`Settings`). So if at least one class is expected to be odd, the estimated prior
-    itself is one more law, as probable as all Dirichlet laws together. If something else has changed, the class prior has shifted as well with the
-    same probability as that of another change.
+    itself is one more law, as probable as all Dirichlet laws together. If something else has changed, the class prior
+    has shifted as well with the same probability as that of another change.
     """
     means, base = reference.class_means, reference.source_prior if unshifted is None else unshifted
     k, d = means.shape
