@@ -361,7 +361,7 @@ def matched(classes: tuple[str, ...], choice: Choice) -> tuple[str, ...]:
 
 
 def form_from_json(fields: dict[str, Any], n_classes: int) -> Form:
-    """Return the form with these fields; a ValueError says that it is none of so many classes."""
+    """Return the form with these stored fields; raise a ValueError if they are no form for `n_classes` classes."""
     form = Form(**fields | {name: tuple(fields[name]) for name in ("columns", "unused")})
     texts = (form.caller, form.name, form.opening, form.key or "", *form.columns, *form.unused)
     good = form.kind in (JSON, CSV, MSGPACK) and len(form.columns) in (0, n_classes)

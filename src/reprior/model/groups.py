@@ -34,7 +34,7 @@ GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and 
 BYTES = 250  # of memory per group and class: measured with 20 groups of 100,000 classes and 400 of 5,000
 MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
 SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
-STANDS_OUT = 5.0  # standard deviations from which a group stands out; by chance no group has so many
+STANDS_OUT = 5.0  # standard deviations from which a group stands out; by chance no group lies that far out
 ODD_CONCENTRATION = 1.0  # of a group that stands out: the others show little about it, so one sample of their prior
 
 

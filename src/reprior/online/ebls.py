@@ -34,7 +34,7 @@ from reprior.online.method import Kernel, Layout, learned, refuse, simplex, stat
 from reprior.online.settings import StreamSettings, as_settings
 from reprior.online.shared_start import start_sizes
 
-MIN_CLASSES = 10  # with fewer, memories are as for so many: 20 samples are the fewest that show a change of shares
+MIN_CLASSES = 10  # with fewer classes, memories are those of ten: 20 samples are the fewest that show a change
 MIN_NO_SHIFT = 1e-3  # probability of no shift that a new key starts from at least, so that it may be unlike the others
 BY_CLASS = ("mean", "precision", "curvature", "product")  # parts of a state that end in zeros behind K classes
 

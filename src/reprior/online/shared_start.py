@@ -50,7 +50,7 @@ class SharedStart:
     ROWS_PER_KEY = 100  # rows of a key that count, so that no key dominates
     MAX_REMEMBERED = 10_000  # rows that the stream of all keys remembers
     PRIOR_KEYS = 1.0  # keys that the start without other keys counts as
-    KEYS = 64  # that are compared, each for at most so many periods
+    KEYS = 64  # keys that are compared, and periods of each at most
 
     def __init__(self, method: StreamMethod) -> None:
         self.method, self.rows, self.keys = method.pooled_method(), 0, 0  # type: ignore[attr-defined]
