@@ -16,9 +16,9 @@ from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.verdict import WEAK
 from reprior.model.acting import Evidence, batch_evidence
 from reprior.model.classifier_error import measure_error
-from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.ebls import ebls
 from reprior.model.interval import posterior_of
-from reprior.model.settings import Settings
+from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.blocks import ArrayBlocks, Blocks, TopKBlocks, as_listed, check_inputs, map_numbered, top_k_in
 from reprior.rows.calibrated import CalibratedBlocks, Calibrator
 from reprior.rows.correction import correct_rows

@@ -25,7 +25,6 @@ from reprior.rows.blocks import Blocks
 from reprior.rows.correction import correct_float64
 from reprior.rows.labelled import LabelledBlocks, taken_rows
 
-MIN_LABEL_SHIFT = 0.01  # smallest probability of label shift before labels, so that labels can restore the correction
 NOT_TESTED = "Whether the change is label shift was not tested: there are no held-out samples."
 
 
@@ -53,7 +52,7 @@ class Evidence:
     def share(self, settings: Settings) -> float:
         """Return the share of the correction that it lets act."""
         share = acting_share(self.log_evidence, self.amplification, settings)
-        return updated_share(max(share, MIN_LABEL_SHIFT), self.of_labels) if self.of_labels else share
+        return updated_share(max(share, settings.min_probability), self.of_labels) if self.of_labels else share
 
 
 def batch_evidence(
@@ -66,7 +65,7 @@ def batch_evidence(
     base_prior = None if (unshifted == 1).all() else base / base.sum()
     mean, variance, prior = x.mean(axis=0), x.var(axis=0), prior / prior.sum()
     evidence = log_evidence(explanations(reference, settings, base_prior), mean, variance, len(x), prior)
-    return Evidence(evidence, amplification(prior - base / base.sum(), reference.information))
+    return Evidence(evidence, amplification(prior - base / base.sum(), reference.information, settings))
 
 
 def scaled(estimate: PriorEstimate, share: float, unshifted: Vector, sample: Matrix) -> PriorEstimate:
@@ -119,7 +118,7 @@ def with_labels(
     weights = None if target.weights is None else target.weights[has_label]
     rows = labelled_rows(taken_rows(target.raw, has_label), target.labels[has_label], weights)
     of_none, of_shift = (np.log(np.maximum(x, 1e-30)) for x in (unshifted, estimate.weights))
-    fit = labelled_weights(rows, of_none, of_shift, max(share, MIN_LABEL_SHIFT), settings)
+    fit = labelled_weights(rows, of_none, of_shift, max(share, settings.min_probability), settings)
     w = np.exp(fit.log_weights - fit.log_weights.max())
     w /= estimate.source.prior @ w
     n = int(estimate.n)

@@ -54,7 +54,7 @@ def measure_error(source: Source) -> ClassifierError | None:
     some, shown, information = np.asarray(proba[::stride], np.float64), counts > 0, np.zeros(k)
     information[shown] = information_of_outputs(some, y[::stride], source.prior, shown)
     information[~shown] = information[shown].mean()  # for classes without held-out samples: the classifier's average
-    return ClassifierError(counts, information, moment_reference(proba, y, source.prior, information))
+    return ClassifierError(counts, information, moment_reference(proba, y, information))
 
 
 def information_of_outputs(proba: Matrix, y: Labels, source_prior: Vector, shown: NDArray[np.bool_]) -> Vector:

@@ -17,13 +17,11 @@ from reprior.model.acting import with_labels
 from reprior.model.classifier_error import label_trust
 from reprior.model.interval import Posterior, effect_of_weights, mixture, posterior_spread, variances
 from reprior.model.samples import TwoSamples, base_factor, density_ratio, two_samples
-from reprior.model.settings import Settings
+from reprior.model.settings import DEFAULT, Settings
 from reprior.model.shift_prior import Shifts, fit_shifts, refit, smoothed_source
 from reprior.rows.blocks import Blocks, check_inputs
 from reprior.rows.labelled import LabelledBlocks, labelled
 from reprior.rows.passes import count_rows, rows_kept, some_rows
-
-DEFAULT = Settings()
 
 
 def ebls(

@@ -17,13 +17,14 @@ from reprior._labels import same_rows
 from reprior._types import Interval, Matrix, Source, Vector
 from reprior.estimates.estimate import OF, PriorEstimate
 from reprior.estimates.groups import Groups, Population
+from reprior.estimates.verdict import UNCLEAR
 from reprior.model.acting import equal_mixture, scaled_weights
-from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.ebls import ebls
 from reprior.model.group_fit import TOLERANCE, Common, GroupFit, fit_groups
 from reprior.model.interval import Moments, Posterior, beta_interval, posterior_of
 from reprior.model.population import Scatter, information, scatter_of, unlikeness
 from reprior.model.samples import base_factor
-from reprior.model.settings import Settings
+from reprior.model.settings import DEFAULT, Settings
 from reprior.rows.blocks import ArrayBlocks, check_inputs
 from reprior.rows.grouped import GroupCounts, Grouped, GroupedRows
 from reprior.rows.keys import factorize
@@ -33,9 +34,6 @@ from reprior.rows.passes import count_rows, physical_memory, some_rows
 GATHERED = 1 << 27  # probabilities in blocks up to which all are read once and held, 1 GB
 BYTES = 250  # of memory per group and class: measured with 20 groups of 100,000 classes and 400 of 5,000
 MIN_MEAN = 1e-12  # mean probability of a class that no sample resembles, so that its class weights are defined
-SURE_GAIN = 2.0  # log likelihood ratio from which groups are said to differ: two standard errors
-STANDS_OUT = 5.0  # standard deviations from which a group stands out; by chance no group lies that far out
-ODD_CONCENTRATION = 1.0  # of a group that stands out: the others show little about it, so one sample of their prior
 
 
 class FittedGroups(NamedTuple):
@@ -207,19 +205,19 @@ def fit_pooled_groups(
     scatter = scatter_of(common_counts.observed, common_counts.squares, n)
     mean = np.maximum(common_counts.observed.sum(axis=0) / n.sum(), MIN_MEAN)
     common = Common(weights, mean, whole.prior, scatter.concentration, heldout)
-    odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > STANDS_OUT)
+    odd = np.flatnonzero(unlikeness(common_counts.observed, n, scatter) > settings.stands_out)
     no_shift = np.zeros(len(n))
     if (unshifted != 1).any():
         no_shift = GroupCounts(*rows.map_groups(lambda some: some.counts(unshifted))).log_ratio
     fitted = fit_with(common, scatter, rows, whole, no_shift, settings)
     if len(odd):
-        loose = replace(common, concentration=ODD_CONCENTRATION)
+        loose = replace(common, concentration=settings.sizes[0])  # the others show little about these
         alone = fit_with(loose, scatter, rows, whole, no_shift, settings, alone=True)
         for array, own in zip(fitted, alone, strict=True):
             array[odd] = own[odd]
     stand_out = tuple(names[g] for g in odd)
     population = Population(whole.prior, scatter.concentration, stand_out, len(names), int(n.sum()), training.classes,
-                            scatter.gain > SURE_GAIN or len(stand_out) > 0)  # fmt: skip
+                            alike(scatter, settings) < UNCLEAR[0] or len(stand_out) > 0)  # fmt: skip
     about = {"shares": Moments(fitted.shares, fitted.shares_variance),
              "prior": Moments(fitted.prior, fitted.prior_variance)}  # fmt: skip
     of_log = np.log1p(fitted.prior_variance / np.maximum(fitted.prior, MIN_MEAN) ** 2)  # if the prior were log-normal
@@ -281,6 +279,11 @@ def add_common_error(whole: PriorEstimate, of: str, own: Moments) -> Moments:
     return Moments(own.mean, np.minimum(own.variance + error * share, most))
 
 
+def alike(scatter: Scatter, settings: Settings) -> float:
+    """Return the probability that groups do not differ, which is `no_shift` before the data."""
+    return float(1 / (1 + (1 / settings.no_shift - 1) * np.exp(min(scatter.gain, 700.0))))
+
+
 def shift_probability(
     common: Common, scatter: Scatter, fit: GroupFit, n: Vector, whole: PriorEstimate, settings: Settings
 ) -> Vector:
@@ -295,7 +298,7 @@ def shift_probability(
     evidence = factor * (fit.log_ratio - n * np.log(whole.source.prior @ whole.weights)) + np.log(fit.ratios) @ size
     evidence -= 0.5 * (np.log1p(factor[:, None] * fit.squares / size).sum(axis=1) - np.log1p(effective / c))
     own = 1 / (1 + odds * np.exp(-np.clip(evidence, -700, 700)))
-    p_alike = odds / (odds + np.exp(min(scatter.gain, 700.0)))
+    p_alike = alike(scatter, settings)
     return np.asarray(p_alike * (1 - posterior_of(whole).no_shift) + (1 - p_alike) * own)
 
 

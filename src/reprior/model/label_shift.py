@@ -26,38 +26,31 @@ from numpy.typing import NDArray
 
 from reprior._kernels.reference import moments
 from reprior._types import Labels, Matrix, MomentReference, Vector
-from reprior.model.settings import Settings
-from reprior.rows.correction import correct_float64
+from reprior.model.settings import DEFAULT, Settings
 
-MAX_DIRECTIONS = 16  # of the moments that are compared
+MAX_DIRECTIONS = 16  # of the moments that are compared, so that a test costs little
+MIN_VARIANCE = 0.002  # of a direction, where each moment has variance 1: p, √p and p² are nearly collinear
 MAX_HELDOUT, MAX_NUMBERS = 5000, 1_500_000  # held-out samples and probabilities that are looked at
 MAX_DENSE = 512  # moments from which on only the largest eigenvalues are computed
-SOFT_SAMPLES = 20  # held-out samples of a class up to which labels and probabilities count alike in its mean
 MAX_LOG_EVIDENCE = 1e9  # nats: larger evidence is cut to it
-MIN_MASS = 0.3  # held-out samples that a class counts as at least
-MIN_MOVE = 0.03  # total change of the mean prediction below which it is taken to be this large
 
 
-def moment_reference(proba: Matrix, y: Labels, source_prior: Vector, information: Vector) -> MomentReference:
+def moment_reference(proba: Matrix, y: Labels, information: Vector, settings: Settings = DEFAULT) -> MomentReference:
     """Return what held-out samples (n, K) with labels (n,) show about the moments.
 
-    Probabilities imply `source_prior` (K,). `information` (K,) is that of the predictions about each class.
+    `information` (K,) is that of the predictions about each class.
     """
     stride = heldout_stride(len(y), proba.shape[1])
-    p = np.asarray(proba[::stride], np.float64)
-    x, counts = moments(p), np.bincount(y, minlength=p.shape[1])
-    responsibilities = class_responsibilities(p, y[::stride], counts, source_prior)
-    directions = moment_directions(x)
-    centre, mass = x.mean(axis=0) @ directions, responsibilities.sum(axis=0)
-    means, within, deviations = class_moments(x @ directions - centre, responsibilities)
-    has_samples = counts > 0
-    if not has_samples.all():
-        offsets = impute_class_offsets(means[has_samples], directions, centre, has_samples)
-        scatter = (deviations[has_samples] ** 2).mean(axis=0)
-        means[~has_samples] = offsets
-        deviations[~has_samples] = np.sqrt(scatter + offsets**2)
-    prior = np.maximum(mass, MIN_MASS) / np.maximum(mass, MIN_MASS).sum()
-    return MomentReference(directions, centre, means + centre, within, deviations, prior, information, float(len(y)))
+    p, y_used = np.asarray(proba[::stride], np.float64), y[::stride]
+    x, k = moments(p), p.shape[1]
+    at_most = int(len(p) / k / settings.samples_per_direction)  # class means in many directions need many samples
+    directions = moment_directions(x, min(max(at_most, 1), MAX_DIRECTIONS))
+    mean, counts = x.mean(axis=0) @ directions, np.bincount(y_used, minlength=k)
+    # moments of a sample that is certain of its class: p = √p = p² = 1 for one class, log(1.001 − 1)
+    certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1]
+    means, within, deviations = class_moments(x @ directions - mean, y_used, certain - mean, settings.pseudo_count)
+    prior = (counts + settings.pseudo_count) / (len(y_used) + k * settings.pseudo_count)
+    return MomentReference(directions, mean, means + mean, within, deviations, prior, information, float(len(y)))
 
 
 def heldout_stride(n: float, k: int) -> int:
@@ -65,34 +58,16 @@ def heldout_stride(n: float, k: int) -> int:
     return int(max(-(-n // MAX_HELDOUT), -(-n * k // MAX_NUMBERS), 1))
 
 
-def class_responsibilities(p: Matrix, y: Labels, counts: Labels, source_prior: Vector) -> Matrix:
-    """Return how much each held-out sample (n, K) counts for each class, given the label `counts` (K,).
-
-    A sample counts partly for the class of its label and partly for the classes that its probabilities give: labels are
-    right, probabilities have less noise. Labels count at least half. They count more the more held-out samples their
-    class has, because class means by a misspecified classifier would be biased. Probabilities imply `source_prior`
-    (K,), so they are corrected to the class shares of the labels first.
-    """
-    n, k = p.shape
-    shares = (counts + 0.5) / (counts.sum() + 0.5 * k)
-    in_class = counts[y]
-    by_label = np.maximum(0.5, in_class / (in_class + SOFT_SAMPLES))
-    responsibilities = correct_float64(p, shares / source_prior) * (1 - by_label)[:, None]
-    responsibilities[np.arange(n), y] += by_label
-    return np.asarray(responsibilities)
-
-
-def moment_directions(x: Matrix) -> Matrix:
-    """Return the directions (M, D) in which moments (n, M) are compared: the principal ones of standardised moments.
-
-    Directions whose variance is below a quarter of the noise of n samples are left out.
-    """
+def moment_directions(x: Matrix, at_most: int) -> Matrix:
+    """Return the directions (M, D) in which moments (n, M) are compared: `at_most` of the principal ones of
+    standardised moments, each scaled to variance 1."""
     deviation = np.maximum(x.std(axis=0), 1e-6)
     variance, vectors = principal_directions((x - x.mean(axis=0)) / deviation)
-    kept = np.flatnonzero(variance > max(len(deviation) / (4 * len(x)), 1e-9))[::-1][:MAX_DIRECTIONS]
+    kept = np.flatnonzero(variance > MIN_VARIANCE)[::-1][:at_most]
     if not len(kept):  # all samples are alike: nothing can be compared
         return np.zeros((len(deviation), 1))
-    return np.asarray(vectors[:, kept] / deviation[:, None] / np.sqrt(np.maximum(variance[kept], 1e-9)))
+    # in C order, as after loading: products of another order are rounded differently
+    return np.ascontiguousarray(vectors[:, kept] / deviation[:, None] / np.sqrt(variance[kept]))
 
 
 class ClassMoments(NamedTuple):
@@ -104,30 +79,26 @@ class ClassMoments(NamedTuple):
     deviations: Matrix
 
 
-def class_moments(x: Matrix, responsibilities: Matrix) -> ClassMoments:
-    """Return the class moments of centred moments (n, D), of which each counts for the classes by (n, K)."""
-    mass = responsibilities.sum(axis=0)
-    means = (responsibilities.T @ x) / np.maximum(mass, 1e-9)[:, None]
-    within = (x.T @ x - (means.T * mass) @ means) / len(x) + 1e-6 * np.eye(x.shape[1])
-    squares = responsibilities.T @ x**2 - mass[:, None] * means**2
-    # one sample of average scatter is added to each class
-    deviations = np.sqrt((np.maximum(squares, 0) + np.diag(within)) / (mass + 1)[:, None])
-    return ClassMoments(means, within, deviations)
+def class_moments(x: Matrix, y: Labels, certain: Matrix, pseudo_count: float) -> ClassMoments:
+    """Return the class moments of centred moments (n, D) with labels (n,).
 
+    Classes may have few samples or none, so each class gets `pseudo_count` more at a · c_k. Here c_k is row k of
+    `certain` (K, D), a sample that is certain of class k, and a is where class means lie between 0 and c_k:
 
-def impute_class_offsets(offsets: Matrix, directions: Matrix, mean: Vector, has_samples: NDArray[np.bool_]) -> Matrix:
-    """Return the offsets from the `mean` (D,) that classes without held-out samples are assumed to have, (K', D).
-
-    With c_k the offset of a sample that is certain of class k, and o_j the `offsets` (K − K', D) of the other classes,
-
-        o_k = a c_k,    a = Σ_j o_j·c_j / Σ_j |c_j|²  between 0 and 1.
+        a = Σ_i x_i·c_{y_i} / Σ_i |c_{y_i}|²,  between 0 and 1.
     """
-    k = len(has_samples)
-    certain = directions[:k] + directions[k : 2 * k] + directions[2 * k : 3 * k] + np.log(0.001) * directions[-1]
-    certain_offsets = certain - mean
-    observed_offsets = certain_offsets[has_samples]
-    a = float((offsets * observed_offsets).sum() / max((observed_offsets**2).sum(), 1e-300))
-    return np.asarray(np.clip(a, 0.0, 1.0) * certain_offsets[~has_samples])
+    k, own = len(certain), certain[y]
+    a = np.clip((x * own).sum() / max(float((own**2).sum()), 1e-300), 0.0, 1.0)
+    counts = np.bincount(y, minlength=k)[:, None] + pseudo_count
+    sums, squares = pseudo_count * a * certain, pseudo_count * (a * certain) ** 2
+    np.add.at(sums, y, x)
+    np.add.at(squares, y, x**2)
+    means = sums / counts
+    residual = x - means[y]
+    within = residual.T @ residual / len(x) + 1e-6 * np.eye(x.shape[1])
+    # a class has the scatter of its samples, and of one average sample
+    deviations = np.sqrt((np.maximum(squares - counts * means**2, 0) + np.diag(within)) / counts)
+    return ClassMoments(means, within, deviations)
 
 
 def principal_directions(standard: Matrix) -> tuple[Vector, Matrix]:
@@ -241,7 +212,7 @@ def log_normal(d: Matrix, covariance: NDArray[np.float64]) -> Vector:
     return np.asarray(-0.5 * (squares + np.linalg.slogdet(covariance)[1]))
 
 
-def amplification(moved: Vector, information: Vector) -> float:
+def amplification(moved: Vector, information: Vector, settings: Settings) -> float:
     """Return how many times as far as the mean prediction the estimated prior has `moved` (K,), at least 1.
 
     If a class share moves by x, the mean prediction moves by about I x, I its `information` (K,). A weak classifier
@@ -249,7 +220,7 @@ def amplification(moved: Vector, information: Vector) -> float:
     changed, the correction then does much harm.
     """
     distance = np.abs(moved)
-    return float(max(distance.sum() / max(float(distance @ information), MIN_MOVE), 1.0))
+    return float(max(distance.sum() / max(float(distance @ information), settings.min_move), 1.0))
 
 
 def acting_share(log_evidence: float, amplification: float, settings: Settings) -> float:

@@ -34,11 +34,19 @@ class Settings:
     max_samples : int
         Target samples used to find the weights. All samples count in the shares.
     min_probability : float
-        Posterior probability below which a kind of shift is dropped.
+        Posterior probability below which a kind of shift is dropped. Label shift has at least this probability before
+        labels of target samples count, so that they can restore the correction.
     label_shift_odds : float
         Prior odds that a change is label shift, against anything else.
     drift_scale : float
         How far moments of the probabilities move within classes if something else has changed, in standard deviations.
+    samples_per_direction : float
+        Held-out samples per class that each direction of the moments needs.
+    min_move : float
+        Total change of the mean prediction, the sum over classes, below which the amplification takes it to be this
+        large. Otherwise a weak classifier would amplify noise.
+    stands_out : float
+        Standard deviations from which a group is unlike the others. By chance no group lies that far out.
     no_bias : float
         Prior probability that labels of target samples show no class bias.
     bias_spreads : tuple of float
@@ -62,5 +70,11 @@ class Settings:
     min_probability: float = 1e-3
     label_shift_odds: float = 10.0
     drift_scale: float = 0.2
+    samples_per_direction: float = 2.0
+    min_move: float = 0.03
+    stands_out: float = 5.0
     no_bias: float = 0.9
     bias_spreads: tuple[float, ...] = (0.3, 1.0)
+
+
+DEFAULT = Settings()

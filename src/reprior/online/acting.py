@@ -22,7 +22,7 @@ import numpy as np
 from reprior._check import warn
 from reprior._kernels import loops, reference
 from reprior._types import Acts, Labels, Matrix, Vector
-from reprior.model.acting import MIN_LABEL_SHIFT, Evidence, describe
+from reprior.model.acting import Evidence, describe
 from reprior.model.label_shift import acting_share, amplification, log_evidence
 from reprior.model.settings import Settings
 from reprior.online.settings import StreamSettings
@@ -155,7 +155,7 @@ def end_window(method: OnlineEbls, state: Vector) -> bool:
         laws, size = method.explanations, min(n, window)
         mean, squares = sums[:, : len(laws.reference.mean)] / size
         prior, variance = np.maximum(method.prior(state), MIN_PRIOR), np.maximum(squares - mean**2, 0.0)
-        amplified = amplification(prior - laws.base, laws.reference.information)
+        amplified = amplification(prior - laws.base, laws.reference.information, method.settings.model)
         tested = Evidence(log_evidence(laws, mean, variance, size, prior), amplified)
         after = evidence_of(method, state) + tested
         method.view(state, "tests")[:] = after.log_evidence, after.amplification, after.n_tests
@@ -235,7 +235,7 @@ def update_by_label(method: OnlineEbls, state: Vector, row: Vector, y: int, prio
     each, settings = log_weights_of_each(method, state, prior), method.settings
     p = row * np.exp(each - each.max(axis=1, keepdims=True))
     p /= np.maximum(p.sum(axis=1, keepdims=True), 1e-300)
-    share = max(share_of_tests(method, state), MIN_LABEL_SHIFT)
+    share = max(share_of_tests(method, state), settings.model.min_probability)
     start = np.full(N_CORRECTIONS, (1 - share) / (N_CORRECTIONS - 1))
     start[1] = share
     corrections = method.view(state, "corrections")

@@ -23,9 +23,8 @@ from reprior.batch.registry import METHODS, Method, check_options, estimate, met
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.model.acting import Evidence, act, describe
-from reprior.model.ebls import DEFAULT
 from reprior.model.groups import group_means, groups, of_estimates, scale_groups
-from reprior.model.settings import Settings
+from reprior.model.settings import DEFAULT, Settings
 from reprior.online.stream import Stream
 from reprior.online.table import StreamTable
 from reprior.pipelines.mismatch import label_mismatch

@@ -17,8 +17,9 @@ from reprior.adapters.spark.parts import PIECE_NUMBERS, File, Piece, Reader, ans
 from reprior.estimates.estimate import PriorEstimate
 from reprior.estimates.groups import Groups
 from reprior.io.table import Choice, readable
-from reprior.model.ebls import DEFAULT, ebls
+from reprior.model.ebls import ebls
 from reprior.model.groups import GATHERED, fit_pooled_groups, group_means, of_estimates, scale_groups
+from reprior.model.settings import DEFAULT
 from reprior.pipelines.pipeline import Pipeline
 from reprior.rows.blocks import ArrayBlocks, Blocks, in_columns
 from reprior.rows.grouped import GroupedRows, Index
