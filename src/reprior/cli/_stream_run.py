@@ -11,6 +11,7 @@ import numpy as np
 
 from reprior import Alarm, InputError, Source, Stream
 from reprior._check import check_rows, check_source, fail, listed, row_fault
+from reprior._types import Vector
 from reprior.cli._inputs import SourceFiles, read_names, read_pipeline
 from reprior.cli._labels import Batch, LateLabels
 from reprior.cli._options import check_method, parse_options
@@ -20,7 +21,7 @@ from reprior.cli._watch import Watch, moment
 from reprior.io.columns import left_aside
 from reprior.io.files import RECORD_BYTES, too_long
 from reprior.io.prepare import prepare, refuse_probabilities
-from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, keyed, recognise
+from reprior.io.records import CSV, MSGPACK, UTF8_MARK, Roles, header_names, recognise
 from reprior.io.table import Choice
 from reprior.online.acting import next_window_end
 from reprior.online.registry import ONLINE
@@ -147,20 +148,19 @@ class StreamRun:
             start = header
         elif at.begins and at.form.kind == CSV:
             end = data.find(b"\n") + 1
-            start = end if at.form.is_header(bytes(data[:end])) else 0
+            start = end if header_names(bytes(data[:end])) == at.form.header else 0
         assert at.form is not None
-        whole = bytes(data[start:])
-        records, length = at.form.cut(whole)
+        records, ends = at.form.cut(bytes(data[start:]))
         before = at.records
         try:
             self.process(records)
         except InputError:
-            at.read(bytes(data[:start]) + whole[: at.form.length(whole, at.records - before)])
+            at.read(bytes(data[: start + ends[at.records - before]]))
             self.save()
             raise
-        at.read(bytes(data[: start + length]))
+        at.read(bytes(data[: start + ends[-1]]))
         at.begins = False
-        del data[: start + length]
+        del data[: start + ends[-1]]
 
     def recognise(self, data: bytes) -> int | None:
         """Find the form of the records; return how many bytes come before the first, None if more data are needed."""
@@ -254,10 +254,14 @@ class StreamRun:
     def about(self) -> dict[str, Any]:
         """Return samples, prior and interval, the share of the correction, the last time, and the alarm's verdict."""
         names, level = self.stream.source.classes or (self.at.form.named if self.at.form else None), self.options.level
-        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior, names)}
+
+        def keyed(shares: Vector) -> Any:
+            return dict(zip(names, shares.tolist(), strict=True)) if names else shares.tolist()
+
+        value: dict[str, Any] = {"n": self.stream.n, "prior": keyed(self.stream.prior)}
         if level < 1:
             lower, upper = self.stream.interval(level)
-            value |= {"lower": keyed(lower, names), "upper": keyed(upper, names), "level": level}
+            value |= {"lower": keyed(lower), "upper": keyed(upper), "level": level}
         acts = self.stream.acts
         if acts.log_evidence is not None:
             value["acts_share"] = acts.share

@@ -108,7 +108,7 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
 
             part = numpy_part(name, opener, choice, kind)
         elif kind == "ndjson":
-            from reprior.io.ndjson import ndjson_part
+            from reprior.io.records import ndjson_part
 
             part = ndjson_part(name, opener, choice)
         else:
