@@ -68,7 +68,7 @@ def row_groups(about: Any) -> list[int]:
     return [about.row_group(i).num_rows for i in range(about.num_row_groups)]
 
 
-def ipc_part(name: str, opener: Opener, choice: Choice) -> Part:
+def arrow_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of an Arrow IPC file or stream."""
 
     def open_any(file: IO[bytes]) -> tuple[Any, Iterator[Any]]:
