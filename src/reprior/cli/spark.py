@@ -171,19 +171,17 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
     pipe, logits = with_method(fit.pipeline, files["method"], files["options"]), fit.values == "logits"
     if by and (pipe.method != "ebls" or logits):
         fail(caller, "--by", "be used with the method ebls and with probabilities", "logits" if logits else pipe.method)
-    rows = SparkBlocks(spark, target, columns=columns, classes=pipe.classes, logits=logits, caller=caller, by=by,
-                       label=labels)  # fmt: skip
+    choice = Choice(columns=columns, caller=caller, classes=pipe.classes or (), by=by or labels, label=labels,
+                    values="logits" if logits else None)  # fmt: skip
+    rows = SparkBlocks.of(spark, target, choice)
     pipe, matched = match_classes(pipe, rows.classes, caller, target)
-    parts = tuple(Part(f.file.name, rows.n_classes, lambda: iter(()), nothing, rows.classes) for f in rows.surveys)
+    unread = (lambda: iter(())), (lambda *_: None)  # workers read and write
+    parts = tuple(Part(about.file.name, rows.n_classes, *unread, rows.classes) for about in rows.surveys)
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
     return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning,
                   target_labels=labelled)  # fmt: skip
-
-
-def nothing(*_: Any) -> None:
-    """Write no part here: workers do."""
 
 
 @contextmanager
