@@ -252,5 +252,5 @@ def read_pipeline(caller: str, files: SourceFiles) -> Fitted:
     made = f"{pipe.source.made} ({path.name if counts is None else f'{counts.name}, {path.name}'})"
     made += f", calibrated ({kind})" * (kind != "none")
     distance = disagreement(source) if counts is None else 0.0
-    warning = WARNING.format(percent(distance)) if distance else ""
+    warning = WARNING.format(percent(distance)) * bool(distance)
     return Fitted(replace(pipe, source=replace(pipe.source, made=made)), files.values, pipe.label_mismatch or warning)

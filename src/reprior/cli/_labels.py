@@ -54,7 +54,7 @@ class LateLabels:
         for number, (record, fields) in enumerate(zip(records, form.fields(records, first), strict=True), first):
             y, late = self.column(fields.get(self.label), source, number), form.bare(fields)
             name = fields.get(self.name or "")
-            called = None if name is None else str(name) or None
+            called = None if name in (None, "") else str(name)
             if late and y >= 0:
                 if called is None:
                     how = f"`--id {self.name}` and `--label {self.label}` name the two columns"

@@ -13,7 +13,7 @@ import numpy as np
 from reprior._check import fail, quoted
 from reprior._check.columns import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
-from reprior.io.columns import Chosen, choose
+from reprior.io.columns import Chosen, check_all_named, choose
 from reprior.io.files import lines_of
 from reprior.io.prepare import DECIMAL_NUMBER, check_header
 from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column, set_names
@@ -215,8 +215,7 @@ class ArrowTable:
             fail(self.choice.caller, self.name, "have at least one row", "none")
         stored = (self.schema.metadata or {}).get(CLASSES_KEY)
         self.n_classes, self.classes = int(n_classes), tuple(map(str, json.loads(stored))) if stored else None
-        if self.classes is not None and len(self.classes) != n_classes:
-            fail(self.choice.caller, self.name, f"name all {n_classes} classes", f"{len(self.classes)} names")
+        check_all_named(self.classes, self.n_classes, self.choice.caller, self.name)
 
     def part(self, rows: int | None = None) -> Part:
         """Return the file as a part."""

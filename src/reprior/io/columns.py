@@ -46,6 +46,12 @@ def classes_apart(names: tuple[str, ...] | None, n_classes: int, wanted: tuple[s
     return f"{n_classes} classes in another order" if sorted(names) == sorted(wanted) else difference(names, wanted)
 
 
+def check_all_named(classes: tuple[str, ...] | None, n_classes: int, caller: str, name: str) -> None:
+    """Refuse a file that names only some of its classes."""
+    if classes is not None and len(classes) != n_classes:
+        fail(caller, name, f"name all {n_classes} classes", f"{len(classes)} names")
+
+
 def check_width(n_columns: int, caller: str, name: str) -> None:
     """Refuse a file of more columns than a reader of columns can hold."""
     if n_columns > MAX_COLUMNS:
@@ -91,11 +97,15 @@ def choose(
     if not names:
         fail(choice.caller, name, "have columns of numbers, one for each class", listed([*types], 30))
     kinds = {column.name: column.kind for column in columns}
-    is_list, unused = [kinds[column] for column in names] == [LIST], []
-    if not choice.columns and not is_list:
-        used = {*names, *LABEL_NAMES}
-        unused = [column.name for column in free if holds_floats(column) and column.name not in used]
-    return Chosen(tuple(names), is_list, label if choice.with_labels else None, tuple(unused))
+    is_list = [kinds[column] for column in names] == [LIST]
+    unused = () if choice.columns or is_list else unused_floats(free, names)
+    return Chosen(tuple(names), is_list, label if choice.with_labels else None, unused)
+
+
+def unused_floats(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of floats that are neither classes nor labels."""
+    used = {*names, *LABEL_NAMES}
+    return tuple(column.name for column in columns if holds_floats(column) and column.name not in used)
 
 
 def class_names(columns: Sequence[Column], choice: Choice, name: str) -> list[str]:

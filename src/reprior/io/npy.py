@@ -15,7 +15,7 @@ import numpy as np
 from reprior._check import fail
 from reprior._check.columns import LIST, OTHER, Column
 from reprior._types import Matrix
-from reprior.io.columns import LABEL_NAMES, choose
+from reprior.io.columns import LABEL_NAMES, check_all_named, choose
 from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column
 
 STEP_BYTES = 1 << 18  # bytes that are corrected and written at once; they stay in cache
@@ -133,9 +133,9 @@ def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
     """Return the reader of an NPZ file: of rows, and perhaps labels, groups and class names."""
     with opener() as file, np.load(file) as archive:
         there = array_columns(archive)
-        if choice.with_labels and not {choice.label, *LABEL_NAMES} & {column.name for column in there}:
+        if choice.with_labels and {choice.label, *LABEL_NAMES}.isdisjoint(archive.files):
             refuse_unlabelled(choice, name)
-        chosen = choose(there, {column.name: "" for column in there}, replace(choice, classes=()), name)
+        chosen = choose(there, dict.fromkeys([column.name for column in there], ""), replace(choice, classes=()), name)
         key, rows = chosen.names[0], archive[chosen.names[0]]
         classes = tuple(map(str, archive["classes"])) if "classes" in archive else None
         labels, groups = (archive[column] if column else None for column in (chosen.label, choice.by))
@@ -143,15 +143,15 @@ def npz_part(name: str, opener: Opener, choice: Choice) -> Part:
     if groups is not None and groups.shape != rows.shape[:1]:
         fail(choice.caller, name, f"have {len(rows)} keys in {choice.by!r}, one per row", f"shape {groups.shape}")
     rows = rows if rows.dtype.kind == "f" else rows.astype(np.float64)
-    if classes is not None and len(classes) != rows.shape[1]:
-        fail(choice.caller, name, f"name all {rows.shape[1]} classes", f"{len(classes)} names")
+    check_all_named(classes, rows.shape[1], choice.caller, name)
 
     def rewrite(file: IO[bytes], fn: Correct, names: Sequence[str] | None) -> None:
         with opener() as source, np.load(source) as archive:
-            if names is not None:
-                refuse_set_column(archive, choice.caller, name)
-            made = fn(rows)
-            np.savez(file, **{**archive, key: made.rows}, **({} if names is None else {SET: made.inside}))
+            arrays = dict(archive)
+        if names is not None:
+            refuse_set_column(arrays, choice.caller, name)
+        made = fn(rows)
+        np.savez(file, **arrays | {key: made.rows} | ({} if names is None else {SET: made.inside}))
 
     return Part(name, rows.shape[1], lambda: iter([Chunk(rows, labels)]), rewrite, classes, len(rows),
                 groups=None if groups is None else lambda: iter([groups.tolist()]), label=chosen.label)  # fmt: skip
