@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from reprior._check.arrays import as_array
-from reprior._check.columns import named_places
-from reprior._check.errors import fail
-from reprior._check.frames import frame_of, is_default, put_back
-from reprior._check.words import counted, listed, spelled
+from reprior._check.errors import counted, fail, listed, spelled
+from reprior._check.frames import frame_of, is_default, named_places, put_back
 from reprior._types import Labels
 
 NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what nothing can store: the end of a C string, half a surrogate pair

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import fail, quoted
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
+from reprior._check.frames import FLOAT, ID_NAMES, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
 from reprior.io.columns import Chosen, check_all_named, choose
 from reprior.io.files import lines_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from reprior._check import Fault, counted, difference, fail, listed, perhaps, quoted
-from reprior._check.columns import FLOAT, ID_NAMES, LIST, WHOLE, Column, class_places, named_places
+from reprior._check.frames import FLOAT, ID_NAMES, LIST, WHOLE, Column, class_places, named_places
 from reprior.io.table import Choice, Part
 
 LABEL_NAMES = ("label", "y")

@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple, NoReturn
 import numpy as np
 
 from reprior._check import fail
-from reprior._check.columns import LIST, OTHER, Column
+from reprior._check.frames import LIST, OTHER, Column
 from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, check_all_named, choose
 from reprior.io.table import SET, Choice, Chunk, Correct, Opener, Part, refuse_set_column

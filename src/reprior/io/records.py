@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from reprior._check import fail, listed
-from reprior._check.columns import FLOAT, LIST, OTHER, Column, number_column
+from reprior._check.frames import FLOAT, LIST, OTHER, Column, number_column
 from reprior._types import Matrix
 from reprior.io.columns import LABEL_NAMES, called, choose, no_column, places_of, refuse_mixed
 from reprior.io.files import FIRST_BYTES, lines_of

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from reprior._check import InputError, as_array, check_prior, check_rows, check_text, fail, listed, number_of
-from reprior._check.columns import class_places
+from reprior._check.frames import class_places
 from reprior._labels import check_labels, named
 from reprior._types import Labels, Matrix, Source, Vector
 from reprior.io.columns import LABEL_NAMES, check_width, classes_apart, perhaps_column, places_of, taken

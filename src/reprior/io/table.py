@@ -69,11 +69,8 @@ class Choice:
 class Part:
     """One file of rows: `read()` starts again at its first row each time.
 
-    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), all else
-    as it was; and with a column of sets, if `classes`, the names to write there, are not None.
-    `groups()` yields the keys of the groups of all rows, some at a time, if a column of them was asked for.
-    `columns` are those taken as classes, where each class has one; `unused` are columns of numbers that were passed
-    over since the source does not name them.
+    `rewrite(file, fn, classes)` writes a file of the same kind with each block of rows replaced by fn(rows), and with a
+    column of sets if `classes`, the names to write there, are not None. `groups()` yields the keys of all rows.
     """
 
     name: str
@@ -83,9 +80,9 @@ class Part:
     classes: tuple[str, ...] | None = None
     rows: int | None = None
     mapped: bool = False
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # columns of numbers that the source does not name
     kind: str = ""
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # taken as classes, if each class has one
     groups: Callable[[], Iterator[list[Any]]] | None = None
     label: str | None = None  # what holds the labels, if they were asked for
 
