@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from reprior._check import InputError, counted, fail
-from reprior.adapters.spark.blocks import SparkBlocks, hive_columns
+from reprior.adapters.spark.blocks import SparkBlocks
 from reprior.adapters.spark.frames import correct as corrected
 from reprior.adapters.spark.groups import groups
 from reprior.adapters.spark.parts import file_system
@@ -107,7 +107,8 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
         if files["by"]:
             parts = groups(inputs.pipeline, spark, target, by=files["by"], estimate=estimated, **named)
         frame = corrected(parts or estimated, rows, by=files["by"], **named)
-        by = hive_columns([about.file.path for about in inputs.rows.surveys])
+        folders = inputs.rows.surveys[0].file.path.split("/")[:-1]  # some of them columns, as `day=2026-11-16/`
+        by = [name.partition("=")[0] for name in folders if "=" in name and not name.startswith("=")]
         frame.write.partitionBy(*by).parquet(output)
         verdict = inputs.verdict(estimated)
     value = {"output": output, "rows": estimated.n, "ok": estimated.status.ok, "verdict": verdict,

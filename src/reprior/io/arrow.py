@@ -291,18 +291,13 @@ def is_list(kind: Any) -> bool:
 
 
 def rows_from(batch: Any, columns: Sequence[str], n_classes: int, place: tuple[str, str, int]) -> Matrix:
-    """Return the rows (n, K) that some columns of a batch hold: one of lists, or one a class."""
+    """Return the rows (n, K) that some columns of a batch hold: one of lists, which is not copied, or one per class."""
     picked = [batch.column(column) for column in columns]
-    if is_list(picked[0].type):
-        return list_rows(picked[0], n_classes, place)
     for column in picked:
         no_nulls(column, place)
-    return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
-
-
-def list_rows(column: Any, n_classes: int, place: tuple[str, str, int]) -> Matrix:
-    """Return a list column (n lists of K numbers) as (n, K), without copying; refuse nulls and other lengths."""
-    no_nulls(column, place)
+    column = picked[0]
+    if not is_list(column.type):
+        return np.array([numbers(column) for column in picked]).T  # stored class by class as it came
     if not pa.types.is_fixed_size_list(column.type):
         lengths = np.diff(column.offsets.to_numpy(zero_copy_only=False))
         if (lengths != n_classes).any():

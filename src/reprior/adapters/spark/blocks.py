@@ -242,11 +242,6 @@ def visible(path: str, root: str) -> bool:
     return path.endswith(SUFFIXES) and not any(step[0] in "._" for step in steps)
 
 
-def hive_columns(paths: Sequence[str]) -> list[str]:
-    """Return the columns that are written as folders, `day=2026-11-16/`, in the paths of files."""
-    steps = paths[0].split("/")[:-1]
-    return [step.partition("=")[0] for step in steps if "=" in step and not step.startswith("=")]
-
 
 def delete(folder: str) -> None:
     """Delete a scratch folder, wherever it is."""
