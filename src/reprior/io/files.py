@@ -30,9 +30,9 @@ SUFFIXES = tuple(suffix for suffixes in SUFFIXES_OF.values() for suffix in suffi
 FIRST_BYTES = {
     b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow",
 }  # fmt: skip
-READERS = {  # of each kind, imported when it is needed
-    "parquet": "arrow.parquet_part", "arrow": "arrow.arrow_part", "csv": "arrow.csv_part", "npy": "npy.npy_part",
-    "npz": "npy.npz_part", "ndjson": "records.ndjson_part",
+READERS = {  # kind: module and function, imported when they are needed
+    "parquet": ("arrow", "parquet_part"), "arrow": ("arrow", "arrow_part"), "csv": ("arrow", "csv_part"),
+    "npy": ("npy", "npy_part"), "npz": ("npy", "npz_part"), "ndjson": ("records", "ndjson_part"),
 }  # fmt: skip
 RECORD_BYTES = 1 << 24  # a line or record longer than this is none: it would hold a million probabilities
 
@@ -108,7 +108,7 @@ def open_part(name: str, opener: Opener, choice: Choice) -> Part:
         kind = open_kind(opener)
         if not kind:
             fail(choice.caller, name, "have at least one row", "an empty file")
-        module, function = READERS[kind].split(".")
+        module, function = READERS[kind]
         part: Part = getattr(import_module(f"reprior.io.{module}"), function)(name, opener, choice)
         check_text(part.classes or (), choice.caller, name)
         return replace(part, kind=kind)
