@@ -130,8 +130,7 @@ def correct(output: str, anyway: bool, master: str | None, **files: Any) -> Answ
               help="Interval at which to look for new files.  [default: process all files and stop]")  # fmt: skip
 @click.option("--skip-bad", is_flag=True, help="Write null for rows that are not probabilities instead of stopping.")
 @print_answer
-def stream(input: str, output: str, files: int, every: float | None, master: str | None,
-           **following: Any) -> Answer:  # fmt: skip
+def stream(input: str, output: str, files: int, every: float | None, master: str | None, **following: Any) -> Answer:
     """Correct each new Parquet file in the folder INPUT and follow the class prior of each key.
 
     A sample is corrected before it is learned, and learned and written exactly once. After a crash, or when there are
@@ -181,8 +180,7 @@ def opened(spark: Any, caller: str, *, target: str, by: str | None, labels: str 
     labelled = None
     if labels:
         labelled = TargetLabels(checked_labels(rows.labels, pipe.source, caller, column_in(target, labels)))
-    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning,
-                  target_labels=labelled)  # fmt: skip
+    return Inputs(Table(parts, Choice(caller=caller, by=by)), rows, pipe, matched, fit.warning, target_labels=labelled)
 
 
 @contextmanager

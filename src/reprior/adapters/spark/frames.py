@@ -51,9 +51,7 @@ def chosen(frame: Any, choice: Choice) -> list[str]:
     return list(typed_columns("the DataFrame", schema, choice).names)
 
 
-def correct(
-    estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None,
-) -> Any:  # fmt: skip
+def correct(estimate: PriorEstimate | Groups, frame: Any, *, columns: str | None = None, by: str | None = None) -> Any:
     """Return a DataFrame with corrected probabilities, and the same partitions, columns, types and order.
 
     It is computed when it is used. A row that is not a probability vector then ends the job; the error names its
