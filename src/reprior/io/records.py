@@ -244,12 +244,7 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
     """Return the form that the first record has, and the bytes that belong to no record; None if more is needed."""
     if not data:
         return None
-    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
-    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
-        fail(choice.caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
-             remedy="Use `reprior correct` for files")  # fmt: skip
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
-        check_header(data[:40], choice.caller, "input")
+    refuse_other_files(data, choice.caller)
     packed = data[0] >= 0x80 and not data.startswith(UTF8_MARK)
     mark = len(UTF8_MARK) if data.startswith(UTF8_MARK) else 0
     pieces = packed_values(data, choice.caller, "be NDJSON, CSV or msgpack") if packed else whole_lines(data, mark)
@@ -264,6 +259,16 @@ def recognise(data: bytes, choice: Choice, n_classes: int, roles: Roles) -> tupl
         return replace(form, columns=form.columns and matched(form.columns, choice), n_classes=n_classes), start
     return None
 
+
+
+def refuse_other_files(data: bytes, caller: str) -> None:
+    """Refuse the first bytes of files that are no records: Parquet, NPY and their like, or text in UTF-16."""
+    kind = next((kind for magic, kind in FIRST_BYTES.items() if data.startswith(magic)), None)
+    if kind and b"\0" in data[:4096]:  # a CSV header may begin with PAR1, too
+        fail(caller, "input", "be NDJSON, CSV or msgpack", f"a file of the kind {kind}",
+             remedy="Use `reprior correct` for files")  # fmt: skip
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # marks of UTF-16
+        check_header(data[:40], caller, "input")
 
 
 def value_column(key: str, value: Any) -> Column:
